@@ -7,16 +7,17 @@ scope is closed to limited keys: the pages for administrators are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
-from werkzeug.routing import MapAdapter, Rule
+from werkzeug.routing import Map, MapAdapter, Rule
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, DeletedError, ForbiddenError, PersistenceError, status_of
@@ -182,12 +183,52 @@ class ScopedRoute(Rule):
         self.only_reads = only_reads
 
 
+_NAMES = 6
+"""Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``."""
+
+
+class Routes(Map):
+    """The routes of the service."""
+
+    @cached_property
+    def of_documents(self) -> dict[tuple[str, str, str], Rule]:
+        """The routes of files in documents by prefix, collection and method."""
+        every = ((rule, rule.rule.rsplit("/", _NAMES)) for rule in self.iter_rules())
+        return {
+            (parts[0], parts[4], method): rule
+            for rule, parts in every
+            if parts[1:4] == ["crud", "<app>", "<form>"] and parts[5:] == ["<document>", "<name>"]
+            for method in rule.methods or ()
+        }
+
+
+class RouteFinder(MapAdapter):
+    """Finds the route of a request: that of a file in a document in one step, and others as werkzeug does.
+
+    Werkzeug takes a step for each of its eleven names: 28 µs, a tenth of a GET of 5 KB in process.
+    """
+
+    map: Routes
+
+    def match(self, *args: Any, **options: Any) -> tuple[Any, Mapping[str, Any]]:
+        parts = self.path_info.rsplit("/", _NAMES)
+        if len(parts) > _NAMES and parts[1] == "crud" and all(parts[2:]):
+            prefix, _, app, form, collection, document, name = parts
+            rule = self.map.of_documents.get((prefix, collection, self.default_method))
+            if rule is not None:
+                names = {"app": app, "form": form, "document": document, "name": name}
+                return rule, names | dict(rule.defaults or {})
+        return super().match(*args, **options)
+
+
 class ExactFlask(Flask):
     """A Flask application that routes exactly, and answers errors by the statuses of a dialect.
 
     It sends no redirects, which would lose the body of a PUT, and has no methods that its routes do not name.
     """
 
+    url_map: Routes
+    url_map_class = Routes
     url_rule_class = ScopedRoute
 
     def __init__(self, dialect: Dialect) -> None:
@@ -201,6 +242,10 @@ class ExactFlask(Flask):
         self.register_error_handler(HTTPException, _http_error)
         self.register_error_handler(Exception, _unexpected)
 
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a view or hook as it is: none is a coroutine."""
+        return func
+
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has.
 
@@ -208,7 +253,7 @@ class ExactFlask(Flask):
         """
         if request is None:
             return None
-        return MapAdapter(
+        return RouteFinder(
             self.url_map, "", request.root_path, "", request.scheme, request.path, request.method, query_args=None
         )
 
@@ -259,8 +304,8 @@ def note_users(app: Flask, dialect: Dialect) -> None:
 
 def _require_within_limits() -> None:
     """Make sure that a request is one that the key of its caller may send, if that is limited."""
-    key, route = request.environ.get(LIMITED_KEY), request.url_rule
-    if key is None or route is None:  # 404 and 405 touch nothing
+    key = request.environ.get(LIMITED_KEY)
+    if key is None or (route := request.url_rule) is None:  # 404 and 405 touch nothing
         return
     if not isinstance(route, ScopedRoute) or route.scope is None:
         raise ForbiddenError(f"the API key {key.name} is limited, and this is for none of the limited keys")

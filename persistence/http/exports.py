@@ -80,7 +80,7 @@ def export(app: str | None = None, form: str | None = None, document: str | None
 
     begun = api.shared.exporting.begin(query)
     pieces = logs.Unbroken(begun.archive(report, lambda: None), number)
-    return BareResponse(pieces, HTTPStatus.OK, _archive_headers(), direct_passthrough=True)
+    return BareResponse(pieces, HTTPStatus.OK, _archive_headers())
 
 
 def _archive_headers() -> Headers:

@@ -171,14 +171,10 @@ class AllowedSites:
 
     def _is_own(self, host: str) -> bool:
         name = host_of(host).lower().rstrip(".")
+        if name in self._hosts or name == "localhost" or _ANY in self._hosts:
+            return True
         found = peer_address(name)
-        return (
-            name in self._hosts
-            or name == "localhost"
-            or _ANY in self._hosts
-            or is_loopback(found)
-            or (self._is_everywhere and found is not None)
-        )
+        return is_loopback(found) or (self._is_everywhere and found is not None)
 
 
 class PagesAddress:

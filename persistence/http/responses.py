@@ -111,6 +111,9 @@ class BareResponse(Response):
     default_mimetype = None
     automatically_set_content_length = False
 
+    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers) -> None:
+        super().__init__(body, status, headers, direct_passthrough=True)
+
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
         return self.headers
 
@@ -146,7 +149,7 @@ def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
         return xml(begin, headers)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers], direct_passthrough=True)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers])
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -403,7 +406,7 @@ def send_transformed(environ: WSGIEnvironment, content: TransformedContent, head
     if content.size <= _SENT_AT_ONCE:
         with disk_errors("reading form data"):
             return BareResponse(b"".join(content), 200, headers)
-    return BareResponse(Unbroken(content, environ[REQUEST_ID]), 200, headers, direct_passthrough=True)
+    return BareResponse(Unbroken(content, environ[REQUEST_ID]), 200, headers)
 
 
 def _is_for_nginx(environ: WSGIEnvironment, read: Read) -> bool:
@@ -450,7 +453,7 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
             file.close()
             raise
     measured = cast("BinaryIO", _Measured(file, size, environ[REQUEST_ID]))
-    return BareResponse(wrap_file(environ, measured, _SENT_AT_ONCE), status, headers, direct_passthrough=True)
+    return BareResponse(wrap_file(environ, measured, _SENT_AT_ONCE), status, headers)
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
