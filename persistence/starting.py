@@ -88,7 +88,7 @@ def _callers(settings: Settings, policy: Policy) -> str:
     keys = len(open_keys(settings).read())
     if policy.opens is Opens.WHILE_KEYLESS and not keys:
         return "every program of this machine, until there is an API key ('persistence api-key new NAME')"
-    who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
+    who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
     if settings.trusted:
         who.append(f"without a key {', '.join(settings.trusted)}")
     return ", ".join(who) or "nobody: the API keys are gone"

@@ -12,7 +12,7 @@ from click.shell_completion import FishComplete, add_completion_class
 
 from persistence import __version__
 from persistence.cli import statuses
-from persistence.cli.terminal import json_option, say_json
+from persistence.cli.terminal import json_option, say_result
 from persistence.errors import PersistenceError
 from persistence.model.texts import similar
 
@@ -119,12 +119,9 @@ def help_(context: click.Context, /, names: tuple[str, ...]) -> None:
 
 @click.command(short_help="Print the version.")
 @json_option
-def version(*, as_json: bool) -> None:
+def version() -> None:
     """Print the version, as the option --version does."""
-    if as_json:
-        say_json({"version": __version__})
-    else:
-        click.echo(f"persistence, version {__version__}")
+    say_result({"version": __version__}, f"persistence, version {__version__}", click.echo)
 
 
 for _own in (help_, version):

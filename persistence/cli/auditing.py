@@ -29,7 +29,7 @@ from persistence.audit.verification import (
 )
 from persistence.cli.options import common_options, load, usage_errors
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, safe, say, say_json
+from persistence.cli.terminal import counted, is_json, json_option, safe, say, say_json
 from persistence.errors import DamagedError, NotFoundError, PersistenceError, disk_errors, one_line
 from persistence.model import instants
 from persistence.properties.property_table import shown_address
@@ -128,6 +128,8 @@ def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> Aud
     app, form, collection, document = _subject(paths if name in _WITH_SUBJECT else None)
     given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
     details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
+    if is_json():
+        details["as_json"] = True
     return AuditEvent(
         action=name.replace(" ", "-"),
         command=f"persistence {name}",
@@ -189,7 +191,7 @@ def audit() -> None:
 @click.option("--retired-key", metavar="ID", multiple=True, help="A signing key that you removed. May be repeated.")
 @json_option
 @common_options
-def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: bool, **options: str | None) -> None:
+def verify_audit(*, head: str | None, retired_key: tuple[str, ...], **options: str | None) -> None:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
     The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: a person
@@ -209,7 +211,7 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], as_json: boo
         expected=expected,
         retired=frozenset(retired_key),
     )
-    if as_json:
+    if is_json():
         say_json(_facts(verdict))
     else:
         for line in _lines(verdict):
@@ -246,7 +248,7 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
 @json_option
 @common_options
-def show(*, path: str | None, since: str | None, as_json: bool, **options: str | None) -> None:
+def show(*, path: str | None, since: str | None, **options: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
     If none matches, a line on standard error says so.
@@ -259,7 +261,7 @@ def show(*, path: str | None, since: str | None, as_json: bool, **options: str |
     with disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
-            say(line if as_json else safe(_shown_line(msgspec.json.decode(line))))
+            say(line if is_json() else safe(_shown_line(msgspec.json.decode(line))))
         if not line:
             click.echo("no line of the audit matches", err=True)
 

@@ -14,7 +14,7 @@ from typing import cast
 
 import click
 
-from persistence.cli.document_commands import opened_documents, restored_facts, say_restored
+from persistence.cli.document_commands import opened_documents, say_restored
 from persistence.cli.options import (
     Attachments,
     ChosenTree,
@@ -33,11 +33,13 @@ from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import (
     counted,
     follow,
+    is_json,
     json_option,
     quiet_option,
     safe,
     say,
-    say_json,
+    say_error,
+    say_result,
     shown_path,
     summarize,
 )
@@ -87,7 +89,7 @@ MEBIBYTE = 1 << 20
 @json_option
 @quiet_option
 @tree_options
-def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **options: str | None) -> None:
+def backup(*, destination: str, keys: bool, verify: bool, **options: str | None) -> None:
     """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. Files that have not changed since the last backup in DEST become hard links to it, where the
@@ -107,12 +109,12 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
         databases = dict(_databases(choice, opened))
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
-        problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run(), as_json=as_json)
+        problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
     if verify:
-        problems += follow("verifying", run.total, run.verify(), as_json=as_json)
+        problems += follow("verifying", run.total, run.verify())
     for name, cause in run.missing.items():
         click.echo(f"persistence: {name} is not saved: {cause}", err=True)
-    _say_saved(run, problems, time.monotonic() - started, as_json=as_json)
+    _say_saved(run, problems, time.monotonic() - started)
     if lacking := [each for each in needed if each not in saved]:
         where = "of the environment" if choice.settings.encryption_key else f"in {choice.settings.encryption_keys}"
         summarize(
@@ -124,27 +126,24 @@ def backup(*, destination: str, keys: bool, verify: bool, as_json: bool, **optio
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
 
 
-def _say_saved(run: Backup, problems: int, seconds: float, *, as_json: bool) -> None:
+def _say_saved(run: Backup, problems: int, seconds: float) -> None:
     count = run.count
-    if as_json:
-        say_json(
-            {
-                "backup": shown_path(run.path),
-                "folders": run.folders,
-                "files_copied": count.copied,
-                "bytes_copied": count.copied_bytes,
-                "files_linked": count.linked,
-                "problems": problems,
-                "missing": dict(run.missing),
-                "seconds": round(seconds, 3),
-            }
-        )
-        return
-    summarize(
+    facts = {
+        "backup": shown_path(run.path),
+        "folders": run.folders,
+        "files_copied": count.copied,
+        "bytes_copied": count.copied_bytes,
+        "files_linked": count.linked,
+        "problems": problems,
+        "missing": dict(run.missing),
+        "seconds": round(seconds, 3),
+    }
+    text = (
         f"{run.path}: {run.folders} documents, drafts and form versions; "
         f"{count.copied} files copied ({count.copied_bytes / MEBIBYTE:.1f} MiB), {count.linked} linked; "
         f"{seconds:.1f} s"
     )
+    say_result(facts, text, summarize)
 
 
 def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -213,16 +212,13 @@ class PathRestore:
     form: Form
     asked: Revert
     is_trial: bool
-    as_json: bool
 
     def document(self, document: str) -> None:
         with self._opened() as (reverting, _):
             if self._revert(reverting, document):
                 return
-        if self.as_json:
-            say_json({"document": document, "files": [], "missing": [], "dry_run": self.is_trial})
-        else:
-            say("it is as in the backup already: nothing to do")
+        facts = {"document": document, "files": [], "missing": [], "dry_run": self.is_trial}
+        say_result(facts, "it is as in the backup already: nothing to do")
 
     def all(self) -> int:
         """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
@@ -249,7 +245,7 @@ class PathRestore:
                         is_changed = True  # its definition would be there
                     done, unchanged = done + is_changed, unchanged + (not is_changed)
                 problems += len(failed)
-        if not self.as_json:
+        if not is_json():
             would = "would come" if self.is_trial else "came"
             say(f"{counted(done, 'document')} {would} back, {unchanged} as in the backup already")
         return problems
@@ -278,10 +274,7 @@ class PathRestore:
             raise
         except PersistenceError as error:
             found.append(str(error))
-            if self.as_json:
-                say_json({"problem": str(error)})
-            else:
-                click.echo(f"not restored: {error}", err=True)
+            say_result({"problem": str(error)}, f"not restored: {error}", say_error)
 
     def _part(self, tree: ChosenTree) -> BackupPart:
         held = self.chosen.manifest
@@ -297,11 +290,7 @@ class PathRestore:
             return False
         if not self.is_trial:
             reverting.restore(plan)
-        if self.as_json:
-            say_json({"document": document, **restored_facts(plan, dry_run=self.is_trial)})
-        else:
-            say(safe(document))
-            say_restored(plan, dry_run=self.is_trial)
+        say_restored(plan, document, is_trial=self.is_trial)
         return True
 
     def _was_there(self, reverting: Reverting, document: str) -> bool:
@@ -314,20 +303,10 @@ class PathRestore:
 
     def _republish(self, definitions: Definitions, backup: Readable, address: DefinitionAddress) -> None:
         older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
-        if older is None:
-            return
-        if self.as_json:
-            say_json(
-                {
-                    "version": address.version,
-                    "file": address.name,
-                    "comes_back": older.modified,
-                    "dry_run": self.is_trial,
-                }
-            )
-        else:
+        if older is not None:
+            facts = {"version": address.version, "file": address.name, "comes_back": older.modified}
             would = "would come" if self.is_trial else "came"
-            say(f"{safe(str(address))} {would} back")
+            say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
 
 
 def _require_format(path: str) -> None:
@@ -370,7 +349,6 @@ def restore(  # noqa: PLR0913 - its options
     leave_out: tuple[str, ...],
     keys: bool,
     settings_to: str | None,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Restore a backup, or the newest one in SRC; or one document or form out of it.
@@ -395,9 +373,9 @@ def restore(  # noqa: PLR0913 - its options
     choice = choose_trees(options)
     chosen = restores.choose(source)
     if path is not None:
-        sys.exit(_restore_path(choice, chosen, path, at, user, is_trial=dry_run, as_json=as_json))
+        sys.exit(_restore_path(choice, chosen, path, at, user, is_trial=dry_run))
     extra = _extra_to_restore(choice, chosen.path, settings_to, keys=keys)
-    sys.exit(_restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra), as_json=as_json))
+    sys.exit(_restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra)))
 
 
 def _restore_all(  # noqa: PLR0913 - what the command was asked
@@ -408,7 +386,6 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     attachments: Attachments | None,
     *,
     extra: Mapping[str, str],
-    as_json: bool,
 ) -> int:
     if attachments is not None:  # they do not come to directories of their own
         leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
@@ -418,17 +395,24 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     run = Restore(chosen, directories, extra)
     started = time.monotonic()
     filling = {name: partial(_filling, choice, chosen, name, place, attachments) for name, place in filled.items()}
-    problems = _restored(run, filling, as_json=as_json)
+    problems = _restored(run, filling)
     remark = _noted_keys(choice, chosen.manifest, roots)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
-    if as_json:
-        say_json(_restored_facts(run, roots, lacking, problems, seconds))
-    else:
-        count, shown = run.count, ", ".join(roots.values())
-        files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
-        has_files = directories or count.files or count.known
-        summarize(f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s")
+    count, shown = run.count, ", ".join(roots.values())
+    files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
+    has_files = directories or count.files or count.known
+    facts = {
+        "backup": shown_path(run.source),
+        "places": dict(roots),
+        "files": count.files,
+        "bytes": count.bytes,
+        "files_there": count.known,
+        "problems": problems,
+        "missing": {part.name: part.missing for part in lacking},
+        "seconds": round(seconds, 3),
+    }
+    say_result(facts, f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s", summarize)
     if problems:
         click.echo("next: persistence check --repair", err=True)
     for part in lacking:
@@ -454,22 +438,19 @@ def _restore_path(  # noqa: PLR0913 - what the command was asked
     user: str | None,
     *,
     is_trial: bool,
-    as_json: bool,
 ) -> int:
     with usage_errors():
         form, document = form_and_document(path)
         asked = Revert(as_of=at, user=User(name=short(user, "user name")))
     bodies_of = partial(_bodies_in, choice, chosen)
-    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=is_trial, as_json=as_json)
+    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=is_trial)
     if document is None:
         return REMAINS if run.all() else 0
     run.document(document)
     return 0
 
 
-def _restored(
-    run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]], *, as_json: bool
-) -> int:
+def _restored(run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]]) -> int:
     """Restore the directories, then the other storages; return the number of problems.
 
     The others must be empty at first. So a call that goes on takes one with forms as whole.
@@ -478,28 +459,14 @@ def _restored(
     for opened in filling.values() if not is_going_on else ():
         with opened() as storage:
             storage.require_empty()
-    problems = follow("restoring", run.total, run.run(), as_json=as_json)
+    problems = follow("restoring", run.total, run.run())
     for name, opened in filling.items():
         with opened() as storage:
             if not (is_going_on and storage.is_whole()):
-                problems += _filled(name, storage, as_json=as_json)
+                problems += follow(f"restoring {name}", lambda: 0, storage.run())
+                say_result({"name": name, **storage.report.facts()}, f"{name}: {storage.report.line()}", summarize)
     run.end()
     return problems
-
-
-def _restored_facts(
-    run: Restore, roots: Mapping[str, str], lacking: list[BackupPart], problems: int, seconds: float
-) -> dict[str, object]:
-    return {
-        "backup": shown_path(run.source),
-        "places": dict(roots),
-        "files": run.count.files,
-        "bytes": run.count.bytes,
-        "files_there": run.count.known,
-        "problems": problems,
-        "missing": {part.name: part.missing for part in lacking},
-        "seconds": round(seconds, 3),
-    }
 
 
 @contextmanager
@@ -521,15 +488,6 @@ def _filling(
         if attachments is None:
             run.bucket_of = partial(bucket_of, properties)
         yield run
-
-
-def _filled(name: str, run: StorageRestore, *, as_json: bool) -> int:
-    problems = follow(f"restoring {name}", lambda: 0, run.run(), as_json=as_json)
-    if as_json:
-        say_json({"name": name, **run.report.facts()})
-    else:
-        summarize(f"{name}: {run.report.line()}")
-    return problems
 
 
 def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:

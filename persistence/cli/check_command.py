@@ -26,7 +26,7 @@ from persistence.cli.options import (
     usage_errors,
 )
 from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
-from persistence.cli.terminal import counted, json_option, json_text, progress, quiet_option, say_json, summarize
+from persistence.cli.terminal import counted, is_json, json_option, progress, quiet_option, say_json, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
@@ -90,7 +90,7 @@ def check(*, is_status: bool, **options: Any) -> None:
     wanted.check()
     choice = choose_trees(options)
     if is_status:
-        sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=wanted.as_json)))
+        sys.exit(on_each(choice.trees, _say_coverage))
     if not (wanted.paths or choice.is_named):
         _say_keys(choice.settings)
     run = _Run(choice, wanted)
@@ -103,7 +103,7 @@ def check(*, is_status: bool, **options: Any) -> None:
         raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory or database")
     if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
         record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
-    if wanted.as_json:
+    if is_json():
         totals = run.totals
         facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
         found = {severity.value: totals.found[severity] for severity in Severity}
@@ -123,7 +123,6 @@ class _Wanted:
     dry_run: bool
     deep: bool
     budget: float | None
-    as_json: bool
 
     def check(self) -> None:
         has_scope = bool(self.paths) != self.is_all
@@ -291,18 +290,16 @@ class _Run:
 
     def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], totals: FindingTotals) -> int:
         started = time.monotonic()
-        prefix, as_json = shown.prefix, self._wanted.as_json
+        prefix = shown.prefix
         with progress(f"{prefix}checking", shown.count) as bar:
             for report in reports:
                 if report is None:
                     bar.step()
                 else:
-                    bar.say(
-                        json_text(_facts(shown, report)) if as_json else f"{prefix}{_line(shown, report)}",
-                        style="" if as_json else _STYLES.get(report.finding.kind.severity, ""),
-                    )
+                    style = _STYLES.get(report.finding.kind.severity, "")
+                    bar.say_either(_facts(shown, report), f"{prefix}{_line(shown, report)}", style)
         seconds = time.monotonic() - started
-        if not as_json:
+        if not is_json():
             summarize(f"{prefix}{_summary(totals, seconds)}")
         self.totals.include(totals)
         self.seconds += seconds
@@ -323,11 +320,11 @@ def _say_keys(settings: Settings) -> None:
         click.echo(f"persistence: {warning}", err=True)
 
 
-def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
+def _say_coverage(tree: ChosenTree, prefix: str) -> int:
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
-    if as_json:
+    if is_json():
         say_json({"tree": prefix.removesuffix(": "), **asdict(coverage)})
     elif coverage.oldest is None:
         click.echo(f"{prefix}no part of the tree was ever looked at deeply (check --deep)")

@@ -27,7 +27,7 @@ from persistence.cli.options import (
 )
 from persistence.cli.report_commands import content_size, revision_facts
 from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, json_option, print_table, progress, safe, say, say_json
+from persistence.cli.terminal import counted, is_json, json_option, print_table, progress, safe, say, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
@@ -79,7 +79,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
 @json_option
 @tree_options
-def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> None:
+def search(*, path: str, version: str | None, **given: Any) -> None:
     """Find documents of a form, as a search over HTTP does.
 
     TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
@@ -107,7 +107,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
         make_ready()
         hits = run.run(query, drafts)
-    if as_json:
+    if is_json():
         for hit in hits.page:
             say_json(_facts(hit))
     elif hits.page:
@@ -221,7 +221,7 @@ _NUMBERS = (5, 6)
 @click.argument("path")
 @json_option
 @tree_options
-def history(*, path: str, as_json: bool, **options: str | None) -> None:
+def history(*, path: str, **options: str | None) -> None:
     """List the revisions of a document or an attachment, newest first.
 
     \b
@@ -241,7 +241,7 @@ def history(*, path: str, as_json: bool, **options: str | None) -> None:
             if found is None:
                 raise NotFoundError(f"{safe(path)} does not exist")
             revisions = found.page(0, found.total)
-    if as_json:
+    if is_json():
         for revision in revisions:
             say_json(revision_facts(revision.instant, revision.sidecar))
     else:
@@ -280,7 +280,6 @@ def diff(  # noqa: PLR0913 - its options
     language: str | None,
     truncate: int | None,
     decrypt: bool,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
@@ -302,8 +301,8 @@ def diff(  # noqa: PLR0913 - its options
         documents = _documents(tree, opened, decrypt=decrypt)
         pair = _pair(documents.router.of(address.form).storage, address, older, newer)
         comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=as_json)
-    if as_json:
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=is_json())
+    if is_json():
         for line in lines:
             click.echo(line)
         return
@@ -348,9 +347,7 @@ def _lives(revision: ListedRevision) -> bool:
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
 @json_option
 @tree_options
-def revert(
-    *, path: str, instant: Instant | None, user: str | None, dry_run: bool, as_json: bool, **options: str | None
-) -> None:
+def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, **options: str | None) -> None:
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
@@ -376,10 +373,7 @@ def revert(
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)
-    if as_json:
-        say_json(restored_facts(plan, dry_run=dry_run))
-    else:
-        say_restored(plan, dry_run=dry_run)
+    say_restored(plan, is_trial=dry_run)
 
 
 @contextmanager
@@ -395,7 +389,26 @@ def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
         index.recover()  # or the next search reads the journal
 
 
-def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
+def say_restored(plan: RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
+    """Print the files that have come back, or would; and before them ``document``, if it is not the only one."""
+    if is_json():
+        named = {} if document is None else {"document": document}
+        say_json({**named, **_restored_facts(plan), "dry_run": is_trial})
+        return
+    if document is not None:
+        say(safe(document))
+    rows = [("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")]
+    for each in (*plan.attachments, plan.file):
+        older, replaced = each.older, each.replaced
+        instead = "" if replaced is None else f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
+        rows.append((safe(each.address.name), older.modified, safe(older.modifier or ""), str(older.size), instead))
+    print_table(rows, right=(3,))
+    if plan.notice is not None:
+        say(safe(plan.notice))
+    say(f"{counted(len(rows) - 1, 'file')} {'would come' if is_trial else 'came'} back")
+
+
+def _restored_facts(plan: RestorePlan) -> dict[str, object]:
     files = [
         {
             "file": each.address.name,
@@ -407,16 +420,4 @@ def restored_facts(plan: RestorePlan, *, dry_run: bool) -> dict[str, object]:
         }
         for each in (*plan.attachments, plan.file)
     ]
-    return {"files": files, "missing": plan.missing, "dry_run": dry_run}
-
-
-def say_restored(plan: RestorePlan, *, dry_run: bool) -> None:
-    rows = [("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")]
-    for each in (*plan.attachments, plan.file):
-        older, replaced = each.older, each.replaced
-        instead = "" if replaced is None else f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
-        rows.append((safe(each.address.name), older.modified, safe(older.modifier or ""), str(older.size), instead))
-    print_table(rows, right=(3,))
-    if plan.notice is not None:
-        say(safe(plan.notice))
-    say(f"{counted(len(rows) - 1, 'file')} {'would come' if dry_run else 'came'} back")
+    return {"files": files, "missing": plan.missing}

@@ -27,12 +27,14 @@ from persistence.cli.options import (
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
+    is_json,
     json_option,
-    json_text,
     print_table,
     progress,
     safe,
+    say_error,
     say_json,
+    say_result,
     shown_path,
 )
 from persistence.errors import BadRequestError, ConflictError, NotSupportedError, PersistenceError
@@ -77,7 +79,6 @@ def new_api_key(
     expires: float | None,
     scopes: tuple[Scope, ...],
     forms: tuple[str, ...],
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Make an API key for the caller NAME and print it, this once.
@@ -92,10 +93,7 @@ def new_api_key(
         is_first = not keys.read()
         secret = keys.add(name, expires, scopes, forms)
         warning = limited_administrators([key for key in keys.read() if key.name == name], settings.administrators)
-    if as_json:
-        say_json({"name": name, "key": secret})
-    else:
-        click.echo(secret)
+    say_result({"name": name, "key": secret}, secret, click.echo)
     closed = ". From now on callers who are not trusted need a key" if is_first else ""
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
@@ -110,7 +108,7 @@ def new_api_key(
 @api_key.command("list", short_help="List the API keys.")
 @json_option
 @common_options
-def list_api_keys(*, as_json: bool, **options: str | None) -> None:
+def list_api_keys(**options: str | None) -> None:
     """Print the name of each API key, when it was made, when it expires, when it was last used, and its limits.
 
     The service notes the last use once a minute. What is not known is left out.
@@ -120,7 +118,7 @@ def list_api_keys(*, as_json: bool, **options: str | None) -> None:
     used = dict[str, float]()
     with suppress(PersistenceError):  # the keys are there without it
         used = KeyUses.of(settings.home).last()
-    if as_json:
+    if is_json():
         for key in keys:
             facts = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
             limits = {"scopes": key.scopes, "forms": key.forms}
@@ -167,7 +165,7 @@ def encryption_key() -> None:
 @click.option("--yes", is_flag=True, help="Make one although keys are missing that stored data needs.")
 @json_option
 @common_options
-def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> None:
+def new_encryption_key(*, yes: bool, **options: str | None) -> None:
     """Make an encryption key, which encrypts from now on, and print its id.
 
     The keys before it stay, for reading; persistence reencrypt encrypts stored data with the new one. Back up the file
@@ -183,10 +181,7 @@ def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> No
         )
     made = keys.new()
     findings.note(settings.home, [made])
-    if as_json:
-        say_json({"id": made})
-    else:
-        click.echo(made)
+    say_result({"id": made}, made, click.echo)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
     say_where(effective, "encryption_keys")
 
@@ -194,13 +189,13 @@ def new_encryption_key(*, yes: bool, as_json: bool, **options: str | None) -> No
 @encryption_key.command("list", short_help="List the encryption keys.")
 @json_option
 @common_options
-def list_encryption_keys(*, as_json: bool, **options: str | None) -> None:
+def list_encryption_keys(**options: str | None) -> None:
     """Print the id of each encryption key, when it was made, and what it does."""
     effective = load(options)
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
-    if as_json:
+    if is_json():
         for key_id in ring.keys:
             facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
             say_json({**facts, "encrypts": key_id == ring.writing})
@@ -227,9 +222,7 @@ def list_encryption_keys(*, as_json: bool, **options: str | None) -> None:
 )
 @json_option
 @common_options
-def retire_encryption_key(
-    *, key_id: str, dry_run: bool, leave_out: tuple[str, ...], as_json: bool, **options: str | None
-) -> None:
+def retire_encryption_key(*, key_id: str, dry_run: bool, leave_out: tuple[str, ...], **options: str | None) -> None:
     """Take the encryption key ID out of the file of the keys, if nothing is encrypted with it any more.
 
     All trees and databases of the settings are looked at: documents, drafts, attachments, and their older revisions.
@@ -247,21 +240,19 @@ def retire_encryption_key(
     if not is_missing:
         keys.require_retirable(key_id)
     _require_no_services(properties, leave_out)
-    look = partial(_look, key_id=key_id, left_out=leave_out, as_json=as_json)
+    look = partial(_look, key_id=key_id, left_out=leave_out)
     status, path = on_each(all_trees(effective), look), None
     if not (status or dry_run):
         if not is_missing:
             path = keys.retire(key_id)
         findings.forget(settings.home, key_id)
-    if as_json:
-        say_json({"id": key_id, "needed": bool(status), "file": path})
-    elif status:
-        first = ": run persistence reencrypt first" if status == REMAINS else ""
-        click.echo(f"{key_id} is not retired{first}", err=True)
+    if status:
+        text = f"{key_id} is not retired{': run persistence reencrypt first' if status == REMAINS else ''}"
     elif path is None:
-        click.echo(f"nothing is encrypted with {key_id}", err=True)
+        text = f"nothing is encrypted with {key_id}"
     else:
-        click.echo(f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it", err=True)
+        text = f"{key_id} is retired; it is in {shown_path(path)}: backups made before may need it"
+    say_result({"id": key_id, "needed": bool(status), "file": path}, text, say_error)
     sys.exit(status)
 
 
@@ -278,7 +269,7 @@ def _require_no_services(properties: Properties, left_out: Collection[str]) -> N
             )
 
 
-def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[str], as_json: bool) -> int:
+def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[str]) -> int:
     def elsewhere(form: Form) -> bool:
         attachments = tree.properties.of(form).route.attachments
         return attachments is not None and attachments.name in left_out
@@ -295,12 +286,12 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
                     found, problems = references.of(form, document)
                     count += found
                     for problem in problems:
-                        bar.say_problem(problem, tree.name, prefix, as_json=as_json)
+                        bar.say_problem(problem, tree.name, prefix)
                     bar.step()
                 if count:
                     line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")
                     facts = {"tree": tree.name, "form": str(form), "revisions": count}
-                    bar.say(json_text(facts) if as_json else line)
+                    bar.say_either(facts, line)
     return REMAINS if bar.lines else 0
 
 
@@ -341,12 +332,12 @@ def set_password(*, name: str, **options: str | None) -> None:
 @password.command("list", short_help="List the administrators with a password.")
 @json_option
 @common_options
-def list_passwords(*, as_json: bool, **options: str | None) -> None:
+def list_passwords(**options: str | None) -> None:
     """Print the name of each administrator with a password, and when it was set."""
     passwords = open_keys(load(options).settings).passwords()
     if not passwords:
         click.echo("there are no passwords", err=True)
-    elif as_json:
+    elif is_json():
         for each in passwords:
             say_json({"name": each.name, "made": each.created})
     else:
@@ -370,7 +361,7 @@ _SIGNING_KEY_HEADINGS = ("ID", "MADE", "DOES")
 @click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
 @json_option
 @common_options
-def token(*, document: str, operations: str, expires: float, as_json: bool, **options: str | None) -> None:
+def token(*, document: str, operations: str, expires: float, **options: str | None) -> None:
     """Print an access token: its holder may do the operations with the document until it expires.
 
     It is sent as the parameter fr-access-token of a request for the document or its attachments. An operation counts
@@ -388,10 +379,7 @@ def token(*, document: str, operations: str, expires: float, as_json: bool, **op
         tokens = AccessTokens(keys.ensured_signing_secrets)
         names = filter(None, map(str.strip, operations.split(",")))
         made = tokens.issue(subject, names, expires, validity)
-    if as_json:
-        say_json({"token": made, "valid_seconds": expires})
-    else:
-        click.echo(made)
+    say_result({"token": made, "valid_seconds": expires}, made, click.echo)
     click.echo(f"this token is a secret: everybody who has it may use it for the next {expires:g} seconds", err=True)
 
 
@@ -414,27 +402,24 @@ def signing_key() -> None:
 @signing_key.command("new", short_help="Make a key that signs from now on.")
 @json_option
 @common_options
-def new_signing_key(*, as_json: bool, **options: str | None) -> None:
+def new_signing_key(**options: str | None) -> None:
     """Make a key that signs access tokens from now on, and print its id.
 
     Tokens that the keys before it have signed stay valid until they expire, or until their key is retired.
     """
     effective = load(options)
     made = open_keys(effective.settings).add_signing()
-    if as_json:
-        say_json({"id": made})
-    else:
-        click.echo(made)
+    say_result({"id": made}, str(made), click.echo)
     say_where(effective, "keys")
 
 
 @signing_key.command("list", short_help="List the signing keys.")
 @json_option
 @common_options
-def list_signing_keys(*, as_json: bool, **options: str | None) -> None:
+def list_signing_keys(**options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
     keys = open_keys(load(options).settings).signing()
-    if as_json:
+    if is_json():
         for each in keys:
             say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
         return

@@ -27,14 +27,14 @@ from persistence.cli.options import (
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
+    is_json,
     is_quiet,
     json_option,
-    json_text,
     progress,
     quiet_option,
     safe,
     say,
-    say_json,
+    say_result,
     shown_path,
     summarize,
 )
@@ -76,14 +76,13 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @json_option
 @quiet_option
 @tree_options
-def purge(  # noqa: PLR0913 - its options
+def purge(
     *,
     path: str | None,
     older_than: str | None,
     retention: bool,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
@@ -103,7 +102,7 @@ def purge(  # noqa: PLR0913 - its options
         app, form, document = _parts(path)
     choice = choose_trees(options)
     trees = choice.trees if form is None else (choice.tree_of(form),)
-    run = _Run(app, form, document, rules, is_trial=not yes, as_json=as_json)
+    run = _Run(app, form, document, rules, is_trial=not yes)
     sys.exit(on_each(trees, run.on))
 
 
@@ -135,7 +134,7 @@ def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
 class _Run:
     """One run over trees. Without ``rules`` the properties of each form have them."""
 
-    def __init__(  # noqa: PLR0913 - its choice
+    def __init__(
         self,
         app: str | None,
         form: Form | None,
@@ -143,20 +142,19 @@ class _Run:
         rules: PurgeRules | None,
         *,
         is_trial: bool,
-        as_json: bool,
     ) -> None:
         self._app = app
         self._form = form
         self._document = document
         self._rules = rules
         self._is_trial = is_trial
-        self._as_json = as_json
         self._now = datetime.now(UTC)
         self._problems = 0
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
         total, before, began = PurgeTotals(), self._problems, time.monotonic()
-        with _opened_purge(tree) as purging:
+        with managing(tree) as place:
+            purging = StoragePurge(place.storage, place.providers.bodies_by_form)
             forms = self._forms(purging)
             label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
@@ -170,23 +168,19 @@ class _Run:
                                 click.echo(safe(f"{prefix}{result}"), err=True)
                         else:
                             of_form.add(result)
-                    if not of_form.is_empty and self._as_json:
-                        bar.say(json_text({"tree": tree.name, "form": str(form), **_facts(of_form)}))
-                    elif not (of_form.is_empty or is_quiet()):
-                        bar.say(safe(f"{prefix}{form}: {_line(of_form)}"))
+                    if not of_form.is_empty and (is_json() or not is_quiet()):
+                        facts = {"tree": tree.name, "form": str(form), **_facts(of_form)}
+                        bar.say_either(facts, safe(f"{prefix}{form}: {_line(of_form)}"))
                     total.add(of_form)
-        self._say_total(tree, prefix, total, self._problems - before, time.monotonic() - began)
+            place.leave()
+        problems, seconds = self._problems - before, time.monotonic() - began
+        if is_json() or not is_quiet():
+            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
+            done = "would go" if self._is_trial else "purged"
+            say_result({**facts, "seconds": round(seconds, 3)}, f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
         if self._is_trial and not total.is_empty:
             summarize("nothing was changed: --yes does it")
-        return REMAINS if self._problems > before else 0
-
-    def _say_total(self, tree: ChosenTree, prefix: str, total: PurgeTotals, problems: int, seconds: float) -> None:
-        if self._as_json:
-            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
-            say_json({**facts, "seconds": round(seconds, 3)})
-        elif not is_quiet():
-            done = "would go" if self._is_trial else "purged"
-            say(f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
+        return REMAINS if problems else 0
 
     def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTotals | PersistenceError]:
         rules = self._rules
@@ -214,13 +208,6 @@ class _Run:
             yield self._document
         else:
             raise NotFoundError(f"{form} has no document {safe(self._document)}")
-
-
-@contextmanager
-def _opened_purge(tree: ChosenTree) -> Iterator[StoragePurge]:
-    with managing(tree) as place:
-        yield StoragePurge(place.storage, place.providers.bodies_by_form)
-        place.leave()
 
 
 def _facts(totals: PurgeTotals) -> dict[str, object]:
@@ -266,7 +253,7 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
 @json_option
 @tree_options
-def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> None:
+def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
     """Remove documents completely, as law may require: data, attachments, history, drafts and leases.
 
     The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. Their
@@ -292,11 +279,11 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
         raise NotFoundError(f"no document has the owner {safe(request.user or '')}")
     documents = list(found.known.values())
     copies = request.copies(documents, before)
-    (_list_facts if as_json else _list)(documents, copies)
-    if found.damaged and not as_json:
+    _list(documents, copies)
+    if found.damaged and not is_json():
         say(f"{_damaged(found)}: not erased")
     if not yes:
-        _say_end(len(documents), found, None, as_json=as_json)
+        _say_end(len(documents), found, None)
         return
     begun = request.beginning(documents, copies, before)
     for tree in choice.trees:
@@ -307,7 +294,7 @@ def erase(*, paths: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -
         if own and not tree.is_database:
             _rebuild(tree, dict.fromkeys(Form(each.app, each.form) for each in own))
     request.end(begun, found)
-    _say_end(len(begun.documents), found, request.certificate, as_json=as_json)
+    _say_end(len(begun.documents), found, request.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,31 +450,23 @@ def _damaged(found: _Found) -> str:
 
 def _list(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
     for each in documents:
-        size = sum(file.size for file in each.files)
-        found = f"{counted(len(each.files), 'file')}, {size} bytes" if each.files else "only in backups"
-        say(safe(f"{each.app}/{each.form}/data/{each.document}: {found}"))
+        form, count, size = f"{each.app}/{each.form}", len(each.files), sum(file.size for file in each.files)
+        facts = {"tree": each.tree, "form": form, "document": each.document, "owner": each.owner}
+        found = f"{counted(count, 'file')}, {size} bytes" if count else "only in backups"
+        say_result({**facts, "files": count, "bytes": size}, safe(f"{form}/data/{each.document}: {found}"))
     for copy in copies:
         stays = "" if copy.removed else ", which stay: --from-backups removes them"
-        say(safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
+        kept = {"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed}
+        say_result(kept, safe(f"{copy.backup}: {counted(len(copy.files), 'file')}{stays}"))
 
 
-def _list_facts(documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies]) -> None:
-    for each in documents:
-        size = sum(file.size for file in each.files)
-        facts = {"tree": each.tree, "form": f"{each.app}/{each.form}", "document": each.document}
-        say_json({**facts, "owner": each.owner, "files": len(each.files), "bytes": size})
-    for copy in copies:
-        say_json({"backup": shown_path(copy.backup), "files": len(copy.files), "removed": copy.removed})
-
-
-def _say_end(documents: int, found: _Found, certificate: str | None, *, as_json: bool) -> None:
-    if as_json:
-        path = None if certificate is None else shown_path(certificate)
-        say_json({"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged})
-    elif certificate is None:
-        say("nothing was changed: --yes does it")
-    else:
-        say(f"{counted(documents, 'document')} erased; the certificate is {safe(certificate)}")
+def _say_end(documents: int, found: _Found, certificate: str | None) -> None:
+    path, text = None, "nothing was changed: --yes does it"
+    if certificate is not None:
+        path = shown_path(certificate)
+        text = f"{counted(documents, 'document')} erased; the certificate is {safe(certificate)}"
+    facts = {"documents": documents, "erased": path is not None, "certificate": path, "damaged": found.damaged}
+    say_result(facts, text)
 
 
 def _names(documents: Iterable[ErasedDocument]) -> list[tuple[Form, str]]:

@@ -20,7 +20,18 @@ from persistence.cli.options import (
     version_number,
 )
 from persistence.cli.statuses import REMAINS, worst
-from persistence.cli.terminal import counted, facts, indented, json_option, print_table, safe, say, say_json, shown_path
+from persistence.cli.terminal import (
+    counted,
+    facts,
+    indented,
+    is_json,
+    json_option,
+    print_table,
+    safe,
+    say,
+    say_json,
+    shown_path,
+)
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.reports import (
     SOURCES,
@@ -210,7 +221,7 @@ _SECOND = 19
 @click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
 @json_option
 @tree_options
-def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str | None) -> None:
+def forms(*, path: str | None, sort: str | None, **options: str | None) -> None:
     """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
@@ -238,7 +249,7 @@ def forms(*, path: str | None, sort: str | None, as_json: bool, **options: str |
         found.sort(key=lambda each: _ORDERS[sort](each[1].counts), reverse=True)
     summaries = [summary for _, summary in found]
     damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
-    if as_json:
+    if is_json():
         for tree, summary in found:
             say_json(form_facts(summary, tree.name, published_elsewhere=_is_elsewhere(summary, tree)))
     else:
@@ -332,7 +343,7 @@ _COLLECTIONS = {collection.value: collection for collection in Collection}
 @click.argument("path", shell_complete=form_names)
 @json_option
 @tree_options
-def show(*, path: str, as_json: bool, **options: str | None) -> None:
+def show(*, path: str, **options: str | None) -> None:
     """Print the facts about a form or a document, without its content.
 
     \b
@@ -348,7 +359,7 @@ def show(*, path: str, as_json: bool, **options: str | None) -> None:
     choice = choose_trees(options)
     with usage_errors():
         report = _report(path.split("/"), choice)
-    if as_json:
+    if is_json():
         say_json(version_facts(report) if isinstance(report, VersionReport) else document_facts(report))
     elif isinstance(report, VersionReport):
         _say_version(report)

@@ -16,7 +16,7 @@ import click
 
 from persistence.cli.options import address_options, choose_trees, common_options, read_settings, reading
 from persistence.cli.statuses import FAILED, REMAINS
-from persistence.cli.terminal import counted, json_option, print_table, safe, say, say_json
+from persistence.cli.terminal import counted, is_json, json_option, print_table, safe, say, say_json
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.client.service_client import PersistenceClient
@@ -47,7 +47,7 @@ url_option = click.option(
 )
 @json_option
 @address_options
-def health(*, url: str | None, timeout: float, as_json: bool, **options: str | None) -> None:
+def health(*, url: str | None, timeout: float, **options: str | None) -> None:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
 
     One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. For the
@@ -64,7 +64,7 @@ def health(*, url: str | None, timeout: float, as_json: bool, **options: str | N
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
         found = client.health()
-    if as_json:
+    if is_json():
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
     elif found.is_ready:
         say(f"ready: {one_line(address)}")
@@ -128,7 +128,6 @@ def check_runtime(
     properties: str | None,
     url: str | None,
     key_file: BinaryIO | None,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Tell whether this service and a release of the form runtime fit. No runtime is needed.
@@ -145,18 +144,16 @@ def check_runtime(
     persistence check-runtime --release 2024.1 --properties properties-local.xml
     """  # noqa: D301 - click's mark for lines that stay apart
     if properties is not None:
-        status = _check_properties(RuntimeProperties.load(properties, release or _NEWEST), options, as_json=as_json)
+        status = _check_properties(RuntimeProperties.load(properties, release or _NEWEST), options)
     elif release is not None:
         key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
-        status = _check_service(release, url, key, options, as_json=as_json)
+        status = _check_service(release, url, key, options)
     else:
         raise click.UsageError("--release or --properties must say what to check")
     sys.exit(status)
 
 
-def _check_service(
-    release: str, url: str | None, key: str | None, options: Mapping[str, str | None], *, as_json: bool
-) -> int:
+def _check_service(release: str, url: str | None, key: str | None, options: Mapping[str, str | None]) -> int:
     effective = read_settings(options)
     data_format = effective.properties.of(_EVERY_FORM).data_format
     began, results = time.monotonic(), list[StepResult]()
@@ -167,14 +164,14 @@ def _check_service(
         try:
             for result in play(proxy):
                 results.append(result)
-                if as_json:
+                if is_json():
                     say_json(asdict(result))
         finally:
             is_removed = _remove(proxy)
-            if not as_json:
+            if not is_json():
                 _print(results)
     counts = Counter(each.result for each in results)
-    if as_json:
+    if is_json():
         seconds = round(time.monotonic() - began, 3)
         numbers = {name: counts[name] for name in ("ok", "failed", "skipped")}
         say_json({"release": release, "application": proxy.app, **numbers, "removed": is_removed, "seconds": seconds})
@@ -216,11 +213,11 @@ def _remove(proxy: RuntimeProxy) -> bool:
     return not remains.problems
 
 
-def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None], *, as_json: bool) -> int:
+def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None]) -> int:
     routes = [runtime.route(form) for form in runtime.forms(_stored(options))]
     needed = runtime.needed(read_settings(options).properties.of(_EVERY_FORM))
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
-    if as_json:
+    if is_json():
         for route in routes:
             parts = {"definition": route.definition, "data": route.data, "attachments": route.attachments}
             say_json({"form": str(route.form), **{name: provider or None for name, provider in parts.items()}})

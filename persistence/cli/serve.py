@@ -26,7 +26,7 @@ from persistence.cli.options import (
     settings_options,
     usage_errors,
 )
-from persistence.cli.terminal import json_option, safe, say_json
+from persistence.cli.terminal import is_json, json_option, safe, say_json
 from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
 from persistence.http.logs import ServerLines, announce, apply, choose, look
@@ -197,15 +197,15 @@ _TREE = "a tree here"
 @json_option
 @settings_options
 @click.pass_context
-def config(context: click.Context, /, *, as_json: bool, **options: object) -> None:
+def config(context: click.Context, /, **options: object) -> None:
     """Print the effective settings and properties, and where each came from."""
     context.obj = options
     if context.invoked_subcommand is not None:
-        if as_json:
+        if is_json():
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
     effective = read_settings(options)
-    if as_json:
+    if is_json():
         for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
             for each in found:
                 say_json({kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning})
@@ -221,7 +221,7 @@ def config(context: click.Context, /, *, as_json: bool, **options: object) -> No
 @common_options
 @json_option
 @click.pass_obj
-def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **options: str | None) -> None:
+def property_(outer: Mapping[str, object], /, name: str, **options: str | None) -> None:
     """Say what a property is, which entry wins, and why.
 
     NAME is a full name without wildcards: svc.persistence.provider.hr.leave.data, svc.persistence.files.autosave.
@@ -230,7 +230,7 @@ def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **opt
     """
     properties = _effective(outer, options).properties
     answer = properties.explain(name)
-    if as_json:
+    if is_json():
         say_json(_explanation_facts(answer, properties))
     else:
         click.echo("\n".join(_explained(answer, properties)))
@@ -242,7 +242,7 @@ def property_(outer: Mapping[str, object], /, name: str, *, as_json: bool, **opt
 @common_options
 @json_option
 @click.pass_obj
-def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool, **options: str | None) -> None:
+def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str | None) -> None:
     """Say which provider has the definitions (form) or the data of a form, and why.
 
     Then its place, whether it is active, the headers that tell it its own properties, and the place of the attachments.
@@ -254,7 +254,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, *, as_json: bool
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
     properties = effective.properties
     found = properties.of(form).route
-    if as_json:
+    if is_json():
         say_json(_route_facts(effective, form, kind))
         return
     lines = [*_explained(properties.explain_provider(form, kind), properties)]

@@ -15,7 +15,7 @@ import click
 from persistence import settings as configuration
 from persistence import shipped
 from persistence.cli.options import choose_trees, tree_options
-from persistence.cli.terminal import json_option, own_command, progress, safe, say_json, shown_path
+from persistence.cli.terminal import json_option, own_command, progress, safe, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
 from persistence.maintenance import findings
@@ -41,7 +41,7 @@ _OF_THE_DISK = frozenset({"lost+found"})
 @click.argument("directory", metavar="[DIR]", required=False)
 @json_option
 @tree_options
-def init(*, directory: str | None, as_json: bool, **options: str | None) -> None:
+def init(*, directory: str | None, **options: str | None) -> None:
     """Make a service directory in DIR, which must be empty or missing: settings, and a data directory.
 
     Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
@@ -54,24 +54,15 @@ def init(*, directory: str | None, as_json: bool, **options: str | None) -> None
     elif directory is not None:
         if any(value is not None for value in options.values()):
             raise click.UsageError("DIR excludes --data, --datasource, --config and --dialect")
-        _say_made(*make_service_directory(resolved_place(directory)), as_json=as_json)
+        settings, tree = map(shown_path, make_service_directory(resolved_place(directory)))
+        text = f"settings:        {settings}\ndata directory:  {tree}\n"
+        text += f"start it with:   {own_command()} serve --config {settings}"
+        say_result({"settings": settings, "data": tree}, text, click.echo)
         return
     for place, is_new in _make({**options, "data": directory or options["data"]}):
-        if as_json:
-            say_json({"place": safe(place), "new": is_new})
-            continue
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
-        click.echo(f"{safe(place)} {is_what} {'now' if is_new else 'already'}")
-
-
-def _say_made(file: str, data: str, *, as_json: bool) -> None:
-    settings, tree = shown_path(file), shown_path(data)
-    if as_json:
-        say_json({"settings": settings, "data": tree})
-        return
-    click.echo(f"settings:        {settings}")
-    click.echo(f"data directory:  {tree}")
-    click.echo(f"start it with:   {own_command()} serve --config {settings}")
+        text = f"{safe(place)} {is_what} {'now' if is_new else 'already'}"
+        say_result({"place": safe(place), "new": is_new}, text, click.echo)
 
 
 def make_service_directory(path: str) -> tuple[str, str]:

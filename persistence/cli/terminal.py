@@ -13,6 +13,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import click
 import msgspec
@@ -26,33 +27,38 @@ _WIDE = ("W", "F")
 _GAP = "  "
 _COMMAND = "persistence"
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON objects, one a line: see docs/json.md.")
 
-_QUIET = f"{__name__}.quiet"
-
-
-def _be_quiet(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
-    context.meta[_QUIET] = value
+def _note(context: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
+    context.meta[f"{__name__}.{option.name}"] = value
 
 
-quiet_option = click.option(
-    "--quiet",
-    is_flag=True,
-    expose_value=False,
-    callback=_be_quiet,
-    help="Print only what is wrong: no progress bar, and no summary.",
-)
+def _is_noted(name: str) -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(f"{__name__}.{name}") is True
+
+
+_flag = partial(click.option, is_flag=True, expose_value=False, callback=_note)
+
+json_option = _flag("--json", help="JSON objects, one a line: see docs/json.md.")
+quiet_option = _flag("--quiet", help="Print only what is wrong: no progress bar, and no summary.")
+
+
+def is_json() -> bool:
+    return _is_noted("json")
 
 
 def is_quiet() -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and context.meta.get(_QUIET) is True
+    return _is_noted("quiet")
+
+
+def say_error(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def summarize(line: str) -> None:
     """Print a summary on standard error, unless the command is quiet."""
     if not is_quiet():
-        click.echo(line, err=True)
+        say_error(line)
 
 
 def safe(text: str) -> str:
@@ -104,6 +110,14 @@ def json_text(facts: Mapping[str, object]) -> str:
 
 def say_json(facts: Mapping[str, object]) -> None:
     click.echo(json_text(facts))
+
+
+def say_result(facts: Mapping[str, object], text: str, say_text: Callable[[str], None] = say) -> None:
+    """Print the result of a command: ``facts`` with ``--json``, else ``text``."""
+    if is_json():
+        say_json(facts)
+    else:
+        say_text(text)
 
 
 def width(text: str) -> int:
@@ -186,8 +200,12 @@ class ProgressBar:
         if self._advance is not None:
             self._advance(steps)
 
-    def say_problem(self, problem: str, tree: str, prefix: str, *, as_json: bool) -> None:
-        self.say(json_text({"tree": tree, "problem": problem}) if as_json else safe(f"{prefix}{problem}"))
+    def say_problem(self, problem: str, tree: str, prefix: str) -> None:
+        self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
+
+    def say_either(self, facts: Mapping[str, object], text: str, style: str = "") -> None:
+        """Print an object with ``--json``, else a line."""
+        self.say(*((json_text(facts),) if is_json() else (text, style)))
 
     def say(self, line: str, style: str = "") -> None:
         """Print a line, above the bar; on a terminal in a style of rich."""
@@ -210,12 +228,12 @@ def progress(label: str, count: Callable[[], int], *, only_errors: bool = False)
         yield ProgressBar(bar.advance, only_errors=only_errors)
 
 
-def follow(label: str, total: Callable[[], int], steps: Iterator[str | None], *, as_json: bool) -> int:
+def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
     """Run to the end, with a bar and a line or an object for each problem; return the number of problems."""
     with progress(label, total) as bar:
         for problem in steps:
             if problem is None:
                 bar.step()
             else:
-                bar.say(json_text({"problem": one_line(problem)}) if as_json else one_line(problem))
+                bar.say_either({"problem": one_line(problem)}, one_line(problem))
     return bar.lines

@@ -31,13 +31,14 @@ from persistence.cli.options import (
 )
 from persistence.cli.statuses import FAILED, REMAINS
 from persistence.cli.terminal import (
+    ProgressBar,
     counted,
+    is_json,
     json_option,
-    json_text,
     progress,
     quiet_option,
     safe,
-    say_json,
+    say_result,
     shown_path,
     summarize,
 )
@@ -125,7 +126,6 @@ def export(  # noqa: PLR0913 - click passes each option
     lang: str | None,
     all_controls: bool,
     bom: bool,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
@@ -149,13 +149,13 @@ def export(  # noqa: PLR0913 - click passes each option
     wanted = next((each for each in (".csv", ".jsonl") if target.lower().endswith(each)), "")
     if wanted and not (as_csv or as_jsonl):
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
-    if as_json and target == _STDOUT:
+    if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_jsonl, bom)
     effective = load(options)
     with _output(target) as write:
-        done = _export(effective, chosen, write, as_json=as_json)
-    _say_done(done, chosen, target, as_json=as_json)
+        done = _export(effective, chosen, write)
+    _say_done(done, chosen, target)
     sys.exit(REMAINS if done.problems else 0)
 
 
@@ -219,18 +219,16 @@ class _Done:
     seconds: float
 
 
-def _say_done(done: _Done, chosen: _Chosen, target: str, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"file": shown_path(target), **asdict(done)})
-        return
+def _say_done(done: _Done, chosen: _Chosen, target: str) -> None:
     left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
-    summarize(
+    text = (
         f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
         f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}"
     )
+    say_result({"file": shown_path(target), **asdict(done)}, text, summarize)
 
 
-def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None], *, as_json: bool) -> _Done:
+def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> _Done:
     settings, properties = effective.settings, effective.properties
     for each in properties.form_providers:
         if each.is_service:
@@ -242,10 +240,8 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
-        with progress("exporting", count, only_errors=not as_json) as bar:
-            for piece in pieces(
-                lambda line: bar.say(json_text({"problem": line}) if as_json else safe(line)), bar.step
-            ):
+        with progress("exporting", count, only_errors=not is_json()) as bar:
+            for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
                 write(piece)
                 size += len(piece)
     return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
@@ -267,7 +263,7 @@ _NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
 @json_option
 @quiet_option
 @common_options
-def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **options: str | None) -> None:
+def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None) -> None:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
@@ -291,17 +287,13 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, as_json: bool, **opti
                     if outcome.form is not None:
                         forms.add(outcome.form)
                     if outcome.result in _NAMED:
-                        bar.say(_named(outcome, as_json=as_json))
+                        _say_outcome(bar, outcome)
                     elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
-                        bar.say(_named(replace(outcome, cause="came without an owner"), as_json=as_json))
+                        _say_outcome(bar, replace(outcome, cause="came without an owner"))
         finally:
             seconds = time.monotonic() - started
-            if as_json:
-                say_json({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)})
-            else:
-                for line in report.lines(is_dry=dry_run):
-                    summarize(safe(line))
-                summarize(f"{seconds:.1f} s")
+            text = "\n".join((*map(safe, report.lines(is_dry=dry_run)), f"{seconds:.1f} s"))
+            say_result({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)}, text, summarize)
     _index(settings, properties, () if dry_run else forms)
     sys.exit(REMAINS if report.refused else 0)
 
@@ -341,10 +333,9 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
 
 
-def _named(outcome: ImportOutcome, *, as_json: bool) -> str:
-    if as_json:
-        return json_text({"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause})
-    return safe(f"{outcome.name}: {outcome.result.value}: {outcome.cause}")
+def _say_outcome(bar: ProgressBar, outcome: ImportOutcome | MoveOutcome) -> None:
+    name, result, cause = outcome.name, outcome.result.value, outcome.cause
+    bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
 
 
 class _Journals:
@@ -403,7 +394,6 @@ def move(  # noqa: PLR0913 - each is an option
     command: str | None,
     prepare: bool,
     dry_run: bool,
-    as_json: bool,
     **options: str | None,
 ) -> None:
     """Move definitions, documents and drafts, with all revisions as they are.
@@ -430,9 +420,9 @@ def move(  # noqa: PLR0913 - each is an option
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
         run.require_matches()
         started = time.monotonic()
-        status = _followed("first pass", run.first(), run, as_json=as_json)
+        status = _followed("first pass", run.first(), run)
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
-            status = _followed("second pass", run.first(), run, as_json=as_json)
+            status = _followed("second pass", run.first(), run)
         if not (dry_run or prepare):
             advice = _advice(settings, there, here, matches)
             if attachments == WITH_DATA:
@@ -440,17 +430,17 @@ def move(  # noqa: PLR0913 - each is an option
             elif attachments is not None:
                 advice += f"; the properties must lead attachments to {attachments}"
             line = f"everything is in {here}: {advice}"
-            status = opened.enter_context(_last_pass(origin, run, line, as_json=as_json))
+            status = opened.enter_context(_last_pass(origin, run, line))
             if not status:
                 status = _switched(command)
     sys.exit(status)
 
 
 @contextmanager
-def _last_pass(origin: Place, run: Move, advice: str, *, as_json: bool) -> Iterator[int]:
+def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
     with origin.keeping_writers_out() as require_kept_out:
         click.echo("the source can only be read now", err=True)
-        status = _followed("last pass", run.last(), run, as_json=as_json)
+        status = _followed("last pass", run.last(), run)
         require_kept_out()
         if status:
             click.echo("not everything was moved: solve the problems above, and call this again", err=True)
@@ -501,23 +491,19 @@ def _target(
     return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
 
-def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move, *, as_json: bool) -> int:
+def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
             report.add(outcome)
             bar.step()
             if outcome.result is MoveResult.REFUSED:
-                refused = {"name": outcome.name, "result": outcome.result.value, "cause": outcome.cause}
-                line = safe(f"{outcome.name}: refused: {outcome.cause}")
-                bar.say(json_text(refused) if as_json else line)
+                _say_outcome(bar, outcome)
     for problem in run.views():
         click.echo(f"persistence: {safe(problem)}", err=True)
     seconds = time.monotonic() - started
-    if as_json:
-        say_json({"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)})
-    else:
-        summarize(f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s")
+    facts = {"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)}
+    say_result(facts, f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", summarize)
     return REMAINS if report.refused else 0
 
 

@@ -24,6 +24,7 @@ from persistence.cli.options import (
 from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
     counted,
+    is_json,
     json_option,
     print_table,
     progress,
@@ -31,6 +32,7 @@ from persistence.cli.terminal import (
     safe,
     say,
     say_json,
+    say_result,
     summarize,
 )
 from persistence.dialect import DIALECTS
@@ -40,7 +42,7 @@ from persistence.maintenance import check
 from persistence.maintenance import upgrade as upgrades
 from persistence.model import instants
 from persistence.model.addresses import Form
-from persistence.model.write_conditions import DocumentLease, Moment
+from persistence.model.write_conditions import DocumentLease
 from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import upgrade_database
 from persistence.providers.tree_provider import open_index
@@ -55,7 +57,7 @@ from persistence.storage.reader import StoreReader
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @json_option
 @tree_options
-def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
+def upgrade(*, dry_run: bool, **options: str | None) -> None:
     """Bring all trees and databases to the format of this version.
 
     The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
@@ -66,11 +68,10 @@ def upgrade(*, dry_run: bool, as_json: bool, **options: str | None) -> None:
         is_current = True
         for name, does in _steps(tree, dry_run=dry_run):
             is_current = False
-            if as_json:
-                say_json({"tree": tree.name, "step": name, "does": does or None, "done": not dry_run})
-            else:
-                click.echo(f"{prefix}{'to do' if dry_run else 'done'}: {name}{': ' if does else ''}{does}")
-        if as_json:
+            facts = {"tree": tree.name, "step": name, "does": does or None, "done": not dry_run}
+            done = "to do" if dry_run else "done"
+            say_result(facts, f"{prefix}{done}: {name}{': ' if does else ''}{does}", click.echo)
+        if is_json():
             say_json({"tree": tree.name, "place": tree.place, "current": is_current or not dry_run})
         elif is_current:
             kind = "tables" if tree.is_database else "format"
@@ -95,7 +96,7 @@ def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
 @json_option
 @quiet_option
 @tree_options
-def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | None) -> None:
+def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
     """Rebuild the search indexes of all forms in all trees, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
@@ -108,14 +109,12 @@ def reindex(*, path: str | None, verify: bool, as_json: bool, **options: str | N
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
     aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
-    sys.exit(on_each(trees, partial(_reindex, aim=aim, form=form, version=version, as_json=as_json)))
+    sys.exit(on_each(trees, partial(_reindex, aim=aim, form=form, version=version)))
 
 
-def _reindex(  # noqa: PLR0913 - its choice
-    tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None, as_json: bool
-) -> int:
+def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None) -> int:
     if tree.is_database:
-        return _reindex_database(tree, prefix, form, version, as_json=as_json)
+        return _reindex_database(tree, prefix, form, version)
     label, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with check.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
@@ -126,18 +125,16 @@ def _reindex(  # noqa: PLR0913 - its choice
         with progress(f"{prefix}{label}", job.count) as bar:
             job.run(bar.step)
         seconds = time.monotonic() - started
-    if as_json:
-        facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
-        say_json({**facts, "seconds": round(seconds, 3)})
-        return 0
-    summarize(
+    facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
+    text = (
         f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
         f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
     )
+    say_result({**facts, "seconds": round(seconds, 3)}, text, summarize)
     return 0
 
 
-def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, as_json: bool) -> int:
+def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None) -> int:
     started = time.monotonic()
     with managing(tree) as place:
         if form is None:
@@ -147,10 +144,8 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
         else:
             raise NotFoundError(f"{form} does not exist")
     seconds = time.monotonic() - started
-    if as_json:
-        say_json({"tree": tree.name, "verified": False, "seconds": round(seconds, 3)})
-    else:
-        summarize(f"{prefix}reindexed in {seconds:.1f} s")
+    facts = {"tree": tree.name, "verified": False, "seconds": round(seconds, 3)}
+    say_result(facts, f"{prefix}reindexed in {seconds:.1f} s", summarize)
     return 0
 
 
@@ -160,7 +155,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
 @json_option
 @quiet_option
 @tree_options
-def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str | None) -> None:
+def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
@@ -168,13 +163,11 @@ def reencrypt(*, path: str | None, dry_run: bool, as_json: bool, **options: str 
     Data that needs no change is not touched, so a run that was stopped goes on where it was.
     """
     trees, form, version = choose_data(options, path)
-    work = partial(_reencrypt, form=form, version=version, dry_run=dry_run, as_json=as_json)
+    work = partial(_reencrypt, form=form, version=version, dry_run=dry_run)
     sys.exit(on_each(trees, work))
 
 
-def _reencrypt(  # noqa: PLR0913 - its choice
-    tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool, as_json: bool
-) -> int:
+def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool) -> int:
     with managing(tree) as place:
         keys = open_encryption_keys(tree.settings, tree.properties)
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
@@ -194,19 +187,17 @@ def _reencrypt(  # noqa: PLR0913 - its choice
 
             def done(problems: list[str]) -> None:
                 for problem in problems:
-                    bar.say_problem(problem, tree.name, prefix, as_json=as_json)
+                    bar.say_problem(problem, tree.name, prefix)
                 bar.step()
 
             for job in jobs:
                 count += _plan(job, done) if dry_run else job.run(done)
         seconds = time.monotonic() - started
         place.leave()
-    if as_json:
-        facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
-        say_json({**facts, "seconds": round(seconds, 3)})
-    else:
-        did = "would be re-encrypted" if dry_run else "re-encrypted"
-        summarize(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s")
+    facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
+    did = "would be re-encrypted" if dry_run else "re-encrypted"
+    text = f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s"
+    say_result({**facts, "seconds": round(seconds, 3)}, text, summarize)
     return REMAINS if bar.lines else 0
 
 
@@ -235,7 +226,7 @@ _SECONDS = 3
 @json_option
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
 @tree_options
-def leases(*, as_json: bool, document: str | None, **options: str | None) -> None:
+def leases(*, document: str | None, **options: str | None) -> None:
     """List the documents that somebody has leased with LOCK, in all trees.
 
     A lease belongs to the id of a document, whatever its form. Expired ones are left out. Another service has the
@@ -243,7 +234,7 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
     """
     trees = choose_trees(options).trees
     if document is not None:
-        _break(trees, document, as_json=as_json)
+        _break(trees, document)
         return
     found = list[tuple[ChosenTree, DocumentLease]]()
     damaged = list[str]()
@@ -259,11 +250,27 @@ def leases(*, as_json: bool, document: str | None, **options: str | None) -> Non
     status, now = on_each(trees, read), moment()
     living = [(tree, lease) for tree, lease in found if lease.remaining(now)]
     living.sort(key=lambda each: (each[1].document, each[0].name))
-    if as_json:
+    if is_json():
         for tree, lease in living:
-            say_json(_facts(tree, lease, now))
+            left = lease.remaining(now)
+            until = instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
+            facts = {"document": lease.document, "user": lease.user, "group": lease.group, "seconds": left}
+            say_json({**facts, "until": until, "tree": tree.name})
     else:
-        _say(living, now, with_tree=len(trees) > 1)
+        rows = [
+            (
+                safe(lease.document),
+                safe(lease.user),
+                safe(lease.group or ""),
+                str(lease.remaining(now)),
+                safe(tree.name),
+            )
+            for tree, lease in living
+        ]
+        if rows:
+            shown = rows if len(trees) > 1 else [(*row[:-1], "") for row in rows]
+            print_table((_HEADINGS, *shown), right=(_SECONDS,))
+        say(f"{counted(len(rows), 'document')} leased")
     for cause in damaged:
         click.echo(safe(cause), err=True)
     sys.exit(status)
@@ -279,7 +286,7 @@ def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
         yield from (lease for _, lease in listed(tree.root))
 
 
-def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> None:
+def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
     unknown = list[NotFoundError]()
 
     def end(tree: ChosenTree, prefix: str) -> int:
@@ -289,36 +296,11 @@ def _break(trees: tuple[ChosenTree, ...], document: str, *, as_json: bool) -> No
             except NotFoundError as error:  # it may be in another tree
                 unknown.append(error)
                 return 0
-        if as_json:
-            say_json({"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name})
-        else:
-            say(safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
+        facts = {"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name}
+        say_result(facts, safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
         return 0
 
     status = on_each(trees, end)
     if unknown and len(unknown) == len(trees):
         raise unknown[0]
     sys.exit(status)
-
-
-def _say(living: list[tuple[ChosenTree, DocumentLease]], now: Moment, *, with_tree: bool) -> None:
-    rows = [
-        (safe(lease.document), safe(lease.user), safe(lease.group or ""), str(lease.remaining(now)), safe(tree.name))
-        for tree, lease in living
-    ]
-    if rows:
-        shown = rows if with_tree else [(*row[:-1], "") for row in rows]
-        print_table((_HEADINGS, *shown), right=(_SECONDS,))
-    say(f"{counted(len(rows), 'document')} leased")
-
-
-def _facts(tree: ChosenTree, lease: DocumentLease, now: Moment) -> dict[str, object]:
-    left = lease.remaining(now)
-    return {
-        "document": lease.document,
-        "user": lease.user,
-        "group": lease.group,
-        "seconds": left,
-        "until": instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC)),
-        "tree": tree.name,
-    }

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.cli.terminal import follow, own_command, print_table, progress, say
+from persistence.cli.terminal import follow, json_option, own_command, print_table, progress, say
 from tests.cli.command_runner import Place
 from tests.cli.pseudo_terminal import Terminal, screen, terminal
 from tests.docs.commands import leaves
@@ -130,7 +130,7 @@ def problems() -> Iterator[str | None]:
 
 def test_lines_above_a_bar_are_whole() -> None:
     with on_terminal() as shown:
-        assert follow("checking", lambda: 30, problems(), as_json=False) == 3
+        assert follow("checking", lambda: 30, problems()) == 3
         text = shown.text()
     lines = [line for line in screen(text) if line]
     assert [line[:10] for line in lines[:-1]] == ["problem 5 ", "problem 15", "problem 25"]
@@ -146,7 +146,8 @@ def test_lines_to_a_file_are_not_on_the_terminal_of_the_bar(
 ) -> None:
     with terminal() as errors:
         monkeypatch.setattr(sys, "stderr", errors.stream)
-        follow("checking", lambda: 30, problems(), as_json=True)
+        followed = click.command()(json_option(lambda: follow("checking", lambda: 30, problems())))
+        assert followed(["--json"], standalone_mode=False) == 3
         sys.stderr.write("and a line to standard error\n")
         lines = screen(errors.text())
     assert [line.startswith('{"problem":"problem ') for line in capsys.readouterr().out.splitlines()] == [True] * 3

@@ -84,7 +84,7 @@ def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
         f"persistence: data directory {tmp_path}/data",
         f"persistence: data directory {tmp_path}/disk2 (datasource second)",
         f"persistence: attachments in {tmp_path}/big",
-        "persistence: may call: whoever has the API key, without a key 127.0.0.1",
+        "persistence: may call: callers with the API key, without a key 127.0.0.1",
     ]
 
 
