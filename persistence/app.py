@@ -108,7 +108,10 @@ def policy_of(settings: Settings) -> Policy:
 
 def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
     """Return the audit of the settings, whose faults go to the log."""
-    return open_audit(settings, open_keys(settings), own_directories(settings, properties), _log_audit_fault)
+    own = own_directories(settings, properties)
+    return open_audit(
+        settings, open_keys(settings), own, lambda cause: logs.write("audit-fault", is_error=True, cause=cause)
+    )
 
 
 def warn_of(cause: str | None) -> None:
@@ -151,11 +154,8 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        reencrypts = opened.enter_context(
-            ReencryptionJobs(
-                [each.reencryption for _, each in providers.managed], _jobs(providers, at_rest), _log_not_reencrypted
-            )
-        )
+        records = [each.reencryption for _, each in providers.managed]
+        reencrypts = opened.enter_context(ReencryptionJobs(records, _jobs(providers, at_rest), _log_not_reencrypted))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
@@ -286,10 +286,6 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
         return ReencryptionJob(reencryption, form, version, reindex)
 
     return job_of
-
-
-def _log_audit_fault(cause: str) -> None:
-    logs.write("audit-fault", is_error=True, cause=cause)
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

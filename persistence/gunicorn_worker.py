@@ -82,7 +82,7 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
         super().notify()
         service = getattr(self, "wsgi", None)
         limit = getattr(service, "worker_memory", WORKER_MEMORY)
-        getattr(service, "tick", _nothing)()
+        getattr(service, "tick", lambda: None)()
         is_alive: bool = self.alive  # type: ignore[has-type]
         if is_alive and self._memory.is_past(limit, is_busy=self.is_busy()):
             self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
@@ -96,9 +96,6 @@ class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships 
 def forget(_master: object, worker: WatchedWorker) -> None:
     """Remove the gauges of a worker that has ended: gunicorn's hook ``child_exit``."""
     forget_worker(worker.number)
-
-
-def _nothing() -> None: ...
 
 
 def without_queries(record: logging.LogRecord) -> bool:

@@ -158,21 +158,22 @@ class Backup:
             for name, (layout, nanoseconds) in layouts.items():
                 saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
                 tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
-                for problem in tree.run():
-                    yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
-                self.folders += tree.folders
+                yield from self._save(tree, "" if len(parts) == 1 else f"{name}: ")
             for name, database in sources.databases.items():
                 if name in saved:
                     storage = StorageBackup(database, saved[name], sources.bodies_of)
-                    for problem in storage.run():
-                        yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
-                    self.folders += storage.folders
+                    yield from self._save(storage, "" if len(parts) == 1 else f"{name}: ")
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
             backup.write(
                 MANIFEST, backup_files.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys))
             )
             backup.checksums.write()
+
+    def _save(self, source: TreeBackup | StorageBackup, prefix: str) -> Iterator[str | None]:
+        for problem in source.run():
+            yield None if problem is None else f"{prefix}{problem}"
+        self.folders += source.folders
 
     def _parts(self) -> tuple[BackupPart, ...]:
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
@@ -246,18 +247,12 @@ def copies(backup: str, documents: Sequence[tuple[Form, str]]) -> list[DocumentF
 
 def remove_copies(backup: str, documents: Sequence[tuple[Form, str]]) -> None:
     """Remove the files of documents from a backup, and from its list. Raises as ``copies``."""
-    with _alone(backup), disk_errors(f"backup {backup}"):
+    above = os.path.dirname(backup)
+    with exclusively(above), disk_errors(f"backup {backup}"):  # backups beside this one would link to its files
         folders = list(_folders(backup, documents))
         backup_files.leave_out(backup, folders)
         for folder in folders:
             remove_wholly(f"{backup}/{folder}")
-
-
-@contextmanager
-def _alone(backup: str) -> Iterator[None]:
-    """Keep backups from being made beside this one: they would link to its files."""
-    with exclusively(os.path.dirname(backup)):
-        yield
 
 
 def _folders(backup: str, documents: Sequence[tuple[Form, str]]) -> Iterator[str]:

@@ -125,8 +125,7 @@ def read(backup: str) -> Manifest:
     """Read the manifest of a backup; without one the backup has the first format, and holds one tree."""
     path = f"{backup}/{MANIFEST}"
     try:
-        with FileIO(files.open_file(path)) as file:
-            manifest = msgspec.json.decode(files.read_small(file.fileno()), type=Manifest)
+        manifest = msgspec.json.decode(files.read_file(path), type=Manifest)
     except FileNotFoundError:
         return Manifest(1, (BackupPart("tree", _DATA, "", ""),))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -208,13 +207,10 @@ def _path_of(text: bytes) -> bytes:
 
 
 def _write(path: str, lines: Iterator[bytes]) -> None:
-    descriptor = files.open_new(path)
-    try:
+    with files.closing(files.open_new(path)) as descriptor:
         while block := b"".join(islice(lines, _LINES_PER_WRITE)):
             files.write_all(descriptor, block)
         files.sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def leave_out(directory: str, folders: Sequence[str]) -> None:
@@ -331,26 +327,18 @@ class PartFiles:
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Add a content, which ``sidecar`` describes."""
-        status, hashing = os.fstat(source.fileno()), hashlib.sha256()
+        status = os.fstat(source.fileno())
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
         expected = sidecar.digest if sidecar is not None and is_it else None
 
         def is_same(last: PreviousBackup, at: str) -> bool:
-            return (
-                last.checksums.digest(at) == expected
-            )  # the digest of the copied bytes, which the sidecar may not have
+            return last.checksums.digest(at) == expected  # of the copied bytes, which the sidecar may not have
 
         if expected is not None and self._link(path, size, nanoseconds, earlier, is_same):
             self._note(digits_of(expected), path)
-            return
-        target = self._target(path, size)
-        try:
-            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
-        finally:
-            self._note(hashing.hexdigest(), path)
-        if expected not in {None, digest_text(hashing.hexdigest())}:
-            raise DamagedError(f"{path}: its digest is not {expected}")
+        else:
+            self._copy(path, source, size, nanoseconds, expected)
 
     def link_content(self, path: str, sidecar: Sidecar, *earlier: str) -> bool:
         """Link a content that the previous backup has by its sidecar; return whether it does."""
@@ -367,14 +355,16 @@ class PartFiles:
 
     def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
         """Copy a content that is in no file, with the stamp of its revision."""
-        hashing = hashlib.sha256()
-        target = self._target(path, sidecar.size)
+        self._copy(path, source, sidecar.size, stamp(sidecar), sidecar.digest)
+
+    def _copy(self, path: str, source: BinaryIO, size: int, nanoseconds: int, expected: str | None) -> None:
+        hashing, target = hashlib.sha256(), self._target(path, size)
         try:
-            files.write_new(target, chunks(source, path, hashing.update), stamp(sidecar))
+            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
         finally:
             self._note(hashing.hexdigest(), path)
-        if sidecar.digest not in {None, digest_text(hashing.hexdigest())}:
-            raise DamagedError(f"{path}: its digest is not {sidecar.digest}")
+        if expected not in {None, digest_text(hashing.hexdigest())}:
+            raise DamagedError(f"{path}: its digest is not {expected}")
 
     def _target(self, path: str, size: int) -> str:
         self._backup.count.copied += 1

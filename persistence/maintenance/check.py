@@ -247,10 +247,7 @@ class IndexInspector:
 
 
 def _names(directory: str, only: tuple[str, ...]) -> list[str]:
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    names = files.names_in(directory)
     return sorted(name for name in names if is_escaped(name) and (not only or name == only[0]))
 
 

@@ -328,15 +328,10 @@ def last(home: str, kind: type[R]) -> R | None:
     """Return the record of a kind; ``None`` where there is none that can be read."""
     with disk_errors("looking for the last run"):
         try:
-            descriptor = files.open_to_read(_note_path(home, kind))
-        except (FileNotFoundError, NotADirectoryError):
+            with files.closing(files.open_to_read(_note_path(home, kind))) as descriptor:
+                return msgspec.json.decode(files.read_small(descriptor), type=kind)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
             return None
-        try:
-            return msgspec.json.decode(files.read_small(descriptor), type=kind)
-        except msgspec.DecodeError:
-            return None
-        finally:
-            os.close(descriptor)
 
 
 def _note_path(home: str, kind: type[msgspec.Struct]) -> str:

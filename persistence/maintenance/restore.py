@@ -161,9 +161,7 @@ class Restore:
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
         for digest, path in backup_files.listed(sums):
             if there := self._extra.get(path):
-                problem = self._restore_extra(path, digest, there)
-                if problem:
-                    yield problem
+                yield from self._restore_extra(path, digest, there)
             for each in due:
                 if (inside := each.inside(path)) is not None:
                     problem = self._restore(each, path, inside, digest)
@@ -184,17 +182,17 @@ class Restore:
                     if not is_there:
                         yield f"{path}: not in {SUMS}, and not restored"
 
-    def _restore_extra(self, path: str, digest: str, there: str) -> str | None:
+    def _restore_extra(self, path: str, digest: str, there: str) -> Iterator[str]:
         if files.exists(there):
-            return None  # the same one, as ``_due`` has found out
+            return  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
             data = files.read_small(file.fileno())
         if hashlib.sha256(data).hexdigest() != digest:
-            return f"{path}: not what it was when it was saved; it is not restored"
+            yield f"{path}: not what it was when it was saved; it is not restored"
+            return
         files.ensure(os.path.dirname(there))
         files.write_durably(there, data, SECRET_MODE)
         self.count.files += 1
-        return None
 
     def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
         target = f"{to.root}/{inside}"
@@ -251,8 +249,7 @@ class _Target:
 
     def restoring(self) -> str | None:
         try:
-            with FileIO(files.open_file(self._layout.own(_RESTORING))) as file:
-                return os.fsdecode(files.read_small(file.fileno())) or None
+            return os.fsdecode(files.read_file(self._layout.own(_RESTORING))) or None
         except FileNotFoundError:
             return None
 
@@ -261,9 +258,8 @@ class _Target:
 
     def is_whole(self) -> bool:
         try:
-            with FileIO(files.open_file(self._layout.own(RESTORED))) as file:
-                is_named = os.fsdecode(files.read_small(file.fileno())) == self._backup
-            return is_named and not self.is_half()
+            named = os.fsdecode(files.read_file(self._layout.own(RESTORED)))
+            return named == self._backup and not self.is_half()
         except FileNotFoundError:
             return False
 

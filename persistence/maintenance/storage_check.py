@@ -48,7 +48,7 @@ from persistence.s3.body_references import StrayObject, stray_objects
 from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import BodiesReader, FileBodies
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
-from persistence.storage.storage import MaintainedDatabase, ManagedStorage, Readable, StorageFault, StorageFinding
+from persistence.storage.storage import MaintainedDatabase, ManagedStorage, Readable, StorageFault
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 if TYPE_CHECKING:
@@ -394,7 +394,8 @@ class StorageCheck:
                 self.totals.folders += 1
                 yield None
             elif _is_within(found.place, parts):
-                yield treatment.apply(_finding(found), found.mend or _nothing)
+                finding = Finding(_KINDS[found.fault], found.place, found.what)
+                yield treatment.apply(finding, found.mend or _nothing)
         for finding in self.marks.of_storage(self.database.storage, is_deep=self.is_deep):
             if _is_within(finding.path, parts):
                 yield treatment.apply(finding, _nothing)
@@ -454,10 +455,6 @@ def _main(form: Form, kind: str, folder: str) -> Address | None:
     if kind != _DEFINITIONS:
         return DocumentAddress(form, Collection(kind), folder, DATA_XML)
     return DefinitionAddress(form, int(folder), FORM_XHTML) if folder.isascii() and folder.isdecimal() else None
-
-
-def _finding(found: StorageFinding) -> Finding:
-    return Finding(_KINDS[found.fault], found.place, found.what)
 
 
 def _nothing() -> None:

@@ -178,11 +178,11 @@ class FolderTree:
             name = os.path.basename(entry.path)
             if isinstance(entry, Finding):
                 is_other_link = entry.kind is FindingKind.LINK and is_definition and not is_version(name)
-                yield _foreign(entry.path, entry.what) if is_other_link else entry
+                yield FindingKind.FOREIGN.at(entry.path, entry.what) if is_other_link else entry
             elif len(names) == FORM_DEPTH and name not in _COLLECTIONS:
-                yield _foreign(entry.path, "no collection of a form has this name")
+                yield FindingKind.FOREIGN.at(entry.path, "no collection of a form has this name")
             elif is_definition and not is_version(name):
-                yield _foreign(entry.path, "not the number of a version")
+                yield FindingKind.FOREIGN.at(entry.path, "not the number of a version")
             elif len(names) + 1 < FOLDER_DEPTH:
                 yield from self._below(entry.path, (*names, name), only[1:])
             else:
@@ -207,9 +207,9 @@ class FolderTree:
                 if entry.is_symlink() and is_escaped(entry.name):
                     yield FindingKind.LINK.at(entry.path, "a symbolic link; the service does not follow it")
                 elif not entry.is_dir(follow_symlinks=False):
-                    yield _foreign(entry.path, "a file where only directories are")
+                    yield FindingKind.FOREIGN.at(entry.path, "a file where only directories are")
                 elif not is_escaped(entry.name):
-                    yield _foreign(entry.path, "a name that the service does not give")
+                    yield FindingKind.FOREIGN.at(entry.path, "a name that the service does not give")
                 else:
                     yield entry
 
@@ -229,10 +229,6 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
     if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
         return True
     return is_unfinished_own(entry.name) and not entry.is_dir(follow_symlinks=False)
-
-
-def _foreign(path: str, what: str) -> Finding:
-    return FindingKind.FOREIGN.at(path, what)
 
 
 _NEXT_SIDECAR = re.compile(r"\.(.+)\.json")

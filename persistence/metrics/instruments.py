@@ -10,7 +10,6 @@ sample follows from its time. If two do so at once they write the same.
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
 import time
@@ -18,7 +17,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -58,53 +57,36 @@ class Instruments:
 
     def __init__(self) -> None:
         own = CollectorRegistry(auto_describe=False)  # nobody collects from it: the files of all workers are read
-        self.requests = Counter(
-            REQUESTS,
-            "Requests, by method, kind of resource and class of status.",
-            ("method", "kind", "status"),
-            registry=own,
+        counter, histogram, summed = (
+            partial(Counter, registry=own),
+            partial(Histogram, registry=own),
+            partial(Gauge, multiprocess_mode="livesum", registry=own),
         )
-        self.seconds = Histogram(
-            SECONDS, "Seconds until a response could begin.", ("method", "kind"), buckets=LATENCIES, registry=own
-        )
-        self.received = Counter(
-            "persistence_received_bytes", "Bytes of request bodies that were read.", ("kind",), registry=own
-        )
-        self.sent = Counter("persistence_sent_bytes", "Bytes of response bodies.", ("kind",), registry=own)
-        self.fsyncs = Histogram("persistence_fsync_seconds", "Seconds of an fsync.", buckets=_FSYNCS, registry=own)
-        self.lock_waits = Histogram(
-            "persistence_lock_wait_seconds", "Seconds until a writer had its lock.", buckets=_WAITS, registry=own
-        )
-        self.lock_timeouts = Counter(
-            "persistence_lock_timeouts", "Writers that waited for a lock in vain.", registry=own
-        )
-        self.pool_waits = Histogram(
-            "persistence_database_wait_seconds", "Seconds until a connection was there.", buckets=_WAITS, registry=own
-        )
-        self.pool_timeouts = Counter(
-            "persistence_database_timeouts", "Requests that waited for a connection in vain.", registry=own
-        )
-        self.pool_waiting = _summed("persistence_database_waiting", "Requests that wait for a connection.", own)
-        self.pool_in_use = _summed("persistence_database_connections", "Connections in use.", own)
-        self.pool_open = _summed(
-            "persistence_database_open_connections", "Connections that are open, in use or not.", own
-        )
-        self.pool_most = _summed("persistence_database_most_connections", "Connections that may be open.", own)
-        self.workers = _summed("persistence_workers", "Worker processes that are alive.", own)
-        self.index_delay = Gauge(
+        labels = ("method", "kind", "status")
+        self.requests = counter(REQUESTS, "Requests, by method, kind of resource and class of status.", labels)
+        self.seconds = histogram(SECONDS, "Seconds until a response could begin.", labels[:2], buckets=LATENCIES)
+        self.received = counter("persistence_received_bytes", "Bytes of request bodies that were read.", ("kind",))
+        self.sent = counter("persistence_sent_bytes", "Bytes of response bodies.", ("kind",))
+        self.fsyncs = histogram("persistence_fsync_seconds", "Seconds of an fsync.", buckets=_FSYNCS)
+        name, meaning = "persistence_lock_wait_seconds", "Seconds until a writer had its lock."
+        self.lock_waits = histogram(name, meaning, buckets=_WAITS)
+        self.lock_timeouts = counter("persistence_lock_timeouts", "Writers that waited for a lock in vain.")
+        name, meaning = "persistence_database_wait_seconds", "Seconds until a connection was there."
+        self.pool_waits = histogram(name, meaning, buckets=_WAITS)
+        name, meaning = "persistence_database_timeouts", "Requests that waited for a connection in vain."
+        self.pool_timeouts = counter(name, meaning)
+        self.pool_waiting = summed("persistence_database_waiting", "Requests that wait for a connection.")
+        self.pool_in_use = summed("persistence_database_connections", "Connections in use.")
+        name, meaning = "persistence_database_open_connections", "Connections that are open, in use or not."
+        self.pool_open = summed(name, meaning)
+        self.pool_most = summed("persistence_database_most_connections", "Connections that may be open.")
+        self.workers = summed("persistence_workers", "Worker processes that are alive.")
+        name, meaning = (
             "persistence_index_delay_seconds",
             "Seconds for which the oldest change has not been in the index.",
-            ("place",),
-            multiprocess_mode="livemax",
-            registry=own,
         )
-        self.audit_faults = Counter(
-            "persistence_audit_faults", "Lines of the audit that could not be written.", registry=own
-        )
-
-
-def _summed(name: str, meaning: str, registry: CollectorRegistry) -> Gauge:
-    return Gauge(name, meaning, multiprocess_mode="livesum", registry=registry)
+        self.index_delay = Gauge(name, meaning, ("place",), multiprocess_mode="livemax", registry=own)
+        self.audit_faults = counter("persistence_audit_faults", "Lines of the audit that could not be written.")
 
 
 def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
@@ -271,11 +253,8 @@ class Plots:
     """The samples of a service, by the path of its directory."""
 
     def __init__(self, directory: str) -> None:
-        descriptor = files.open_shared(f"{directory}/{PLOTS}")
-        try:
+        with files.closing(files.open_shared(f"{directory}/{PLOTS}")) as descriptor:
             self._map = mmap.mmap(descriptor, PLOTS_BYTES)
-        finally:
-            os.close(descriptor)
 
     def is_due(self, now: float) -> bool:
         """Return whether nobody has taken the sample of the span of an instant."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest, multiprocess, values
+from prometheus_client import CollectorRegistry, Metric, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
@@ -83,8 +83,8 @@ def forget_worker(number: int) -> None:
 
 def begin() -> None:
     """Make the directory for the workers of this process; it is removed when the process ends."""
-    above = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
-    above = os.path.realpath(above)
+    is_there = os.access(_IN_MEMORY, os.W_OK | os.X_OK)
+    above = os.path.realpath(_IN_MEMORY if is_there else tempfile.gettempdir())
     with disk_errors(f"metrics in {above}"):
         sweep(above)
         path = own_directory(above)
@@ -150,11 +150,8 @@ def _reserve(path: str, size: int) -> None:
             return
     fresh = f"{path}.new"
     files.remove(fresh)
-    descriptor = files.open_new(fresh)
-    try:
+    with files.closing(files.open_new(fresh)) as descriptor:
         files.reserve(descriptor, size)
-    finally:
-        os.close(descriptor)
     files.rename(fresh, path)
 
 
@@ -164,17 +161,10 @@ def sweep(above: str) -> None:
         for entry in found:
             is_own = entry.name.startswith(_PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
             if is_own and entry.is_dir(follow_symlinks=False):
-                with suppress(OSError):  # it is just being made, or removed
-                    _remove_dead(entry.path)
-
-
-def _remove_dead(path: str) -> None:
-    descriptor = files.open_to_read(f"{path}/{_LOCK}")
-    try:
-        if try_lock(descriptor):
-            files.remove_tree(path)
-    finally:
-        os.close(descriptor)
+                lock = f"{entry.path}/{_LOCK}"
+                with suppress(OSError), files.closing(files.open_to_read(lock)) as descriptor:  # else just being made
+                    if try_lock(descriptor):
+                        files.remove_tree(entry.path)
 
 
 def _end(path: str, process: int) -> None:
@@ -243,24 +233,16 @@ class Metrics:
 
 
 def _count_observed(own: Instruments) -> None:
-    histograms: tuple[tuple[observations.Observations, Histogram], ...] = (
-        (observations.FSYNCS, own.fsyncs),
-        (observations.LOCK_WAITS, own.lock_waits),
-        (observations.POOL_WAITS, own.pool_waits),
-    )
-    counters: tuple[tuple[observations.Observations, Counter], ...] = (
-        (observations.LOCK_TIMEOUTS, own.lock_timeouts),
-        (observations.POOL_TIMEOUTS, own.pool_timeouts),
-        (observations.AUDIT_FAULTS, own.audit_faults),
-    )
+    waits = ((observations.LOCK_WAITS, own.lock_waits), (observations.POOL_WAITS, own.pool_waits))
+    timeouts = ((observations.LOCK_TIMEOUTS, own.lock_timeouts), (observations.POOL_TIMEOUTS, own.pool_timeouts))
     for found, gauge in ((observations.POOL_WAITING, own.pool_waiting), (observations.POOL_IN_USE, own.pool_in_use)):
         change = sum(observations.taken(found))
         if change:
             gauge.inc(change)
-    for found, histogram in histograms:
+    for found, histogram in ((observations.FSYNCS, own.fsyncs), *waits):
         for seconds in observations.taken(found):
             histogram.observe(seconds)
-    for found, counter in counters:
+    for found, counter in (*timeouts, (observations.AUDIT_FAULTS, own.audit_faults)):
         for _ in observations.taken(found):
             counter.inc()
 
@@ -274,12 +256,8 @@ class _Everything(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from collected(self._directory)
-        yield from _gauges(
-            (
-                Measure("persistence_start_time_seconds", os.stat(f"{self._directory}/{_LOCK}").st_mtime),
-                *self._measures(),
-            )
-        )
+        started = os.stat(f"{self._directory}/{_LOCK}").st_mtime
+        yield from _gauges((Measure("persistence_start_time_seconds", started), *self._measures()))
 
 
 def _gauges(measures: Iterable[Measure]) -> Iterator[Metric]:

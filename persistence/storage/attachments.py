@@ -230,13 +230,10 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
             files.empty(f"{self.root}/{TRASH}")
 
     def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
-        directory = files.open_directory(os.path.dirname(path))
-        try:
+        with files.closing(files.open_directory(os.path.dirname(path))) as directory:
             upload.place_at(path, nanoseconds)
             upload.sync()
             files.sync_open(directory)
-        finally:
-            os.close(directory)
 
     def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
         """Finish an interrupted commit of the stored revision, and remove files that were never committed."""
@@ -250,12 +247,9 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
 def _keep(paths: FilePaths, over: Sidecar) -> None:
     if files.exists(paths.content):
         files.make(paths.history)
-        history = files.open_directory(paths.history)  # and no link to one
-        try:
+        with files.closing(files.open_directory(paths.history)) as history:  # and no link to one
             files.keep_as(paths.content, paths.revision(over.modified).content)
             files.sync_open(history)
-        finally:
-            os.close(history)
 
 
 _ATTEMPTS = 20
@@ -331,7 +325,10 @@ class SplitStorage(RevisionStorage):
             except BaseException:
                 record.close()
                 raise
-            return record if found is None else _of_record(record, found)
+            if found is None:
+                return record
+            record.close()
+            return replace(found, etag=record.etag)
         record.close()
         found = _body_of(address, find, partial(_is_still_stored, read, record))
         if found is None or not found.is_edited:
@@ -359,7 +356,7 @@ class _SplitWriter(Writing):
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address):
             return self._writer.commit(address, sidecar, upload, over=over)
-        self._require(address, over)
+        require_same(address, self._writer.current(address), over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
         with self._changes.placing(address, sidecar, upload, kept) as placed, self._main.upload(address) as nothing:
             return described(self._writer.commit(address, recorded(placed), nothing, over=over))
@@ -375,11 +372,8 @@ class _SplitWriter(Writing):
     def _removing(self, address: Address, over: StoredRevision | None) -> AbstractContextManager[None]:
         if not _is_attachment(address) or over is None:
             return nullcontext()
-        self._require(address, over)
-        return self._changes.removing(address, over.sidecar)
-
-    def _require(self, address: DocumentAddress, over: StoredRevision | None) -> None:
         require_same(address, self._writer.current(address), over)
+        return self._changes.removing(address, over.sidecar)
 
     def discard_draft(self, form: Form, document: str) -> None:
         version, records = self._version(form, document), list(self._records_of_draft(form, document))
@@ -523,11 +517,6 @@ class RevisionRewriter:
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
     return isinstance(address, DocumentAddress) and not address.is_main
-
-
-def _of_record(record: StoredRevision, found: StoredRevision) -> StoredRevision:
-    record.close()
-    return replace(found, etag=record.etag)
 
 
 def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRevision) -> bool:

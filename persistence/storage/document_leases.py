@@ -171,17 +171,13 @@ def _is_over(path: str, now: Moment) -> bool:
 
 def _read(path: str) -> DocumentLease | None:
     try:
-        descriptor = files.open_file(path)
+        return msgspec.json.decode(files.read_file(path), type=DocumentLease)
     except FileNotFoundError:
         return None
-    try:
-        return msgspec.json.decode(files.read_small(descriptor), type=DocumentLease)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DamagedError(
             f"the lease {os.path.basename(path)} cannot be read: 'persistence check --repair' removes it"
         ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _write(path: str, lease: DocumentLease) -> None:

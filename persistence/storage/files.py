@@ -93,7 +93,13 @@ def open_file(path: str) -> int:
 
 def open_linked(path: str) -> int:
     """Return a regular file to be read that an administrator has named, perhaps by a link."""
-    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+    return _regular(os.open(path, os.O_RDONLY | _ALWAYS), path)
+
+
+def read_file(path: str) -> bytes:
+    """Return the whole of a small regular file, as ``open_file`` opens it."""
+    with closing(open_file(path)) as descriptor:
+        return read_small(descriptor)
 
 
 def _regular(descriptor: int, path: str) -> int:
@@ -105,12 +111,26 @@ def _regular(descriptor: int, path: str) -> int:
     return descriptor
 
 
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor after a block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def require_file(status: os.stat_result, path: str) -> None:
     """Make sure that a status is of a regular file; raises ``OSError``."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def state_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return numbers that no other state of a file has, once it has settled."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def read_small(descriptor: int) -> bytes:
@@ -130,11 +150,8 @@ _REMEMBERED = 4096
 
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable."""
-    descriptor = open_directory(path)
-    try:
+    with closing(open_directory(path)) as descriptor:
         sync_open(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_open(descriptor: int) -> None:
@@ -158,13 +175,10 @@ def ensure(path: str) -> None:
     try:
         require(path)
     except FileNotFoundError:
-        pass
-    else:
-        return
-    parent = os.path.dirname(path)
-    ensure(parent)
-    make(path)
-    sync_directory(parent)
+        parent = os.path.dirname(path)
+        ensure(parent)
+        make(path)
+        sync_directory(parent)
 
 
 def require(path: str) -> None:
@@ -346,29 +360,20 @@ def overwrite(path: str, data: bytes) -> None:
 def append(path: str, data: bytes) -> None:
     """Add a line to a file that is made where it is missing, durably."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags, FILE_MODE)
-    try:
+    with closing(os.open(path, flags, FILE_MODE)) as descriptor:
         status = os.fstat(descriptor)
         require_file(status, path)
         if status.st_nlink > 1:
             raise OSError(errno.EMLINK, "it has another name", path)
         write_all(descriptor, data)
         sync(descriptor)
-    finally:
-        os.close(descriptor)
     sync_directory(os.path.dirname(path))
 
 
 def open_shared(path: str, flags: int = 0) -> int:
     """Return a file that several processes write, made if it is missing; a link there is refused."""
     always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, always | flags, FILE_MODE)
-    try:
-        require_file(os.fstat(descriptor), path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return _regular(os.open(path, always | flags, FILE_MODE), path)
 
 
 def write_at_start(descriptor: int, data: bytes) -> None:
@@ -410,26 +415,20 @@ def stamp(descriptor: int, nanoseconds: int) -> None:
 
 def stamp_durably(path: str, nanoseconds: int) -> None:
     """Set the modification time of a file, in nanoseconds since 1970, and make its content and time durable."""
-    descriptor = open_file(path)
-    try:
+    with closing(open_file(path)) as descriptor:
         stamp(descriptor, nanoseconds)
         sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def set_mode(path: str, mode: int) -> None:
     """Set the permissions of a file or directory at an absolute path without links."""
-    descriptor = open_to_read(path, os.O_PATH)
-    try:
+    with closing(open_to_read(path, os.O_PATH)) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
             require_file(status, path)
             if status.st_nlink > 1:
                 raise OSError(errno.EMLINK, "it has another name, to which its permissions belong, too", path)
         os.chmod(f"/proc/self/fd/{descriptor}", mode)  # fchmod wants one that may be read or written
-    finally:
-        os.close(descriptor)
 
 
 def move_away(source: str, target: str) -> str:
@@ -466,6 +465,14 @@ def remove_quietly(*paths: str) -> None:
     for path in paths:
         with suppress(OSError):
             os.unlink(path)
+
+
+def names_in(directory: str) -> list[str]:
+    """Return the names in a directory; none where there is no directory."""
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def exists(path: str) -> bool:
@@ -538,9 +545,8 @@ def copied(source: str, target: str) -> tuple[int, str]:
 
 def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
     """Write a new file, not synced. Zeros take no room: a file may say that it is larger than any disk."""
-    descriptor = open_new(path)
     size = 0
-    try:
+    with closing(open_new(path)) as descriptor:
         for chunk in chunks:
             if len(chunk) >= _BLOCK and not chunk.strip(b"\0"):
                 set_size(descriptor, size + len(chunk))
@@ -549,19 +555,14 @@ def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
                 write_all(descriptor, chunk)
             size += len(chunk)
         stamp(descriptor, nanoseconds)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def synced(directory: str) -> Iterator[None]:
     """Make everything durable that a block writes to the file system of a directory, or raise ``OSError``."""
     # What could not be written since the block began is an error, which `os.sync` would keep to itself.
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
         yield
         if _libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)

@@ -92,13 +92,10 @@ class LockFile:
         self, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
         """Take an exclusive lock for a block, within ``timeout`` seconds, unless the caller ``is_ending``."""
-        descriptor = files.open_file(self._path)
-        try:
+        with files.closing(files.open_file(self._path)) as descriptor:
             if not _wait_for(descriptor, time.monotonic() + timeout, is_ending):
                 raise BusyError(otherwise)
             yield
-        finally:
-            os.close(descriptor)
 
 
 class OpenLock:
@@ -209,16 +206,13 @@ class Locks:
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
         """Keep everybody from writing for a block; yields what raises ``BusyError`` if that does not hold any more."""
         files.ensure_file(self._read_only)
-        descriptor = files.open_to_read(self._read_only)
-        try:
+        with files.closing(files.open_to_read(self._read_only)) as descriptor:
             if not _wait_for(descriptor, time.monotonic() + self._timeout):
                 raise BusyError("somebody else keeps writers out of the data directory")
             for number in range(STRIPES):  # a writer that has looked before holds one of them
                 with self._locked(self._documents, number):
                     pass
             yield partial(_require_at, descriptor, self._read_only)
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _locked(self, stripes: _Stripes, number: int) -> Iterator[None]:

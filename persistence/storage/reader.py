@@ -24,7 +24,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.storage import commit, root, stored_revision
+from persistence.storage import commit, files, root, stored_revision
 from persistence.storage.layout import (
     LAYOUT,
     OTHERS,
@@ -363,14 +363,7 @@ class StoreReader:
 
 
 def _with_sidecar(directory: str) -> list[str]:
-    return [name.removesuffix(SIDECAR_SUFFIX) for name in _listed(directory) if name.endswith(SIDECAR_SUFFIX)]
-
-
-def _listed(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return [name.removesuffix(SIDECAR_SUFFIX) for name in files.names_in(directory) if name.endswith(SIDECAR_SUFFIX)]
 
 
 def _numbers(directory: str) -> list[int]:

@@ -78,12 +78,6 @@ def init(root: str) -> bool:
     return True
 
 
-def open_tree(root: str) -> None:
-    """Make sure that there is a tree that can be served, and make own directories of it that are missing."""
-    require(root)
-    make_own(root)
-
-
 def require(root: str) -> None:
     """Make sure that there is a tree that can be served, and strangers cannot write to it; nothing is changed."""
     owner.require_closed(root)
@@ -135,19 +129,16 @@ def _has_layout(root: str) -> bool:
 
 def read_layout(path: str) -> LayoutFile | None:
     try:
-        descriptor = files.open_to_read(path)
+        with files.closing(files.open_to_read(path)) as descriptor:
+            return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
     except FileNotFoundError:
         return None
     except NotOpenedError as error:
         raise StartupError(f"{path} cannot be read: it is a link or a socket") from error
-    try:
-        return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
     except (IsADirectoryError, BlockingIOError) as error:
         raise StartupError(f"{path} cannot be read: it is not a file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it again)") from error
-    finally:
-        os.close(descriptor)
 
 
 def encode_layout(layout: LayoutFile) -> bytes:
@@ -274,7 +265,7 @@ class KeyFile(Generic[T]):
     def read(self) -> T:
         """Return its content now. Costs one ``stat`` unless the file has changed."""
         try:
-            version = _version(os.stat(self._path))
+            version = files.state_of(os.stat(self._path))
         except FileNotFoundError:
             if os.path.islink(self._path):
                 raise DamagedError(f"the {self._what} {self._path} are a link that leads nowhere") from None
@@ -318,21 +309,14 @@ class KeyFile(Generic[T]):
 
     def _load(self) -> T:
         try:
-            descriptor = files.open_linked(self._path)
+            with files.closing(files.open_linked(self._path)) as descriptor:
+                status = os.fstat(descriptor)
+                content = self._decode(files.read_small(descriptor), status)
         except FileNotFoundError:
             return self._nothing
-        try:
-            status = os.fstat(descriptor)
-            content = self._decode(files.read_small(descriptor), status)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise DamagedError(f"the {self._what} in {self.name} cannot be read: {error}") from error
-        finally:
-            os.close(descriptor)
         # The clock of a file system ticks in milliseconds: a file that has just changed may change again unseen.
         if time.time_ns() - status.st_ctime_ns > _SETTLED:
-            self._seen = (_version(status), content)
+            self._seen = (files.state_of(status), content)
         return content
-
-
-def _version(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

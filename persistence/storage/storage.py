@@ -274,11 +274,9 @@ class ChangeListener(Protocol):
 
 
 class _Nobody:
-    def changing(self, form: Form, document: str) -> None:
-        pass
+    def changing(self, form: Form, document: str) -> None: ...
 
-    def changed(self, form: Form, document: str) -> None:
-        pass
+    def changed(self, form: Form, document: str) -> None: ...
 
 
 NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear

@@ -84,13 +84,10 @@ class JobFile(JobRecord):
     def read(self) -> bytes:
         with disk_errors(f"looking at the progress of the {self._doing}"):
             try:
-                descriptor = files.open_to_read(self._path)
+                with files.closing(files.open_to_read(self._path)) as descriptor:
+                    return files.read_small(descriptor)
             except FileNotFoundError:
                 return b""
-            try:
-                return files.read_small(descriptor)
-            finally:
-                os.close(descriptor)
 
     def write(self, text: bytes) -> None:
         with disk_errors(f"recording the progress of the {self._doing}"):
@@ -139,15 +136,11 @@ class TreeArrivals(Arrivals):
     def _read(self) -> Mapping[str, list[tuple[str, str]]]:
         with disk_errors("reading", os.path.basename(self._path)):
             try:
-                descriptor = files.open_file(self._path)
+                return msgspec.json.decode(files.read_file(self._path), type=_ArrivingFile).sources
             except FileNotFoundError:
                 return {}
-            try:
-                return msgspec.json.decode(files.read_small(descriptor), type=_ArrivingFile).sources
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise DamagedError(f"{self._path} cannot be read: {error}") from error
-            finally:
-                os.close(descriptor)
 
     def _write(self, sources: Mapping[str, list[tuple[str, str]]]) -> None:
         with disk_errors("writing", os.path.basename(self._path)):
@@ -201,10 +194,8 @@ class TreeDocumentFiles(DocumentFiles):
         top = f"{self.root}/{QUARANTINE}"
         inside = [os.path.relpath(folder, self.root) for folder in self.folders]
         inside += [f"%{each}" for each in inside]  # an application may have been renamed there
-        with suppress(FileNotFoundError, NotADirectoryError):
-            runs = sorted(os.listdir(top))
-            return [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
-        return []
+        runs = sorted(files.names_in(top))
+        return [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
 
 
 def files_below(directory: str, root: str) -> Iterator[DocumentFile]:
@@ -223,23 +214,17 @@ def remove_wholly(path: str) -> None:
 def _empty(trash: str) -> None:
     end = time.monotonic() + _PATIENCE
     files.empty(trash)
-    left = set(_names(trash))
+    left = set(files.names_in(trash))
     while left:
         if time.monotonic() > end:
             raise _staying(f"{trash}/{min(left)}")
         time.sleep(_PAUSE)
         files.empty(trash)
-        left &= set(_names(trash))
+        left &= set(files.names_in(trash))
 
 
 def _staying(path: str) -> OSError:
     return OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-
-
-def _names(directory: str) -> list[str]:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return os.listdir(directory)
-    return []
 
 
 def _files(directory: str) -> Iterator[str]:
@@ -285,7 +270,8 @@ class Store(StoreReader, ManagedStorage, Closable):
         """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions."""
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
-            root.open_tree(own)
+            root.require(own)
+            root.make_own(own)
             with ExitStack() as opened:
                 self._locks = Locks(own, lock_timeout, missing=self._make_own_again)
                 service = opened.enter_context(self._locks.service.shared())

@@ -207,7 +207,7 @@ class Integrity:
 
     def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
         """Judge a file, by path or descriptor, with ``status``: a content that does not match its sidecar."""
-        state = (*_state(status), file, sidecar.id)
+        state = (*files.state_of(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
         if known is None:
@@ -226,7 +226,9 @@ class Integrity:
         if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
         if _digest(_pieces(descriptor)) != sidecar.digest:
-            raise DamagedError(f"the content {_name(paths)} is damaged: its digest is not the one its sidecar says")
+            raise DamagedError(
+                f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
+            )
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         try:
@@ -234,7 +236,7 @@ class Integrity:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StateChangedError from error
         try:
-            if _state(os.fstat(descriptor)) != _state(status):
+            if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
             if status.st_size == sidecar.size and _digest(_pieces(descriptor)) == sidecar.digest:
                 return Verdict.SAME
@@ -243,7 +245,7 @@ class Integrity:
             os.close(descriptor)
         if cause is None:
             return Verdict.EDITED
-        return f"the content {_name(paths)} is damaged: it is not that of {sidecar.modified}, and {cause}"
+        return f"the content {last_names(paths.content)} is damaged: it is not that of {sidecar.modified}, and {cause}"
 
     def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
         if self.hand_edits is HandEdits.ALL:
@@ -295,10 +297,6 @@ def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) ->
     return None
 
 
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
 def _pieces(descriptor: int) -> Iterator[bytes]:
     at = 0
     while piece := os.pread(descriptor, CHUNK, at):
@@ -311,10 +309,6 @@ def _digest(pieces: Iterable[bytes]) -> str:
     for piece in pieces:
         hashing.update(piece)
     return digest_text(hashing.hexdigest())
-
-
-def _name(paths: FilePaths) -> str:
-    return last_names(paths.content)
 
 
 _ATTEMPTS = 200
