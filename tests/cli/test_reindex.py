@@ -161,6 +161,11 @@ def test_the_second_of_two_waits(root: Path) -> None:
     assert current(root) is not None
 
 
+def is_being_made(root: Path) -> bool:
+    """Tell whether there is an index beside the one in use."""
+    return len(list((root / ".index/acme/order").glob("*.sqlite"))) > 1
+
+
 def in_the_middle(root: Path) -> subprocess.Popen[str]:
     """A command that has begun to make an index, and stands still; one that was quicker is called again."""
     while True:
@@ -174,9 +179,9 @@ def in_the_middle(root: Path) -> subprocess.Popen[str]:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         while process.poll() is None:
-            if list((root / ".index/acme/order").glob("*-staged")):
+            if is_being_made(root):
                 process.send_signal(signal.SIGSTOP)
-                if list((root / ".index/acme/order").glob("*-staged")):
+                if is_being_made(root):
                     return process
                 process.send_signal(signal.SIGCONT)
                 break
