@@ -10,9 +10,6 @@ _CHECKOUT = {"persistence.toml": "config", "openapi.yaml": "docs"}
 
 
 def shipped(name: str) -> bytes:
-    """Return a file that is shipped with the code: the commented settings, or the description of the interface.
-
-    It comes from the installed package, or from the checkout that is run.
-    """
+    """Return a file that is shipped with the installed package, or of the checkout that is run."""
     installed = _PACKAGE / name
     return (installed if installed.is_file() else _PACKAGE.parent / _CHECKOUT[name] / name).read_bytes()

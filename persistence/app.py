@@ -54,12 +54,7 @@ _GUNICORN_GIVES_UP = 4
 
 
 class Service(ExactFlask, Closable):
-    """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
-
-    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none. ``progress_timeout``
-    is for how many seconds a transfer may stand still. ``tick`` is to be called about once a second.
-    A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
-    """
+    """The WSGI application, which owns everything behind it; a process that ends closes it."""
 
     def __init__(self, opened: ExitStack, settings: Settings) -> None:
         super().__init__(DIALECTS[settings.dialect])
@@ -78,12 +73,8 @@ class Service(ExactFlask, Closable):
 def create_app(
     settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
-    """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
-
-    It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
-    Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
-    result of ``policy_of`` when the service started, else its result now.
-    """
+    """Return the WSGI application; without settings, by the file and the environment, as gunicorn wants it."""
+    # `policy` is the result of `policy_of` when the service started, else its result now.
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
         origins = dict.fromkeys(Settings.__struct_fields__, "given")

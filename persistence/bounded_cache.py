@@ -12,18 +12,13 @@ from typing import Generic, TypeVar
 
 R = TypeVar("R")
 
-_ENTRY = 200
-"""Bytes that an entry takes beside its key and value."""
-
+_ENTRY = 200  # Bytes that an entry takes beside its key and value
 _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 """Types of values that exist whether they are kept or not."""
 
 
 class BoundedCache(Generic[R]):
-    """The values used last, each by what it was made of; for all threads.
-
-    The newest is kept however large it is, so that it is not made for every request. Two threads may make the same.
-    """
+    """The values used last, for all threads; the newest is kept however large. Two threads may make the same."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most

@@ -20,11 +20,8 @@ Child = subprocess.Popen[bytes]
 
 
 def start(*arguments: str, **options: Any) -> Child:
-    """Start Python with arguments such as ``-m`` and a module; ``options`` are those of ``Popen``.
-
-    It takes no module from the current directory, has none of the service's settings in its environment, and all
-    processors. Others can read its arguments: a secret goes to its standard input.
-    """
+    """Start Python, isolated from the current directory and the settings in the environment, on all processors."""
+    # Others can read its arguments: a secret goes to its standard input.
     with processors.all_of_them():
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
         return subprocess.Popen([sys.executable, "-I", *arguments], cwd="/", env=environment, **options)  # noqa: S603 - our own interpreter

@@ -74,10 +74,7 @@ class ConflictError(PersistenceError):
 
 
 class PreconditionError(PersistenceError):
-    """An ``If-Match`` that no longer holds.
-
-    To a client that may know it, ``etag`` is the current entity tag, and ``saved`` the instant of its save.
-    """
+    """An ``If-Match`` that no longer holds; ``etag`` and ``saved`` are the current ones, where the client may know."""
 
     def __init__(self, text: str, *, etag: str | None = None, saved: str | None = None) -> None:
         super().__init__(text)
@@ -102,10 +99,7 @@ class RangeError(PersistenceError):
 
 
 class LockedError(PersistenceError):
-    """A document that another user has leased.
-
-    ``user`` and ``group`` are the holder's, and ``seconds`` are left; ``None`` where another service does not say.
-    """
+    """A document that another user has leased; ``seconds`` are left, ``None`` where another service is silent."""
 
     def __init__(
         self, text: str, *, user: str | None = None, group: str | None = None, seconds: int | None = None
@@ -129,19 +123,13 @@ class BusyError(PersistenceError):
 
 
 class ReplacedError(BusyError):
-    """A revision that is not the stored one any more, although a lock was held: nothing was stored over it.
+    """A revision that is not the stored one any more, although a lock was held: nothing was stored over it."""
 
-    It is answered as a lock that was not to be had (503 with ``Retry-After``), and not with 412 or 409: the client's
-    request was in order, but it was decided (version, rights, ``If-Match``) by a state that has changed since.
-    When it is sent again, all of that is decided again, and an ``If-Match`` that no longer holds is then 412.
-    """
+    # It is answered 503 with `Retry-After`: the request was in order, but decided by a state that has changed since.
 
 
 class OutcomeUnknownError(BusyError):
-    """A change that was stored or not: the connection to the database was lost while it committed.
-
-    The client finds out by the entity tag.
-    """
+    """A change that was stored or not: the connection to the database was lost while it committed."""
 
 
 class DamagedError(PersistenceError):
@@ -199,8 +187,7 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (DiskError, 500),
     (DamagedError, 500),
     (ConfigurationError, 500),
-)
-"""Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide."""
+)  # Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide
 
 
 def status_of(error: PersistenceError) -> int:
@@ -218,15 +205,9 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class disk_errors:  # noqa: N801 - a context manager, named like those of contextlib
-    """Translate an ``OSError`` of a block into a domain error that names the action and its object.
+    """Translate an ``OSError`` of a block into ``DiskFullError`` or ``DiskError`` with the action and its object."""
 
-    Every request would enter several: where it costs, an ``except OSError`` raises ``as_disk_error`` instead.
-
-    Raises:
-        DiskFullError: no space or quota is left.
-        DiskError: anything else the operating system refused.
-    """
-
+    # Every request would enter several: where it costs, an `except OSError` raises `as_disk_error` instead.
     __slots__ = ("_doing", "_what")
 
     def __init__(self, doing: str, what: object = "") -> None:

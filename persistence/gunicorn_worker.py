@@ -39,9 +39,7 @@ from persistence import processors
 from persistence.limits import CHUNK, LINGER, LONGEST_GROWN, PEERS_KEPT, WORKER_MEMORY
 from persistence.metrics.service import count_as, forget_worker
 
-_INTERVAL = 1.0
-"""Seconds between two checks. The main thread makes them, so that no request waits for one."""
-
+_INTERVAL = 1.0  # Seconds between two checks. The main thread makes them, so that no request waits for one
 _QUERY = re.compile(r"\?[^?\s\"']*")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -119,10 +117,7 @@ class MemoryWatch:
         self._grown: float | None = None
 
     def is_past(self, limit: int, *, is_busy: bool) -> bool:
-        """Return whether the process has more than the limit; 0 is no limit.
-
-        The memory of a request is free when it is answered, so a worker that is busy is given some time.
-        """
+        """Return whether the process has more than the limit; a worker that is busy is given some time."""
         now = time.monotonic()
         if not limit or now < self._checked + _INTERVAL:
             return False
@@ -143,9 +138,7 @@ def resident() -> int:
 _PLAIN_VALUE = re.compile(r"[!-~\x80-\xff]+(?: [!-~\x80-\xff]+)*")
 """Values of headers that gunicorn allows and leaves as they are."""
 
-_LARGEST_CALL = 1 << 20
-"""Bytes that are sent from a file in one call: in between, the thread of another request can run."""
-
+_LARGEST_CALL = 1 << 20  # Bytes that one call sends of a file: in between, the thread of another request can run
 _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
@@ -207,10 +200,7 @@ def _is_proxy(settings: Config, address: str) -> bool:
 
 
 class ProgressSocket:
-    """A connection that ends when the client takes no byte of a response for ``seconds``. A slow one gets all of it.
-
-    A time limit of the socket would count until all is sent; or until a third of a large buffer is free.
-    """
+    """A connection that ends when the client takes no byte of a response for ``seconds``; a slow one gets all of it."""
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self._sock = sock
@@ -315,10 +305,7 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
     """gunicorn's worker with threads."""
 
     def init_process(self) -> None:
-        """Receive bodies in pieces of the size that the service asks for, and send responses its way; then serve.
-
-        gunicorn would receive up to 1 MiB at a time, and copy what is left of that with each piece.
-        """
+        """Receive bodies in pieces of the size that the service asks for, and send responses its way; then serve."""
         SocketUnreader.max_body_chunk = CHUNK
         RequestParser.mesg_class, wsgi.Response = PeerRequest, JoinedResponse
         super().init_process()
@@ -359,10 +346,6 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
             conn.close()
 
     def _keepalive_after(self, conn: TConn, keepalive: bool) -> bool:  # noqa: FBT001 - gunicorn's signature
-        """Return whether a connection stays; what is left of a body is read first.
-
-        Where nothing is left, gunicorn would find that out twice, and set four time limits to do so.
-        """
         reader = conn.parser.mesg.body.reader if keepalive else None
         if isinstance(reader, LengthReader) and reader.length == 0:
             conn.parser.mesg = None

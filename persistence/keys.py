@@ -80,9 +80,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-TRUSTED = "trusted"
-"""Name of a caller in the log that needs no key; so no key may have it."""
-
+TRUSTED = "trusted"  # Name of a caller in the log that needs no key; so no key may have it
 WITHOUT_KEYS = "without keys, a service that was started without any is open again to everybody on its machine"
 """The consequence of retiring the last key."""
 
@@ -90,17 +88,14 @@ _BITS = 256
 _MOST = 1000
 _MOST_FORMS = 20
 _OTHERS = 0o077
-_MOST_SIGNING = 20
-"""A wrong token is compared with the signatures of all of them."""
+_MOST_SIGNING = 20  # A wrong token is compared with the signatures of all of them
 _MOST_PASSWORDS = 100
 _LONGEST_LIFETIME = 100 * 365 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _PART = r"[^/\\*\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}"
 _FORMS = re.compile(rf"{_PART}(/{_PART})?")
 
-Scope = Literal["read"]
-"""The most that a key may do: ``read`` is what changes nothing."""
-
+Scope = Literal["read"]  # The most that a key may do: `read` is what changes nothing
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
@@ -149,11 +144,7 @@ class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All keys, of which those that sign are the oldest first.
-
-    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
-    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse.
-    """
+    """All keys, those that sign the oldest first; defaults are left out, because earlier versions refuse the names."""
 
     format: Literal[1]
     keys: tuple[Key, ...]
@@ -169,10 +160,7 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 def key_of(secret: str, keys: Iterable[Key]) -> Key | None:
-    """Return the key that is ``secret``; ``None`` where it is not one of them, or has expired.
-
-    All are compared, each in constant time: the time that takes reveals nothing about them.
-    """
+    """Return the key that is ``secret`` and not expired. All are compared, each in constant time."""
     digest = _digest(secret)
     found = None
     for key in keys:
@@ -194,10 +182,7 @@ class Keys:
     def add(
         self, name: str, lifetime: float | None = None, scopes: Iterable[Scope] = (), forms: Iterable[str] = ()
     ) -> str:
-        """Make a key and keep its digest; the key itself is in the result only. ``lifetime`` is in seconds.
-
-        ``scopes`` and ``forms`` limit it, as ``Key`` says.
-        """
+        """Make a key, limited by ``scopes`` and ``forms``, and keep its digest; ``lifetime`` is in seconds."""
         require_name(name, "a key")
         limits = tuple(dict.fromkeys(scopes)), distinct_forms(forms)
         with self._file.changing() as known:
@@ -234,10 +219,7 @@ class Keys:
         return self.signing_secrets()
 
     def add_signing(self, *, only_first: bool = False) -> str | None:
-        """Make a key that signs access tokens from now on, and return its id; the others still verify.
-
-        With ``only_first`` nothing is made, and nothing returned, where there is one.
-        """
+        """Make a key that signs access tokens from now on, and return its id; ``only_first`` if there is none yet."""
         with self._file.changing() as known:
             if only_first and known.signing:
                 return None

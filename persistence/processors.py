@@ -39,10 +39,7 @@ def _quota() -> int:
 
 
 def one_for(size: int, taken: Iterable[int | None]) -> int | None:
-    """Return the processor for the next of ``size`` workers, one with the fewest of those that run.
-
-    ``taken`` are the processors of these. ``None``: it may use all, for there are more processors than workers.
-    """
+    """Return one of the processors that the fewest workers have; ``None`` (all) if there are more than workers."""
     if count() > size:
         return None
     running = list(taken)

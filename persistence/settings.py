@@ -35,9 +35,7 @@ _ACCEPTABLE = {
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
-}
-"""Descriptions of values of a certain form, for messages instead of the pattern."""
-
+}  # Descriptions of values of a certain form, for messages instead of the pattern
 Syslog = Annotated[str, msgspec.Meta(pattern=rf"^(/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})\Z")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
@@ -99,9 +97,7 @@ DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
-GIVEN = "-"
-"""In place of the path of the settings file: the settings in force of another process are on standard input."""
-
+GIVEN = "-"  # In place of the path of the settings file: the settings in force of another process are on standard input
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
@@ -109,16 +105,12 @@ _ENVIRONMENT_ONLY = ("encryption_key",)
 _REMOVED = frozenset({"server", "proxies"})
 """Settings of earlier versions, about which the refusal says more than that they are unknown."""
 
-SECRET = frozenset({"encryption_key"})
-"""Settings whose values are not shown."""
+SECRET = frozenset({"encryption_key"})  # Settings whose values are not shown
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The places of forms: the default one, and those of datasources by name, which it may be among.
-
-    A place is the root of a tree, absolute, or the address of a database.
-    """
+    """The default place of forms, and those of datasources by name: roots of trees, or addresses of databases."""
 
     default: str
     named: Mapping[str, str]
@@ -142,10 +134,7 @@ class Roots:
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that can be set; ``MEANINGS`` says what each is.
-
-    The paths of defaults are those that ``DEFAULT_FILE`` in the current directory would lead to.
-    """
+    """Everything that can be set; ``MEANINGS`` says what each is. Paths are as in ``DEFAULT_FILE``."""
 
     data: str = "var/data"
     local: str = "var/local"
@@ -278,10 +267,7 @@ MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """Settings in force, for each name where its value came from, and the properties, which know their origin.
-
-    ``file`` is the absolute path of the settings file, empty where there is none.
-    """
+    """Settings in force, where each value came from, and the properties; ``file`` is empty where there is none."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -444,10 +430,7 @@ def _default_paths(file: str) -> dict[str, object]:
 
 
 def _require_existing(file: str, name: str, written: str, path: str) -> None:
-    """Make sure that a file of keys is not looked for beside the settings while it lies where the service starts.
-
-    Earlier versions took paths from there, and a service that finds no keys lets more callers in than one that does.
-    """
+    # Earlier versions took paths from where the service starts, and one that finds no keys lets more callers in.
     if not os.path.lexists(path) and os.path.lexists(written):
         intended = os.path.relpath(written, os.path.dirname(os.path.abspath(file)))
         raise StartupError(

@@ -113,10 +113,7 @@ def _pages(settings: Settings, bind: str) -> str:
 
 
 def url_of(bind: str) -> str | None:
-    """Return the URL at which a service can be called on its machine: ``http://HOST:PORT``, or ``unix:`` and a path.
-
-    It is ``None`` of a port that the system chooses.
-    """
+    """Return the URL to call a service on its machine; ``None`` for a port that the system chooses."""
     if bind.startswith(_UNIX):
         return bind
     host, _, port = bind.rpartition(":")
@@ -124,10 +121,7 @@ def url_of(bind: str) -> str | None:
 
 
 def require_free(bind: str) -> None:
-    """Make sure that an address can be served on; one that this process was given by another one is.
-
-    gunicorn tries for five seconds, with a line for each.
-    """
+    """Make sure that an address can be served on: gunicorn tries for five seconds, with a line for each."""
     if inherits_socket():
         return
     try:

@@ -35,8 +35,7 @@ from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import may_mention
 
-ENCRYPT = b"encrypt"
-"""A part of the element or class of a control whose value is encrypted (spec forms 4.1)."""
+ENCRYPT = b"encrypt"  # A part of the element or class of a control whose value is encrypted (spec forms 4.1)
 
 _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""
@@ -341,8 +340,7 @@ class _KnownForm:
         self.listed: tuple[tuple[tuple[int, Fingerprint], ...], tuple[PublishedVersion, ...]] = ((), ())
 
 
-_UNKNOWN_FORM = _KnownForm()
-"""Stands for every form without a cached snapshot."""
+_UNKNOWN_FORM = _KnownForm()  # Stands for every form without a cached snapshot
 
 
 class Catalog:

@@ -23,8 +23,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import count, short
 from persistence.xml.streaming import local_name
 
-FORMAT = "1"
-"""The version of the shape, which the root names."""
+FORMAT = "1"  # The version of the shape, which the root names
 
 _RENAMED = {
     "created": "created",
@@ -46,8 +45,7 @@ _ELEMENTS = {
 _FIELDS = {element: name for name, element in _ELEMENTS.items()}
 
 _LEVELS, _LEVEL = "organization-levels", "organization-level"
-_REAL = ("created-by", "workflow-stage", _LEVELS)
-"""Elements of the real system that repeat others."""
+_REAL = ("created-by", "workflow-stage", _LEVELS)  # Elements of the real system that repeat others
 
 _OF_FORM, _IN_FORM = ("available", "singleton", "encrypts"), ("title", "permissions")
 """Attributes and elements of the metadata of a form."""

@@ -45,8 +45,7 @@ from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, M
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _DIALOG = f"{XXF}dialog"
-CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
-"""Elements that are not controls, though their ids have names."""
+CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})  # Elements that are not controls, though their ids have names
 
 PATH_RULES = 2
 """To be raised when a definition gets other paths than before: what they were used for is then made again."""
@@ -525,8 +524,7 @@ class Outline:
         return path[:found]
 
 
-NO_OUTLINE = Outline(OutlineNode(), ())
-"""The outline of an unknown form."""
+NO_OUTLINE = Outline(OutlineNode(), ())  # The outline of an unknown form
 
 
 def read_outline(stored: bytes, data_format: str) -> Outline:

@@ -63,23 +63,18 @@ _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 _LEADING = frozenset({name for name, _ in _PATH}.union(_WANTED))
 
-_A_TITLE = 16
-"""Characters that an item counts at least."""
+_A_TITLE = 16  # Characters that an item counts at least
 
 _BLANKS = " \t\r\n"
 _NOT_LISTED = f"-{LIST}"
 _PERMISSION, _USER_ROLE = "permission", "user-role"
-_ATTRIBUTES = {_PERMISSION: ("operations",), _USER_ROLE: ("any-of",)}
-"""The attributes of elements; others have none."""
+_ATTRIBUTES = {_PERMISSION: ("operations",), _USER_ROLE: ("any-of",)}  # The attributes of elements; others have none
 _CONDITIONS = {condition.value: condition for condition in GrantCondition if condition is not GrantCondition.UNKNOWN}
 
 _ENCRYPT, _ENCRYPT_CLASS = f"{_FR}encrypt", "fr-encrypt"
-_PART = "ncrypt"
-"""A part of all names about encryption, with a small or capital first letter."""
-_MARK = re.compile("ncrypt|index|summary|fr-search|bulk-edit|sort-column")
-"""A part of each mark of a control."""
-_LONGER = 13
-"""Characters of a name that are compared: no name as long is a misspelt ``encrypt``."""
+_PART = "ncrypt"  # A part of all names about encryption, with a small or capital first letter
+_MARK = re.compile("ncrypt|index|summary|fr-search|bulk-edit|sort-column")  # A part of each mark of a control
+_LONGER = 13  # Characters of a name that are compared: no name as long is a misspelt encrypt
 _OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
 """The namespaces of controls and of the elements in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})

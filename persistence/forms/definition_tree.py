@@ -22,8 +22,7 @@ Tree = etree._ElementTree  # noqa: SLF001 - likewise
 
 _LONGEST_WAIT = 30.0
 _turns = threading.BoundedSemaphore(2)
-_LARGER_BLOCK = 100_000
-"""Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)."""
+_LARGER_BLOCK = 100_000  # Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)
 
 T = TypeVar("T")
 
@@ -159,8 +158,7 @@ _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _LIBRARY = re.compile(r"\{http://orbeon\.org/oxf/xml/form-builder/component/[^/{}]+/[^/{}]+\}")
 _QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 
-Names = tuple[str, ...]
-"""The names of the elements on a path, from below the root element of the data."""
+Names = tuple[str, ...]  # The names of the elements on a path, from below the root element of the data
 
 
 def control_name(element: Element) -> str | None:
@@ -216,11 +214,9 @@ class FormPart:
 
     body: Element | None
     top: Element | None
-    binds: Mapping[str, Element]
-    """The binds under the top bind, itself included, by id; of equal ids the first."""
+    binds: Mapping[str, Element]  # The binds under the top bind, itself included, by id; of equal ids the first
 
-    views: Mapping[str, Element]
-    """The elements under the body by id; of equal ids the first."""
+    views: Mapping[str, Element]  # The elements under the body by id; of equal ids the first
 
     iterations: Mapping[Element, Element]
     """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
@@ -228,8 +224,7 @@ class FormPart:
     A legacy repeat has only the binds of its controls there.
     """
 
-    walk: Bound
-    """The steps from elements to their ancestors, for all parts together: elements times levels of nesting."""
+    walk: Bound  # The steps from elements to their ancestors, for all parts together: elements times levels of nesting
 
     _paths: dict[Element, Names | None] = field(default_factory=dict)
 

@@ -72,8 +72,7 @@ class DataNode:
         self.digest = blake2b(b"".join(parts), digest_size=_DIGEST).digest()
 
 
-NO_DATA = DataNode()
-"""An empty element."""
+NO_DATA = DataNode()  # An empty element
 
 
 def read_data(pieces: Iterable[bytes], outline: Outline) -> DataNode | None:

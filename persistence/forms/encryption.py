@@ -34,8 +34,7 @@ from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 _WINDOW = 1 << 10
 _BLANKS = " \t\r\n"
 _PREFIX = "fr"
-_MOST_DIGITS = 9
-"""Digits of a number after a prefix that count: no document has as many declarations."""
+_MOST_DIGITS = 9  # Digits of a number after a prefix that count: no document has as many declarations
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +205,7 @@ Cipher = Callable[[str, Place], str]
 Paths = Iterable[tuple[str, ...]]
 
 _WANTED, _VALUE = "wanted", "value"
-SEAL = f"{MARKER_WORD.decode()}-values"
-"""The target of the processing instruction with the seal."""
+SEAL = f"{MARKER_WORD.decode()}-values"  # The target of the processing instruction with the seal
 
 
 @dataclass(slots=True)

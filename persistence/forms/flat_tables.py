@@ -171,8 +171,7 @@ class _Walk:
         self._size.count(sum(map(len, names)) + 1)
 
 
-Cell = str | int | None
-"""A value in a row: the number of a repetition, the text of a control, or nothing."""
+Cell = str | int | None  # A value in a row: the number of a repetition, the text of a control, or nothing
 
 
 @dataclass(frozen=True, slots=True)

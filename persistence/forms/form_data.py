@@ -39,14 +39,12 @@ VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"
 OLD_MARKER = "encrypted"
 
-MARKER_WORD = b"encrypted"
-"""A word in the names of all attributes of encryption."""
+MARKER_WORD = b"encrypted"  # A word in the names of all attributes of encryption
 
 VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
 
-ITEM = "_"
-"""The name of the element around each file of a control that takes several."""
+ITEM = "_"  # The name of the element around each file of a control that takes several
 
 _FR = f"{FR_NAMESPACE}{SEPARATOR}"
 
@@ -246,8 +244,7 @@ class PathState(Generic[T]):
                 yield place
 
 
-OFF_PATH: PathState[Any] = PathState(())
-"""The state of elements that are on no path."""
+OFF_PATH: PathState[Any] = PathState(())  # The state of elements that are on no path
 
 
 class _Node(Generic[T]):
@@ -282,8 +279,7 @@ def _name(step: PathStep) -> str:
     return f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name
 
 
-NODE_END = "\x1f"
-"""Between text nodes: a character that XML does not have."""
+NODE_END = "\x1f"  # Between text nodes: a character that XML does not have
 
 
 _DATA_URI = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)(?:;[\w.=+-]+)*,", re.ASCII)

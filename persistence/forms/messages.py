@@ -19,8 +19,7 @@ from persistence.model.write_conditions import LeaseHolder, holder_named
 from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
-LANGUAGE = f"{_XML}lang"
-"""The name of ``xml:lang`` in elements that were read."""
+LANGUAGE = f"{_XML}lang"  # The name of xml:lang in elements that were read
 
 _CHILD = 2
 
@@ -238,8 +237,7 @@ def read_history(pieces: Iterable[bytes]) -> FoundHistory:
 _USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname"))
 _DAV = ' xmlns:d="DAV:"'
 _FORM_RUNNER = ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
-_SLACK = 4096
-"""Blanks around a name after which it is too long in any case."""
+_SLACK = 4096  # Blanks around a name after which it is too long in any case
 
 
 class _LockReader(Streaming):

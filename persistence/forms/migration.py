@@ -175,11 +175,9 @@ def _placed(entries: Iterable[_Grid]) -> PlanNode[_Grid]:
     return plan
 
 
-_ELEMENT = 100
-"""Characters that an element counts beside its name and content: its tags, and its weight in memory."""
+_ELEMENT = 100  # Characters that an element counts beside its name and content: its tags, and its weight in memory
 
-_MOVE = 16
-"""Characters that a move of a node counts: grids inside grids move their content once for each level."""
+_MOVE = 16  # Characters that a move of a node counts: grids inside grids move their content once for each level
 
 
 class Editor:
@@ -507,8 +505,7 @@ class _Builder:
     main: FormPart
     counts: Mapping[Element, int]
     editor: Editor
-    has_default: bool
-    """True if elements without a prefix would have a namespace; elements of data have none."""
+    has_default: bool  # True if elements without a prefix would have a namespace; elements of data have none
 
     def fill(self, instance: Element, bind: Element) -> None:
         name = bind.get("name")

@@ -72,8 +72,7 @@ _SEARCH = Vocabulary(
 )
 _DISTINCT = Vocabulary("request for distinct values", frozenset(), {_QUERY: _OF_QUERY})
 
-_MOST_ROWS = 1 << 53
-"""Larger than any number of documents: larger offsets and sizes mean the same."""
+_MOST_ROWS = 1 << 53  # Larger than any number of documents: larger offsets and sizes mean the same
 
 _TIMES = (Field.CREATED, Field.LAST_MODIFIED)
 _TEXTS = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE)

@@ -11,8 +11,7 @@ import msgspec
 from persistence.errors import PersistenceError
 from persistence.index.sync.rebuild import IndexJob
 
-_ENDED = 143
-"""The status of a process that was terminated, as shells have it."""
+_ENDED = 143  # The status of a process that was terminated, as shells have it
 
 
 def main() -> int:

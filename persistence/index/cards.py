@@ -29,16 +29,14 @@ SEPARATOR = "\x1f"
 LONGEST_KEY = 200
 """Characters of a value by which it is sorted; two that differ only after these are still distinguished."""
 
-NOTHING = 0
-"""The fold, and the value, of a control without a value: before every text."""
+NOTHING = 0  # The fold, and the value, of a control without a value: before every text
 
 AS_FOLDED = "\uffff"
 """The value of an entry whose fold is the value itself: after others, as small letters are after capitals."""
 
 Fold = str | int
 Value = str | int
-EntryRow = tuple[int, Fold, Value, int]
-"""Number, fold, value and edge."""
+EntryRow = tuple[int, Fold, Value, int]  # Number, fold, value and edge
 
 
 class Fact(IntEnum):
@@ -121,8 +119,7 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.json.Encoder()
-decode = msgspec.json.Decoder(Card).decode
-"""Decodes a card from its JSON."""
+decode = msgspec.json.Decoder(Card).decode  # Decodes a card from its JSON
 
 
 def encode(card: Card) -> str:
@@ -196,8 +193,7 @@ def is_cut(fold: Fold) -> bool:
     return isinstance(fold, str) and fold.endswith(SEPARATOR)
 
 
-BOTH = int(Edge.LOWEST | Edge.HIGHEST)
-"""The edge of a value that is the only one."""
+BOTH = int(Edge.LOWEST | Edge.HIGHEST)  # The edge of a value that is the only one
 
 
 _FACTS_OF_ALL = tuple(fact for fact in Fact if fact not in OF_DRAFTS)

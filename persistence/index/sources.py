@@ -168,8 +168,7 @@ class IndexedDefinition:
 
 
 _DESIGNER = IndexedDefinition(_DESIGNER_FINGERPRINT, DefinitionState.PUBLISHED, DESIGNER_KEYS)
-UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
-"""The definition of a version of which nothing is known."""
+UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)  # The definition of a version of which nothing is known
 
 
 class SourceDescription(msgspec.Struct, frozen=True):

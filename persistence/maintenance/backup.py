@@ -79,10 +79,7 @@ class Sources:
 
 
 class Backup:
-    """One backup into a destination directory, which is made if it is missing.
-
-    ``path`` is empty until the backup is complete. ``missing`` has the parts that could not be saved, with the reasons.
-    """
+    """One backup into a destination; ``path`` is empty until it is complete, ``missing`` has parts with the reasons."""
 
     def __init__(self, sources: Sources, destination: str) -> None:
         self.path = ""
@@ -102,10 +99,7 @@ class Backup:
                 raise StartupError(f"backup and data directory must not lie inside each other: {self._destination}")
 
     def run(self) -> Iterator[str | None]:
-        """Make the backup: yield ``None`` for a folder that is done, and a line for each problem.
-
-        If a tree cannot be used, the others are saved all the same.
-        """
+        """Make the backup: yield ``None`` for a folder that is done, and a line for each problem."""
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(exclusively(self._destination))
@@ -122,10 +116,7 @@ class Backup:
         return backup_files.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
-        """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
-
-        The next backup links nothing to a backup in which a file was wrong.
-        """
+        """Read the backup from the disk: yield ``None`` for a file that is done, a line for a wrong one."""
         with disk_errors(f"verifying {self.path}"):
             for problem in backup_files.verify(self.path):
                 if problem is not None:

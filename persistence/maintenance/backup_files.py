@@ -51,17 +51,13 @@ SETTINGS = f"{DIRECTORY}/settings.toml"
 API_KEYS = f"{DIRECTORY}/keys.json"
 ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
 WRONG = f"{DIRECTORY}/wrong"
-SECRET_MODE = 0o600
-"""The mode of settings and keys: both may open data."""
-FORMAT = 2
-"""The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
-
+SECRET_MODE = 0o600  # The mode of settings and keys: both may open data
+FORMAT = 2  # The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list
 SUMS = "SHA256SUMS"
 _DIGEST = 64
 _SEPARATOR = b"  "
 _PATH = _DIGEST + len(_SEPARATOR)
-_SORTED_IN_MEMORY = 1 << 16
-"""Lines that are sorted in memory; more wait on the disk in sorted runs."""
+_SORTED_IN_MEMORY = 1 << 16  # Lines that are sorted in memory; more wait on the disk in sorted runs
 _LINES_PER_WRITE = 1 << 9
 _LONGEST_LINE = 1 << 14
 """Bytes of a line: the kernel takes paths of 4096 bytes, and the list of a backup may come from anywhere."""
@@ -72,12 +68,7 @@ _ATTACHMENTS = "attachments"
 
 
 class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree or a directory of attachments in a backup.
-
-    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
-    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
-    and is empty if it was.
-    """
+    """A tree or directory of attachments at ``directory`` in a backup; ``missing`` tells why it could not be saved."""
 
     kind: Literal["tree", "attachments"]
     name: str
@@ -96,10 +87,7 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``backup.json``.
-
-    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
-    """
+    """The content of ``backup.json``, with the ids of keys that the content may need, and of those in the backup."""
 
     format: int
     parts: tuple[BackupPart, ...]
@@ -171,10 +159,7 @@ def count(directory: str) -> int:
 
 
 def verify(directory: str, part: BackupPart | None = None) -> Iterator[str | None]:
-    """Read every file of a backup from the disk; yield ``None`` after each, and before it a line if it is wrong.
-
-    With ``part``, only its files are read.
-    """
+    """Read every file, or those of ``part``; yield ``None`` after each, and before it a line if it is wrong."""
     with open_sums(directory) as file:
         for digest, path in listed(file):
             if part is not None and part.inside(path) is None:
@@ -192,10 +177,7 @@ def verify(directory: str, part: BackupPart | None = None) -> Iterator[str | Non
 
 
 class ChecksumWriter:
-    """Collects lines and writes them sorted by path. Methods raise ``OSError``.
-
-    ``directory`` gets the list; while it is made, it also has the sorted runs that do not fit into memory.
-    """
+    """Collects lines and writes them sorted by path; sorted runs that do not fit into memory wait in ``directory``."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -300,11 +282,7 @@ class PreviousBackup:
 
 @contextmanager
 def previous_backup(path: str | None) -> Iterator[PreviousBackup | None]:
-    """Open a backup whose files may be linked, for a block; ``None`` if they may be wrong.
-
-    A backup of the first format may hold another content than its list says, and so may one in which ``--verify`` found
-    a fault. Raises ``OSError``.
-    """
+    """Open a backup whose files may be linked, for a block; ``None`` if its list or its files may be wrong."""
     found = None
     if path is not None and not files.exists(f"{path}/{WRONG}"):
         with suppress(StartupError):  # damaged, or of a newer version
@@ -334,10 +312,7 @@ class NewBackup:
 
 
 class PartFiles:
-    """The files of one part of a new backup. Paths are relative to the part. Methods raise ``OSError``.
-
-    ``earlier`` are the paths that the file may have had in the previous backup, besides its own.
-    """
+    """The files of one part of a new backup; ``earlier`` are other paths a file may have in the previous backup."""
 
     def __init__(self, backup: NewBackup, part: BackupPart) -> None:
         self._backup = backup
@@ -416,10 +391,7 @@ class PartFiles:
         earlier: tuple[str, ...],
         is_same: Callable[[PreviousBackup, str], bool],
     ) -> bool:
-        """Link the file of the previous backup if it has the size and time, and ``is_same``.
-
-        Size and time alone are not enough: if a file system keeps whole seconds, two contents may share both.
-        """
+        # Size and time are not enough: if a file system keeps whole seconds, two contents may share both.
         last, before = self._backup.previous, self._before
         if last is None or before is None:
             return False

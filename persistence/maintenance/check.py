@@ -66,11 +66,9 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ChangeEvents
 from persistence.storage.stored_revision import Integrity
 
-_PATIENCE = 600.0
-"""Seconds to wait for documents that are being indexed."""
+_PATIENCE = 600.0  # Seconds to wait for documents that are being indexed
 _PAUSE = 0.2
-_ABANDONED_AFTER = 60.0
-"""Seconds that the service may take to find the notes of a killed process."""
+_ABANDONED_AFTER = 60.0  # Seconds that the service may take to find the notes of a killed process
 
 
 @contextmanager
@@ -112,10 +110,7 @@ def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
 
 
 class FormSearch:
-    """Searches a form for an administrator, who may see everything, in the versions of a request (spec search 1.4).
-
-    Methods raise ``DiskError``.
-    """
+    """Searches a form for an administrator, who may see everything, in the versions of a request (spec search 1.4)."""
 
     def __init__(
         self, reader: TreeReader, index: SearchIndex, dialect: Dialect, form: Form, version: int | Searched
@@ -148,18 +143,14 @@ class FormSearch:
         return hits
 
 
-Remediable = tuple[Finding, Callable[[], object]]
-"""A finding with its repair."""
+Remediable = tuple[Finding, Callable[[], object]]  # A finding with its repair
 
 
 class IndexInspector:
-    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index.
+    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index."""
 
-    A document with another finding is not compared, because its repair updates the index. A user who may not write
-    the tree compares nothing: opening an index would leave files beside it. Methods raise nothing about what cannot be
-    read: that is a finding elsewhere.
-    """
-
+    # A document with another finding is not compared, because its repair updates the index. A user who may not write
+    # the tree compares nothing: opening an index would leave files beside it.
     def __init__(self, tree: FolderTree, index: MaintainedIndex, *, deep: bool) -> None:
         self._tree = tree
         self._index = index
@@ -263,12 +254,9 @@ def _names(directory: str, only: tuple[str, ...]) -> list[str]:
     return sorted(name for name in names if is_escaped(name) and (not only or name == only[0]))
 
 
-ADOPTED_AS_IS = "took it in as it is"
-"""The outcome of adopting damage."""
-_ROUNDS = 5
-"""How often a folder is inspected again: one repair may bring another fault to light."""
-_CAUTION = 0.5
-"""The share of the remaining time that is planned for, because slices differ in size."""
+ADOPTED_AS_IS = "took it in as it is"  # The outcome of adopting damage
+_ROUNDS = 5  # How often a folder is inspected again: one repair may bring another fault to light
+_CAUTION = 0.5  # The share of the remaining time that is planned for, because slices differ in size
 _NEVER = Instant("")
 _LARGEST_RECORD = 1 << 16
 ALL_SLICES = frozenset(range(STRIPES))
@@ -276,12 +264,7 @@ ALL_SLICES = frozenset(range(STRIPES))
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them.
-
-    ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
-    form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed.
-    ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
-    """
+    """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them."""
 
     dialect: Dialect
     integrity: Integrity
@@ -313,11 +296,8 @@ class Check:
         self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:
-        """Check what lies below some names; yield ``None`` for a folder that is done.
-
-        Names of one file limit adoption to that file, and let damage be adopted, too. With ``slices``, only their
-        folders are checked, and no index as a whole.
-        """
+        """Check what is below some names, or the folders of ``slices``; yield ``None`` for each that is done."""
+        # Names of one file limit adoption to that file, and let damage be adopted, too.
         layout = self._tree.layout
         with disk_errors(f"data directory {layout.root}"), ExitStack() as stack:
             tree_walk.require_tree(self._tree)
@@ -488,10 +468,8 @@ class Slices:
 def within(
     seconds: float, slices: Slices, check: Callable[[frozenset[int]], Iterator[Report | None]]
 ) -> Iterator[Report | None]:
-    """Check as many slices as a time budget allows, but at least one, to its end.
-
-    Each call of ``check`` walks the whole tree, so it gets as many slices at once as there seems to be time for.
-    """
+    """Check as many slices as a time budget allows, but at least one, to its end."""
+    # Each call of `check` walks the whole tree, so it gets as many slices at once as there seems to be time for.
     end, due, count = time.monotonic() + seconds, slices.oldest_first(), 1
     while due:
         batch, due = frozenset(due[:count]), due[count:]

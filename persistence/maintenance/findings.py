@@ -157,10 +157,7 @@ class FindingKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: ``path`` is absolute, ``what`` is half a line.
-
-    ``place`` is the resource or older revision that it belongs to; ``None`` if it belongs to none.
-    """
+    """A finding at an absolute path; ``place`` is the resource or older revision that it belongs to, if any."""
 
     kind: FindingKind
     path: str
@@ -178,10 +175,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed.
-
-    ``difference`` has the lines of a diff between the stored content and the one to be adopted.
-    """
+    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed."""
 
     finding: Finding
     outcome: Outcome
@@ -191,10 +185,7 @@ class Report:
 
 @dataclass(slots=True)
 class FindingTotals:
-    """How many folders (documents, drafts, versions of definitions) a check has seen, and findings by severity.
-
-    ``edits`` were made by hand and not adopted.
-    """
+    """How many folders a check has seen, and findings by severity; ``edits`` by hand were not adopted."""
 
     folders: int = 0
     mended: int = 0
@@ -248,10 +239,7 @@ def cause_of(error: Exception) -> str:
 
 
 class Quarantine:
-    """The directory of one run in the quarantine of a root; it is made when something comes in.
-
-    A repair moves files here under the path they had, with the reason. The service neither reads nor removes them.
-    """
+    """The directory of one run in ``.quarantine``, made when a file comes in, under the path it had, with a reason."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -374,10 +362,7 @@ def _noted(home: str) -> frozenset[str]:
 
 
 def note(home: str, ids: Iterable[str]) -> None:
-    """Note that keys may be needed; like other records, it costs only itself where it cannot be written.
-
-    Ids that cannot be read just now are not written over.
-    """
+    """Note that keys may be needed; where that cannot be written or read, nothing happens."""
     with suppress(DiskError):
         known, new = _noted(home), frozenset(ids)
         if not new <= known:
@@ -410,10 +395,7 @@ def count_missing(home: str, keys: EncryptionKeys) -> int:
 
 
 def remark(home: str, path: str, keys: EncryptionKeys, wanted: Iterable[str] | None = None) -> str | None:
-    """Return a line about keys that are missing from their file at a path, if any are.
-
-    It is about the ids that are ``wanted``, or else those that are noted.
-    """
+    """Return a line about keys, ``wanted`` or noted ones, that are missing from their file at a path, if any are."""
     ids = missing(needed(home) if wanted is None else wanted, keys)
     if not ids:
         return None
@@ -427,10 +409,7 @@ _KINDS = {True: FindingKind.MARK_NOT_ENCRYPTING, False: FindingKind.MARK_NOT_IND
 
 @dataclass(frozen=True, slots=True)
 class MarkCheck:
-    """Judges contents by the marks of definitions; ``catalog_of`` a form has the definitions of its data.
-
-    Contents that cannot be read have other findings.
-    """
+    """Judges contents by the marks of definitions, which ``catalog_of`` has; unreadable ones have other findings."""
 
     catalog_of: Callable[[Form], Catalog]
 

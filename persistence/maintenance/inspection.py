@@ -39,18 +39,13 @@ from persistence.storage import commit, files, stored_revision
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
 
-ABANDONED_AFTER = timedelta(days=7)
-"""How long attachments may wait for the first save of their document."""
-
+ABANDONED_AFTER = timedelta(days=7)  # How long attachments may wait for the first save of their document
 _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 
 
 class Inspector:
-    """Inspects folders of a tree; ``deep`` reads every content and compares its digest.
-
-    ``integrity`` tells edits by hand from damage, as the service does. ``marks`` judges by the marks of definitions.
-    """
+    """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
 
     def __init__(
         self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, marks: MarkCheck, *, deep: bool
@@ -308,11 +303,8 @@ class _Inspection:
                 yield FindingKind.ORPHANED_ATTACHMENT.at((place := self.folder.paths(name)).content, what, place)
 
     def outdated(self) -> Iterator[Finding]:
-        """Find a draft that is older than the saved data: saving erases the draft, and a crash came in between.
-
-        If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
-        revision erases no draft, whatever its time.
-        """
+        """Find a draft that is older than the saved data: saving erases the draft, and a crash came in between."""
+        # If the save is of the future, the clock was wrong. An adopted revision erases no draft, whatever its time.
         try:
             saved = stored_revision.read_sidecar(self.by.tree.folder_in(Collection.DATA, self.folder).paths(DATA_XML))
         except DamagedError:

@@ -49,8 +49,7 @@ from persistence.storage.stored_revision import ChangedSidecarError
 from persistence.xml.streaming import XmlCheck
 
 _OWNERS, _OTHERS = 0o600, 0o007
-_LARGEST_COMPARED = 1 << 18
-"""Bytes of a content that a preview compares line by line."""
+_LARGEST_COMPARED = 1 << 18  # Bytes of a content that a preview compares line by line
 _MOST_LINES = 200
 _BETWEEN_TAGS = re.compile(r">(?=<)")
 
@@ -82,10 +81,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
 
 @dataclass(frozen=True)
 class Adoption:
-    """Adopts contents in one tree, under the lock of their folder.
-
-    ``modifier`` is the name of who adopts, if it is to be recorded.
-    """
+    """Adopts contents in one tree, under the lock of their folder; ``modifier`` is recorded as who adopts."""
 
     layout: Layout
     open_reader: Callable[[], TreeReader]
@@ -125,10 +121,7 @@ class Adoption:
     def adopt(
         self, folder: Folder, place: FilePaths, *, over: Sidecar, first: Callable[[], None] = lambda: None
     ) -> None:
-        """Make the content in place the revision after ``over``. Raises as ``take_in``.
-
-        ``first`` is called once the content has passed all checks.
-        """
+        """Make the content in place the revision after ``over``; ``first`` is called when it has passed all checks."""
         address = folder.address(place.name)
         before = os.lstat(place.content)
         if not stat.S_ISREG(before.st_mode):
@@ -401,11 +394,8 @@ class Repair:
         return self._go_back(folder, place, to_living=True)
 
     def _go_back(self, folder: Folder, place: FilePaths, *, to_living: bool) -> str:
-        """Make the newest whole revision current; without one, the resource counts as never stored.
-
-        If the resource may have been deleted (no content, and a sidecar that says nothing), it is recorded as deleted
-        instead: what somebody deleted must not come back.
-        """
+        # If the resource may have been deleted (no content, a sidecar that says nothing), it is recorded as deleted:
+        # what somebody deleted must not come back. Without a whole revision, it counts as never stored.
         newest = newest_whole(list_history(folder.path), place.name, living=False)
         if newest is None and not os.path.lexists(place.sidecar):
             raise DamagedError("no older revision is whole")

@@ -56,11 +56,7 @@ class CountedPlace(Protocol):
 
 @dataclass(slots=True)
 class DocumentCounts:
-    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data.
-
-    ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
-    creation, of the last ``DAYS_COUNTED`` days.
-    """
+    """Counts of documents; ``size`` in bytes, ``created`` by day, of the last ``DAYS_COUNTED`` days."""
 
     documents: int = 0
     deleted: int = 0
@@ -90,10 +86,7 @@ class DeletedDocument:
 
 @dataclass(slots=True)
 class FormCounts:
-    """The counts of a form: of all its documents, and by version, which is 0 where nothing tells it.
-
-    ``deleted`` are the documents that were deleted last, the newest first.
-    """
+    """The counts of a form by version, 0 where nothing tells it; ``deleted`` are those deleted last, newest first."""
 
     of_version: dict[int, DocumentCounts] = field(default_factory=dict)
     deleted: list[DeletedDocument] = field(default_factory=list)
@@ -197,10 +190,7 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """A storage with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
-
-    ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
-    """
+    """A storage with the definitions of its data, also those elsewhere; ``layout`` is ``None`` without files."""
 
     store: StoreReader | ManagedStorage
     layout: Layout | None
@@ -298,12 +288,7 @@ def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unre
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """A published version: ``summary``, and what is not in an overview.
-
-    ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
-    force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
-    stored data, in which the paths of controls are shown.
-    """
+    """A published version; ``source`` is the id of the unpublished definition that it was made from, if known."""
 
     summary: VersionSummary
     source: str | None
@@ -357,13 +342,7 @@ def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[in
 
 @dataclass(frozen=True, slots=True)
 class DocumentReport:
-    """A document or a draft.
-
-    ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were stored;
-    ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document in the
-    other collection. ``named`` has the names of the attachments that the data mentions, and is ``None`` without data.
-    ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
-    """
+    """A document or draft; ``other`` is of the other collection, ``named`` has the names that the data mentions."""
 
     address: DocumentAddress
     sidecar: Sidecar | None

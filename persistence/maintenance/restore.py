@@ -77,11 +77,7 @@ class RestoreCount:
 
 
 class Restore:
-    """Restores the parts of a backup into ``roots``, directories by the names of the parts.
-
-    ``extra`` are files of the backup that belong to no part, each with its path outside. They never replace another
-    file.
-    """
+    """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file."""
 
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
         self.count = RestoreCount()
@@ -101,12 +97,9 @@ class Restore:
         return backup_files.count(self.source)
 
     def run(self) -> Iterator[str | None]:
-        """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
-
-        A damaged file goes to the quarantine, so that it is not served. The directories are marked one after the other
-        before anything is restored, and ``end`` removes the markers in the same order. So if the last one is marked,
-        those without a marker are complete.
-        """
+        """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged."""
+        # The directories are marked one after the other before anything is restored, and `end` removes the markers in
+        # the same order. So if the last one is marked, those without a marker are complete.
         to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
             file = stack.enter_context(backup_files.open_sums(self.source))
@@ -242,13 +235,9 @@ class Restore:
 
 
 class _Target:
-    """The directory that a part is restored to. Methods raise ``OSError``.
+    """The directory that attachments are restored to, with a file of its own as marker."""
 
-    This one is of attachments: a file of its own is the marker. Services lock their trees, and not this.
-    """
-
-    own = frozenset({SPOOL, TRASH, QUARANTINE})
-    """The names that an empty directory may have."""
+    own = frozenset({SPOOL, TRASH, QUARANTINE})  # The names that an empty directory may have
 
     def __init__(self, part: BackupPart, path: str, backup: str) -> None:
         self.root = os.path.realpath(path)
@@ -383,11 +372,7 @@ def source_in(
 
 @dataclass(slots=True)
 class StorageRestore:
-    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
-
-    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
-    stay there.
-    """
+    """Restores the tree ``part`` of a backup into a storage; bodies in the object store of ``bucket_of`` stay."""
 
     backup: ChosenBackup
     part: BackupPart

@@ -116,11 +116,7 @@ def body_fault(
 
 @dataclass(slots=True)
 class _Records:
-    """The records of a document's attachments; ``named`` has version and path of each body, below the document.
-
-    ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
-    """
-
+    # `named` has version and path of each body; `doubtful` are the names of unreadable records.
     named: set[tuple[int, str]] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     current: dict[str, Sidecar] = field(default_factory=dict)
@@ -156,12 +152,9 @@ class _Records:
 
 
 class AttachmentsCheck:
-    """One check of a directory of attachments for strays: bodies without a record, and what crashes have left.
+    """One check of a directory of attachments for bodies without a record, and what crashes have left."""
 
-    ``trees`` are the usable trees by their roots. Documents of other trees are skipped, because without their records
-    every body would look like a stray.
-    """
-
+    # Documents of other trees than `trees` are skipped: without their records every body would look like a stray.
     def __init__(
         self,
         base: str,
@@ -303,12 +296,9 @@ RecordsOf = Callable[[Form], str | None]
 
 
 class ObjectsCheck:
-    """One check of a place in an object store for objects without a record; those that are young are left alone.
+    """One check of a place in an object store for objects without a record; those that are young are left alone."""
 
-    ``places`` are the usable trees by their roots, and databases by their addresses. Objects of others are skipped,
-    because without their records every object would look like a stray.
-    """
-
+    # Objects of other places than `places` are skipped: without their records every object would look like a stray.
     def __init__(
         self, bodies: ObjectBodies, records_of: RecordsOf, places: Mapping[str, Readable], remedies: frozenset[Remedy]
     ) -> None:
@@ -340,10 +330,7 @@ class ObjectsCheck:
         return FindingKind.STRAY_OBJECT.at(path, "a body that no record names, stored more than an hour ago")
 
     def _main_of(self, form: Form) -> Readable | None:
-        """Return the place with the records of a form; ``None`` where nobody can say what they name.
-
-        Where no property leads here, any place does: what it names is in order.
-        """
+        # Where no property leads here, any place does: what it names is in order.
         place = self._place(form)
         return next(iter(self._places.values()), None) if place is None else self._places.get(place)
 
@@ -383,11 +370,7 @@ _FOLDERS = {_DEFINITIONS, *(each.value for each in Collection)}
 
 @dataclass(slots=True)
 class StorageCheck:
-    """One check of a database; with ``is_dry`` remedies are only foretold, and ``is_deep`` reads every content.
-
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks`` judges
-    contents by the marks of definitions.
-    """
+    """One check of a database; with ``is_dry`` remedies are only foretold, and ``is_deep`` reads every content."""
 
     database: MaintainedDatabase
     bodies_of: BodiesOf

@@ -57,11 +57,7 @@ class ObjectCopies:
         return None if isinstance(bodies, BodiesReader) else bodies
 
     def add(self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths) -> str | None:
-        """Copy a revision whose body is an object, under its path ``inside`` the part; return a problem, or nothing.
-
-        ``earlier`` are the paths that it may have had in the previous backup, too. ``None`` is returned of a revision
-        whose body is no object: the tree has it.
-        """
+        """Copy a revision whose body is an object; return a problem or "", and ``None`` if the body is no object."""
         bodies, address = self.bodies(folder), folder.address(name)
         if bodies is None or record.body is None or record.deleted or isinstance(address, DefinitionAddress):
             return None
@@ -110,10 +106,7 @@ class _SidecarFile:
 
 @dataclass(slots=True)
 class _Snapshot:
-    """A folder as it was under its lock, by file names; contents are open.
-
-    Older revisions are not opened, because nobody removes them.
-    """
+    """A folder as it was under its lock; contents are open. Nobody removes older revisions, which are not."""
 
     folder: Folder
     sidecars: dict[str, _SidecarFile] = field(default_factory=dict)
@@ -126,11 +119,7 @@ class _Snapshot:
 
 @dataclass(slots=True)
 class TreeBackup:
-    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
-
-    ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    distinguishes edits by hand from damage. ``folders`` counts those that are done.
-    """
+    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
 
     tree: FolderTree
     part: PartFiles
@@ -243,10 +232,7 @@ class TreeBackup:
     def _open_revision(
         self, folder: Folder, revision: OlderRevision, stack: ExitStack
     ) -> tuple[tuple[_SidecarFile, BinaryIO | None] | None, _Body | None, str]:
-        """Open an older revision and its body in another directory; the text tells why there is no body.
-
-        No lock is held. A re-encryption replaces the body and then the record: both are opened until they agree.
-        """
+        # No lock is held. A re-encryption replaces the body and then the record: both are opened until they agree.
         for _ in range(_ATTEMPTS):
             opened = _open_older(revision.place, stack)
             record = None if opened is None else opened[0].sidecar
@@ -274,10 +260,7 @@ class TreeBackup:
     def _body(
         self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
     ) -> tuple[_Body | None, str]:
-        """Open the body of a record until the stack ends; the text tells what is wrong with it.
-
-        Neither is there if the directory of the body is not saved.
-        """
+        """Open the body of a record, if its directory is saved; the text tells what is wrong with it."""
         bodies = self._directory(folder)
         if bodies is None or folder.collection is None:
             return None, ""
@@ -312,10 +295,6 @@ class TreeBackup:
 
 
 def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snapshot:
-    """Open the files of a folder until the stack ends, also contents that are committed and not yet renamed.
-
-    ``problems`` gets a line for each file that is missing or cannot be opened.
-    """
     found, snapshot = list_folder(folder.path), _Snapshot(folder)
     if found.has_history:
         snapshot.history = list_history(folder.path)
@@ -341,10 +320,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
 
 
 def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO | None] | None:
-    """Open the sidecar and the content of an older revision until the stack ends; ``None`` if it is gone.
-
-    No lock is held. If the revision is rewritten meanwhile, it is opened again.
-    """
+    # No lock is held. If the revision is rewritten meanwhile, it is opened again; `None` if it is gone.
     while True:
         with _opened(place.sidecar) as file:
             if file is None:
@@ -396,16 +372,12 @@ def _collecting(problems: list[str], path: str = "") -> Iterator[None]:
 
 
 _LAYOUT = Layout("")
-_NEVER = 0
-"""The time of ``layout.json``, which has none in the storage."""
+_NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
-
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
-    """
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
 
     database: MaintainedDatabase
     part: PartFiles

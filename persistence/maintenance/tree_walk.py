@@ -77,15 +77,11 @@ OWN = {
     SERVE,
     QUARANTINE,
     INDEX,
-}
-"""The names in a root that are the service's own."""
-
-_OF_GIT = ".git"
-"""Begins the names that git uses; no application's name begins with a dot."""
+}  # The names in a root that are the service's own
+_OF_GIT = ".git"  # Begins the names that git uses; no application's name begins with a dot
 _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
-FORM_DEPTH = 2
-"""The number of names that lead to a form."""
+FORM_DEPTH = 2  # The number of names that lead to a form
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +119,7 @@ class Folder:
 
 
 class FolderTree:
-    """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
-
-    ``listener`` hears of the documents that are changed while their folder is locked.
-    """
+    """The folders of one root, and their locks; ``listener`` hears of documents that are changed under a lock."""
 
     def __init__(self, root: str, *, lock_timeout: float, listener: ChangeListener = NOBODY) -> None:
         self.root = os.path.realpath(root)
@@ -137,10 +130,7 @@ class FolderTree:
 
     @contextmanager
     def locked(self, folder: Folder) -> Iterator[ChangeEvents]:
-        """Keep writers out of a folder for a block, which tells the change what it changes.
-
-        Nobody writes in a tree that lacks the lock file.
-        """
+        """Keep writers out of a folder for a block. Nobody writes in a tree that lacks the lock file."""
         change = ChangeEvents(self._listener)
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
         has_locks = files.exists(lock) and not os.path.islink(lock)
@@ -180,11 +170,8 @@ class FolderTree:
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
     def _below(self, path: str, names: tuple[str, ...], only: tuple[str, ...]) -> Iterator[Folder | Finding]:
-        """Walk a directory, to which ``names`` lead: definitions first, then drafts, then data.
-
-        Adopted data gets the version of the definitions that are there. A draft that is saved meanwhile is met in one
-        of the collections, and not missed in both.
-        """
+        # Definitions first, then drafts, then data: adopted data gets the version of the definitions that are there,
+        # and a draft that is saved meanwhile is met in one of the collections, and not missed in both.
         entries = self._directories(path, only[:1])
         is_definition = names[2:] == (_DEFINITIONS,)
         for entry in sorted(entries, key=_collection_order) if len(names) == FORM_DEPTH else entries:
@@ -257,13 +244,10 @@ _OWN_DIRECTORY = 0o700
 
 @dataclass(slots=True)
 class FolderListing:
-    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason.
+    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason."""
 
-    ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
-    ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
-    sidecar, else foreign. ``next_contents`` has the content ids by name.
-    """
-
+    # Something else than a file lies at `obstacles`, which only the service's own files may be, and at `others`, which
+    # are contents' names: obstacles if there is a sidecar, else foreign.
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
     next_sidecars: set[str] = field(default_factory=set)
@@ -328,11 +312,7 @@ class OlderRevision:
 
 @dataclass(slots=True)
 class History:
-    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar.
-
-    ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
-    of which a rewrite was interrupted: the file that was to replace theirs is still there.
-    """
+    """The older revisions of a folder, oldest first; a rewrite of those in ``rewritten`` was interrupted."""
 
     rewritten: dict[str, FilePaths] = field(default_factory=dict)
     revisions: list[OlderRevision] = field(default_factory=list)
@@ -447,10 +427,7 @@ def newest_whole(history: History, name: str, *, living: bool) -> tuple[OlderRev
 
 
 class AccessCheck:
-    """Checks owners and permissions below a root; a path that is gone has no fault. Methods raise ``OSError``.
-
-    Everything must belong to ``user``, by number; by default to the owner of the root.
-    """
+    """Checks owners and permissions below a root; everything must belong to ``user``, by default the root's owner."""
 
     def __init__(self, root: str, user: int | None = None) -> None:
         self._user = owner.of(root) if user is None else user
@@ -543,10 +520,7 @@ def missing(layout: Layout) -> Iterator[Finding]:
 
 
 def obstacles(layout: Layout) -> Iterator[Finding]:
-    """Find links, pipes and the like with the names of the service's own files or directories.
-
-    A directory that is none is not entered. Raises ``OSError``.
-    """
+    """Find links, pipes and the like with the names of the service's own files or directories."""
     wrong = list[str]()
     quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.

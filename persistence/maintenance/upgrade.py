@@ -23,18 +23,15 @@ from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, F
 from persistence.storage.locks import Lease, LockFile
 from persistence.storage.root import FORMAT, LayoutFile
 
-_AT_ONCE = 500
-"""Folders whose sidecars are made durable together."""
+_AT_ONCE = 500  # Folders whose sidecars are made durable together
 _ASIDE = "~sealed"
 """Ends the name of a sidecar that is written aside. It begins with a dot, as no name of a resource does."""
 
 
 def add_checksums(path: str) -> None:
-    """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone.
-
-    A sidecar is written aside, made durable and renamed over the old one, hundreds at a time: an interruption leaves
-    each old or new, and the next run goes through all of them again.
-    """
+    """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone."""
+    # A sidecar is written aside, made durable and renamed over the old one: an interruption leaves each old or new, and
+    # the next run goes through all of them again.
     folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
         with files.synced(path):
@@ -93,8 +90,7 @@ class UpgradeStep:
 STEPS = (
     UpgradeStep("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
     UpgradeStep("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", add_checksums),
-)
-"""All steps that there ever were, in their order."""
+)  # All steps that there ever were, in their order
 
 
 def steps_due(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:

@@ -50,8 +50,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "persistence_encryption_keys_missing": ("Encryption keys that what is stored may need and that are not here.", ()),
     "persistence_place_up": ("1 if the service can write into the place, else 0.", ("place",)),
     "persistence_place_free_bytes": ("Bytes that the service may still use in the place.", ("place",)),
-}
-"""Metrics that are looked up when somebody asks for them: the meaning and the labels of each."""
+}  # Metrics that are looked up when somebody asks for them: the meaning and the labels of each
 
 
 class Instruments:
@@ -152,8 +151,7 @@ _KINDS = {
     "version": "health",
     "openapi.yaml": "health",
     "": "health",
-}
-"""Kinds of resources by the first name of a path."""
+}  # Kinds of resources by the first name of a path
 _RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([^/]*))?|\Z)")
 """Paths of resources without the prefix of the face: their collection, and the next two names."""
 _MAIN = frozenset({None, "", FORM_XHTML})
@@ -238,28 +236,18 @@ class RequestFigures:
             own.sent.labels(kind).inc(total.sent)
 
 
-PLOTS = "plots"
-"""The file of samples for plots."""
-PLOTS_BYTES = 1 << 18
-"""Its bytes."""
-
-SPAN = 10
-"""Seconds between two samples."""
-
+PLOTS = "plots"  # The file of samples for plots
+PLOTS_BYTES = 1 << 18  # Its bytes
+SPAN = 10  # Seconds between two samples
 _FORMAT = struct.Struct(f"<dddd{len(LATENCIES)}d")
 _COUNT = 3 * 3600 // SPAN
 _NOT_SHOWN = frozenset({"health", "pages"})
-_LONGEST_GAP = 6 * SPAN
-"""Seconds between two samples between which nothing can be said: no worker was there."""
+_LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can be said: no worker was there
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums of what all workers have counted since the service was started.
-
-    ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
-    ``classes`` are the requests by class of latency, as ``LATENCIES`` has them.
-    """
+    """Sums of what all workers have counted since the service was started; ``at`` is in seconds since the epoch."""
 
     at: float
     requests: float
@@ -270,11 +258,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The requests between two samples; ``at`` is the end, in seconds since the epoch.
-
-    ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
-    and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
-    """
+    """The requests between two samples, a second; half and 95 of 100 took at most ``median`` and ``slow`` seconds."""
 
     at: float
     rate: float

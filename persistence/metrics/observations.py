@@ -18,29 +18,14 @@ def _bounded() -> Observations:
     return deque(maxlen=OBSERVATIONS_KEPT)
 
 
-FSYNCS = _bounded()
-"""Seconds of each fsync."""
-
-LOCK_WAITS = _bounded()
-"""Seconds for which a writer has waited for the lock of a document, until it had it."""
-
-LOCK_TIMEOUTS = _bounded()
-"""Seconds for which a writer has waited for such a lock in vain."""
-
-POOL_WAITS = _bounded()
-"""Seconds for which a connection to a database was waited for, until there was one."""
-
-POOL_TIMEOUTS = _bounded()
-"""Seconds for which one was waited for in vain."""
-
-POOL_WAITING = _bounded()
-"""1 for each request that begins to wait for a connection, and -1 when it ends to."""
-
-POOL_IN_USE = _bounded()
-"""1 for each connection that is taken, and -1 when it is put back."""
-
-AUDIT_FAULTS = _bounded()
-"""A number for each line of the audit that could not be written; what it is does not count."""
+FSYNCS = _bounded()  # Seconds of each fsync
+LOCK_WAITS = _bounded()  # Seconds for which a writer has waited for the lock of a document, until it had it
+LOCK_TIMEOUTS = _bounded()  # Seconds for which a writer has waited for such a lock in vain
+POOL_WAITS = _bounded()  # Seconds for which a connection to a database was waited for, until there was one
+POOL_TIMEOUTS = _bounded()  # Seconds for which one was waited for in vain
+POOL_WAITING = _bounded()  # 1 for each request that begins to wait for a connection, and -1 when it ends to
+POOL_IN_USE = _bounded()  # 1 for each connection that is taken, and -1 when it is put back
+AUDIT_FAULTS = _bounded()  # A number for each line of the audit that could not be written; what it is does not count
 
 
 def taken(observations: Observations) -> Iterator[float]:

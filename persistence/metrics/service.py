@@ -94,10 +94,8 @@ def begin() -> None:
 
 
 def own_directory(above: str) -> str:
-    """Make a directory, and lock it until the last of the processes ends.
-
-    Another service that starts may take one for a dead service's before it is locked, and remove it.
-    """
+    """Make a directory, and lock it until the last of the processes ends."""
+    # Another service that starts may take one for a dead service's before it is locked, and remove it.
     for _ in range(_ATTEMPTS):
         path = tempfile.mkdtemp(prefix=_PREFIX, dir=above)
         descriptor = files.open_shared(f"{path}/{_LOCK}")
@@ -109,10 +107,7 @@ def own_directory(above: str) -> str:
 
 @cache
 def joined() -> str:
-    """Return the directory for this process, which counts there from now on.
-
-    Without a master, the process makes the directory for itself.
-    """
+    """Return the directory for this process, which counts there from now on; without a master, it makes one."""
     if not os.path.isdir(os.environ.get(_VARIABLE, "")):
         begin()
     path = os.environ[_VARIABLE]
@@ -187,8 +182,7 @@ def _end(path: str, process: int) -> None:
         files.remove_tree(path)
 
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-"""The media type of ``Metrics.text``, which every version of Prometheus reads."""
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # The media type of `Metrics.text`, which every version of Prometheus reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +198,7 @@ Measures = Callable[[], Iterable[Measure]]
 
 
 class Metrics:
-    """The metrics of a service. ``requests`` is told of requests; ``measures`` looks values up.
-
-    Of a process there may be several, which then count together.
-    """
+    """The metrics of a service. Of a process there may be several, which then count together."""
 
     def __init__(
         self,
@@ -215,11 +206,7 @@ class Metrics:
         delays: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
-        """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that.
-
-        ``delays`` returns the delay of the index of each place, in seconds, in this process. ``connections`` returns
-        how many connections to databases this process has open, and how many it may have.
-        """
+        """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that."""
         self._delays = delays
         self._connections = connections
         self._directory = joined()

@@ -14,20 +14,16 @@ from persistence.limits import LONGEST_PATH
 from persistence.model import instants
 from persistence.model.instants import Instant
 
-SERVICE_PREFIX = "/fr/service"
-"""The path of all services of the form runtime."""
-PUBLIC_PREFIX = f"{SERVICE_PREFIX}/persistence"
-"""The path of the interface that reads and writes forms."""
+SERVICE_PREFIX = "/fr/service"  # The path of all services of the form runtime
+PUBLIC_PREFIX = f"{SERVICE_PREFIX}/persistence"  # The path of the interface that reads and writes forms
 
 _CRUD = f"{PUBLIC_PREFIX}/crud/"
 DATA_XML = "data.xml"
 FORM_XHTML = "form.xhtml"
 DESIGNER_FORM = "builder"
-LIBRARY_FORM = "library"
-"""The form that holds the section templates of an application."""
+LIBRARY_FORM = "library"  # The form that holds the section templates of an application
 
-DESIGNER_VERSION = 1
-"""The only version of the designer's own data (seed, Versioning 5)."""
+DESIGNER_VERSION = 1  # The only version of the designer's own data (seed, Versioning 5)
 
 
 class Collection(Enum):
@@ -172,8 +168,7 @@ class TokenSubject:
 
 LATEST = "latest"
 METADATA_SUFFIX = ".metadata.xml"
-ERRORS_ENTRY = "export-errors.txt"
-"""The entry, always the last one, that names what could not be exported: a line each."""
+ERRORS_ENTRY = "export-errors.txt"  # The entry, always the last one, that names what could not be exported: a line each
 
 _TIMESTAMP = 0x5455
 _MODIFIED, _ACCESSED, _CREATED = 1, 2, 4
@@ -181,8 +176,7 @@ _DEFINITIONS = "form"
 _WITHOUT_COLONS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d)[_\uf022\uf03a](\d\d)[_\uf022\uf03a](\d\d(?:\.\d+)?Z)", re.ASCII)
 """An instant as it is named on Windows, and by the mappings of file servers for macOS and Windows."""
 _VERSION = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
-_ATTACHMENT = ".attachment"
-"""Ends the name of an entry whose file is called as the metadata of another one would be."""
+_ATTACHMENT = ".attachment"  # Ends the name of an entry whose file is called as the metadata of another one would be
 
 
 @dataclass(frozen=True, slots=True)

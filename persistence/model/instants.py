@@ -17,12 +17,10 @@ from persistence.model.texts import duration
 Instant = NewType("Instant", str)
 """An ISO 8601 text such as ``2025-03-04T05:06:07.089Z``; instants compare and sort as texts."""
 
-LAST = Instant("9999-12-31T23:59:59.999Z")
-"""The last instant of the calendar."""
+LAST = Instant("9999-12-31T23:59:59.999Z")  # The last instant of the calendar
 
 _MILLISECOND = timedelta(milliseconds=1)
-_SECOND = 1_000_000_000
-"""Nanoseconds."""
+_SECOND = 1_000_000_000  # Nanoseconds
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?)?"

@@ -15,8 +15,7 @@ from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.addresses import Form
 from persistence.model.texts import short
 
-_MOST_QUOTED = 64
-"""Characters of a name that an error quotes."""
+_MOST_QUOTED = 64  # Characters of a name that an error quotes
 
 _ANY = "*"
 
@@ -175,10 +174,8 @@ class OwnerSet:
         return any(holder.matches(owner) for holder in self.holders)
 
 
-EVERYBODY = OwnerSet(frozenset({OwnerPattern()}))
-"""Everybody's documents are seen."""
-NOBODY = OwnerSet()
-"""Nobody's documents are seen."""
+EVERYBODY = OwnerSet(frozenset({OwnerPattern()}))  # Everybody's documents are seen
+NOBODY = OwnerSet()  # Nobody's documents are seen
 
 OwnerSets = frozenset[OwnerSet]
 """The owners whose documents of one version are visible: every set must include them; without a set, all owners are."""
@@ -223,8 +220,7 @@ class Operations:
         return self.allowed is None or any(name in self.allowed for name in any_of)
 
 
-UNRESTRICTED = Operations(None)
-"""No permissions are defined: everything is allowed."""
+UNRESTRICTED = Operations(None)  # No permissions are defined: everything is allowed
 
 
 def in_order(names: frozenset[str]) -> Operations:

@@ -94,8 +94,7 @@ class VisibleOwners:
     is_by_saved: bool = False
 
 
-EVERYTHING = VisibleOwners(lambda _: frozenset())
-"""All documents of all versions."""
+EVERYTHING = VisibleOwners(lambda _: frozenset())  # All documents of all versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,11 @@ from persistence.model.permissions import User
 from persistence.model.texts import count
 from persistence.model.versions import FormMetadata
 
-SCHEMA = 2
-"""The version of the sidecar's fields: a sidecar with another number is damaged."""
+SCHEMA = 2  # The version of the sidecar's fields: a sidecar with another number is damaged
 
 DIGEST_ALGORITHM = "sha256"
 
-LARGEST_VERSION = (1 << 63) - 1
-"""The largest number that is read and written as JSON."""
+LARGEST_VERSION = (1 << 63) - 1  # The largest number that is read and written as JSON
 
 _Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
 

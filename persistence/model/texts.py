@@ -26,8 +26,7 @@ _ENCODING = re.compile(
 """An XML declaration up to its encoding (XML 1.0, 2.8)."""
 _SECONDS_OF = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DIRECTIONS = {"asc": False, "desc": True}
-_LEAST_SIMILARITY = 0.5
-"""The least similarity, from 0 to 1, with which one name is suggested for another."""
+_LEAST_SIMILARITY = 0.5  # The least similarity, from 0 to 1, with which one name is suggested for another
 
 _Word = TypeVar("_Word", bound=Enum)
 _encode = msgspec.json.Encoder(enc_hook=lambda value: str(value) if isinstance(value, str) else repr(value)).encode

@@ -15,8 +15,7 @@ from persistence.model.instants import Instant
 from persistence.model.permissions import Permissions
 from persistence.model.texts import flag
 
-HIGHEST = 999_999_999
-"""The highest version that a request can name."""
+HIGHEST = 999_999_999  # The highest version that a request can name
 
 HIGHEST_NAMED = 999_000_000
 """The highest version that can be published by its number, unless it follows the latest: the rest is for ``next``."""
@@ -24,14 +23,11 @@ HIGHEST_NAMED = 999_000_000
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-V4_0_0 = "4.0.0"
-"""Only sections and repeats are elements; a repeated grid is one element for each iteration."""
+V4_0_0 = "4.0.0"  # Only sections and repeats are elements; a repeated grid is one element for each iteration
 
-V4_8_0 = "4.8.0"
-"""A repeated grid is one element with its iterations inside."""
+V4_8_0 = "4.8.0"  # A repeated grid is one element with its iterations inside
 
-V2019_1_0 = "2019.1.0"
-"""A plain grid is an element as well. Also known as the edge format."""
+V2019_1_0 = "2019.1.0"  # A plain grid is an element as well. Also known as the edge format.
 
 DATA_FORMATS = (V4_0_0, V4_8_0, V2019_1_0)
 """The data formats of form data and of the data inside a definition, oldest first (spec forms 1.2)."""

@@ -46,15 +46,13 @@ from persistence.limits import (
 )
 from persistence.metrics.observations import POOL_IN_USE, POOL_TIMEOUTS, POOL_WAITING, POOL_WAITS
 
-SCHEMES = ("postgresql", "postgres")
-"""The schemes of addresses of databases, as libpq reads them."""
+SCHEMES = ("postgresql", "postgres")  # The schemes of addresses of databases, as libpq reads them
 
 DEFAULT_SCHEMA = "persistence"
 
 _FLAT = "_flat"
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PROBES = 3
-"""Probes of the network without an answer after which a connection is lost."""
+_PROBES = 3  # Probes of the network without an answer after which a connection is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +133,7 @@ def _described(known: dict[str, str]) -> str:
     return f"database {known.get('dbname') or user or ''} at {places or 'this machine'}{f' as {user}' if user else ''}"
 
 
-RETRY_AFTER = 5
-"""Seconds after which a client may try again where the database cannot be had."""
+RETRY_AFTER = 5  # Seconds after which a client may try again where the database cannot be had
 
 _UNAVAILABLE = "the database cannot be had: "
 _LOST = "the connection to the database was lost within the commit"
@@ -209,11 +206,9 @@ def cause(error: psycopg.Error) -> str:
 
 T = TypeVar("T")
 
-_LOOKS = 0.1
-"""Seconds between two looks at whether the service is being ended while a server is waited for."""
+_LOOKS = 0.1  # Seconds between two looks at whether the service is being ended while a server is waited for
 
-_LOOKS_OVERDUE = 2.0
-"""Seconds between two looks what keeps a statement that is overdue."""
+_LOOKS_OVERDUE = 2.0  # Seconds between two looks what keeps a statement that is overdue
 
 
 class Session(Connection[TupleRow]):
@@ -392,11 +387,9 @@ def awaits_replicas(conninfo: str, pid: int) -> bool:
         return False
 
 
-_RECONNECTING = 2.0
-"""Seconds in which the pool tries again by itself; after them, the next request makes it try."""
+_RECONNECTING = 2.0  # Seconds in which the pool tries again by itself; after them, the next request makes it try
 
-_AT_ONCE = 0.05
-"""Seconds for a connection that is free, or is made at once."""
+_AT_ONCE = 0.05  # Seconds for a connection that is free, or is made at once
 
 _SESSION = """
 SELECT set_config('search_path', %(search_path)s, false),

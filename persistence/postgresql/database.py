@@ -37,11 +37,9 @@ from persistence.postgresql.connections import (
 from persistence.storage.layout import Layout
 from persistence.storage.storage import JobRecord
 
-Rows = Session
-"""A connection whose rows are tuples."""
+Rows = Session  # A connection whose rows are tuples
 
-OLDEST_SERVER = 13
-"""The oldest major version of PostgreSQL that the service works with."""
+OLDEST_SERVER = 13  # The oldest major version of PostgreSQL that the service works with
 
 
 class _Blocks(threading.local):
@@ -230,8 +228,7 @@ def _roll_back(connection: Session, error: BaseException) -> None:
             connection.close()
 
 
-DATA, DRAFT, DEFINITION = range(3)
-"""The kinds of resources, as rows have them."""
+DATA, DRAFT, DEFINITION = range(3)  # The kinds of resources, as rows have them
 
 _LAYOUT = Layout("")
 _FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
@@ -332,8 +329,7 @@ class FormNumbers:
         return number
 
 
-_LOOK = 0.1
-"""Seconds between two attempts to have a turn."""
+_LOOK = 0.1  # Seconds between two attempts to have a turn
 
 _TRY = "SELECT pg_try_advisory_lock(%s)"
 _GIVE = "SELECT pg_advisory_unlock(%s)"

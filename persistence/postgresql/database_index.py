@@ -34,17 +34,12 @@ from persistence.postgresql.search_conditions import BoundSql, SearchedPartition
 from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
-Failed = Callable[[Form | None, Exception], None]
-"""Called when a job that a search has started has failed."""
+Failed = Callable[[Form | None, Exception], None]  # Called when a job that a search has started has failed
 
-_LONGEST_WAIT = 24 * 3600.0
-"""Seconds for which a job waits for another to end."""
-_PAUSE = 0.2
-"""Seconds between two reports."""
-_LONGEST_END = 10.0
-"""Seconds for which ``close`` waits for the documents that are just being read."""
-_MOST_AT_ONCE = 2
-"""Calls in a process that run or wait: each keeps one of few threads."""
+_LONGEST_WAIT = 24 * 3600.0  # Seconds for which a job waits for another to end
+_PAUSE = 0.2  # Seconds between two reports
+_LONGEST_END = 10.0  # Seconds for which close waits for the documents that are just being read
+_MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps one of few threads
 _READERS = min(MOST_READERS, max(2, processors.count()))
 """Threads of a job: while one waits for the database, another reads."""
 
@@ -262,8 +257,7 @@ class IndexJobs(Closable):
 
 
 _ATTEMPTS = 5
-_READING = 3.0
-"""Seconds for which a search reads documents again before it says that it takes longer."""
+_READING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
 _RETRY_AFTER = 2
 
 _PARTITIONS = """

@@ -36,11 +36,9 @@ from persistence.postgresql.database import Database, Rows
 from persistence.postgresql.flat_catalogue import Generation, GenerationState, States
 from persistence.postgresql.index_rows import SourceOf
 
-_BATCH = 100
-"""Documents whose rows are written in one transaction; saves of them wait for it."""
+_BATCH = 100  # Documents whose rows are written in one transaction; saves of them wait for it
 
-_ROWS = 5000
-"""Rows that are written by one statement, if they are not of one document."""
+_ROWS = 5000  # Rows that are written by one statement, if they are not of one document
 
 _WAITS_FOR_WRITERS = 60.0
 _PAUSE = 0.02

@@ -169,8 +169,7 @@ class PageOrder:
         return f"LIMIT {self.size} OFFSET {self.offset}"
 
 
-_BROAD = 0.02
-"""The part of the newest documents that makes a selection a broad one."""
+_BROAD = 0.02  # The part of the newest documents that makes a selection a broad one
 
 _NEWEST = """
 SELECT d.* FROM unnest(%s::int[]) AS number, LATERAL (
@@ -291,8 +290,7 @@ def _counts(selections: Sequence[Selection], most: int) -> BoundSql:
     return BoundSql(f"ARRAY[{every.text}]::bigint[]", every.parameters)
 
 
-_AT_ONCE = 32
-"""Documents of a page that are in memory at once."""
+_AT_ONCE = 32  # Documents of a page that are in memory at once
 
 _CARDS = "SELECT seq, document, draft, card FROM document WHERE seq = ANY(%s::bigint[])"
 _WITH_CARDS = """

@@ -179,8 +179,7 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-_READ_ONLY = "read-only"
-"""The name of the lock that writers share, and that is taken alone to keep them out."""
+_READ_ONLY = "read-only"  # The name of the lock that writers share, and that is taken alone to keep them out
 _KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
 
 

@@ -21,19 +21,16 @@ from persistence.model.flat_views import METADATA_COLUMNS, CataloguedView, FlatV
 from persistence.postgresql.connections import DatabaseAddress
 from persistence.postgresql.database import Rows, lock_key
 
-LONGEST_NAME = 63
-"""Characters of a name, which are bytes: names of flat views are ASCII."""
+LONGEST_NAME = 63  # Characters of a name, which are bytes: names of flat views are ASCII
 
-MOST_COLUMNS = 1600
-"""Columns of a view."""
+MOST_COLUMNS = 1600  # Columns of a view
 
 _REMOVED_AT_ONCE = 10_000
 _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
 
 
-States = Cursor[TupleRow]
-"""The generations of a form, asked for."""
+States = Cursor[TupleRow]  # The generations of a form, asked for
 
 
 class GenerationState(IntEnum):

@@ -481,8 +481,7 @@ def columns_of(
     return numbers, folds, values, edges, wholes
 
 
-_UNSYNCED = "SET LOCAL synchronous_commit = off"
-"""A crash takes whole batches, whose documents are outdated again."""
+_UNSYNCED = "SET LOCAL synchronous_commit = off"  # A crash takes whole batches, whose documents are outdated again
 
 _TRY = """
 SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)

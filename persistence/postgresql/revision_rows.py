@@ -60,8 +60,7 @@ SELECT kind, folder, name, id, sidecar FROM revision
 WHERE form = %s AND kind = 2 AND folder = %s AND name IN (%s, %s) AND is_current
 """
 
-LookupRow = tuple[int, str, str, str, bytes | None]
-"""Kind, folder, name, content id and sidecar."""
+LookupRow = tuple[int, str, str, str, bytes | None]  # Kind, folder, name, content id and sidecar
 
 
 class _FormXhtml(NamedTuple):

@@ -82,8 +82,7 @@ class Selection:
         return BoundSql(f"(SELECT true FROM ({self.sql.text}) s WHERE s.seq = d.seq LIMIT 1)", self.sql.parameters)
 
 
-TRIGRAM = 3
-"""Characters of the shortest text that an index of texts helps to find."""
+TRIGRAM = 3  # Characters of the shortest text that an index of texts helps to find
 
 _NEXT = """
     SELECT fold FROM entry WHERE entry.control = control.number AND entry.partition = {} AND entry.fold > {}

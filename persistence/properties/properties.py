@@ -273,8 +273,7 @@ def _why_failed(branch: Name, asked: Name) -> str:
 
 _ATTACHMENTS = "attachments"
 
-_MOST_OF_PROVIDERS = 256
-"""Values of providers that are kept: each counts for all of the provider's forms."""
+_MOST_OF_PROVIDERS = 256  # Values of providers that are kept: each counts for all of the provider's forms
 
 _NOT_MIRRORED = frozenset(
     {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search", "enforce-lease"}

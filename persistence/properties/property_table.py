@@ -21,24 +21,19 @@ from persistence.model.instants import FOREVER
 from persistence.model.network_addresses import SCHEME
 from persistence.model.versions import DATA_FORMATS
 
-ANY = "*"
-"""The token of a stored name that stands for every token."""
+ANY = "*"  # The token of a stored name that stands for every token
 
-Name = tuple[str, ...]
-"""The tokens of a name. An application or a form is one token, also where its own name has dots."""
+Name = tuple[str, ...]  # The tokens of a name. An application or a form is one token, also where its own name has dots.
 
 Value = bool | int | str
 
-LARGEST = 2**31 - 1
-"""The largest integer of a property, which every database can store."""
+LARGEST = 2**31 - 1  # The largest integer of a property, which every database can store
 
-FORM, DATA = "form", "data"
-"""The two kinds of content of a provider: definitions, and data."""
+FORM, DATA = "form", "data"  # The two kinds of content of a provider: definitions, and data
 
 TREE = "file"
 SERVICES = ("http", "https")
-DATABASES = ("postgresql", "postgres")
-"""The schemes of the addresses of other services, and of databases."""
+DATABASES = ("postgresql", "postgres")  # The schemes of the addresses of other services, and of databases
 
 ENGINES = {
     TREE: "persistence.providers.tree_provider:Trees",

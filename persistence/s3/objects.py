@@ -221,8 +221,7 @@ def _status_of(error: Exception) -> str:
     return found[1] if found else ""
 
 
-PieceReader = Callable[[int, int], memoryview]
-"""Reads the bytes from one offset to another."""
+PieceReader = Callable[[int, int], memoryview]  # Reads the bytes from one offset to another
 
 
 class _ObjectContent(io.RawIOBase):

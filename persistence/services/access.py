@@ -43,8 +43,7 @@ from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.services.rules import must_live
 
-GRANTABLE = (READ, UPDATE, DELETE)
-"""The operations that a token can grant: they are about one document that exists."""
+GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: they are about one document that exists
 
 _MINUTE = 60
 

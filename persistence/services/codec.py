@@ -57,8 +57,7 @@ from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.streaming import Streaming, WordWatch, XmlCheck, may_mention
 
-Path = tuple[str, ...]
-"""The names that lead to an element, from below the root element."""
+Path = tuple[str, ...]  # The names that lead to an element, from below the root element
 
 
 @dataclass(frozen=True, slots=True)

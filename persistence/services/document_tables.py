@@ -61,8 +61,7 @@ from persistence.xml.streaming import decoded, indented
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
 """The headings of the columns before those of controls."""
 
-BETWEEN = "; "
-"""Stands between the values of a control that has several."""
+BETWEEN = "; "  # Stands between the values of a control that has several
 
 _BOM = "\ufeff"
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -128,8 +128,7 @@ class Leasing:
 
     router: Router
     dialect: Dialect
-    access: Access | None
-    """``None`` behind a proxy, which has the permissions."""
+    access: Access | None  # None behind a proxy, which has the permissions
 
     def lock(self, address: DocumentAddress, caller: Bearer, seconds: int, body: Iterable[bytes]) -> LeaseHolder:
         """Lease a document for a user, or renew the lease; return the user, whom the body names."""

@@ -96,8 +96,7 @@ class ExportedRevision:
         return found.sidecar.modified == self.sidecar.modified and found.file is not None
 
 
-Found = ExportedRevision | PersistenceError
-"""A revision, or the reason why one is left out."""
+Found = ExportedRevision | PersistenceError  # A revision, or the reason why one is left out
 
 
 @dataclass(frozen=True, slots=True)

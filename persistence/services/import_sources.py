@@ -83,14 +83,11 @@ _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
 _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_OF_DEFINITION = 3
-"""The parts of a key of definitions: application, form and version."""
+_OF_DEFINITION = 3  # The parts of a key of definitions: application, form and version
 _FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
-_PREVIEWS = "Thumbs.db"
-"""A file that Windows adds to folders."""
-_APPLE = "__MACOSX"
-"""A folder that macOS adds to archives."""
+_PREVIEWS = "Thumbs.db"  # A file that Windows adds to folders
+_APPLE = "__MACOSX"  # A folder that macOS adds to archives
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
@@ -397,8 +394,7 @@ _HERE = re.compile(r"(?:\./)+")
 _UTF_8 = 0x800
 _ENCRYPTED = 0x1
 _UNIX = 3
-_LOCAL_HEADER = 30
-"""Bytes before the name in the header of an entry."""
+_LOCAL_HEADER = 30  # Bytes before the name in the header of an entry
 
 _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
 """Errors of ``zipfile`` for a damaged archive; ``struct.error`` becomes ``BadZipFile``."""

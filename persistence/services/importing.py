@@ -338,8 +338,7 @@ def _limited(pieces: Iterator[bytes], largest: int, name: str) -> Iterator[bytes
         yield piece
 
 
-_AHEAD = timedelta(days=1)
-"""The clock of another machine may be ahead by this."""
+_AHEAD = timedelta(days=1)  # The clock of another machine may be ahead by this
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,7 @@ class RevisionState:
     is_apart: bool = field(default=False, compare=False)
 
 
-FileStates = Mapping[Address, tuple[RevisionState, ...]]
-"""The revisions of each file, the oldest first."""
+FileStates = Mapping[Address, tuple[RevisionState, ...]]  # The revisions of each file, the oldest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,8 +109,7 @@ class KeyReferences:
         return self._key_id in used
 
 
-_PASSES = 3
-"""Passes over a document: a save during the first may have been encrypted by the definition before."""
+_PASSES = 3  # Passes over a document: a save during the first may have been encrypted by the definition before
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,13 +337,10 @@ _MOST_WAITING = 100
 _RETRY_AFTER = 30
 _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
-_LONGEST_END = 10.0
-"""Seconds for which ``close`` waits for the current document."""
-_LONGEST_BEGIN = 1.0
-"""Seconds for which a request waits until its job has begun."""
+_LONGEST_END = 10.0  # Seconds for which close waits for the current document
+_LONGEST_BEGIN = 1.0  # Seconds for which a request waits until its job has begun
 
-DocumentDone = Callable[[list[str]], None]
-"""Called after each document, with its problems."""
+DocumentDone = Callable[[list[str]], None]  # Called after each document, with its problems
 
 
 class Reindexing:
@@ -401,8 +397,7 @@ class ReencryptionJob:
     form: Form
     version: int | None
     reindex: Callable[[Form], None]
-    begun: threading.Event = field(default_factory=threading.Event)
-    """Set when the job has begun or failed to."""
+    begun: threading.Event = field(default_factory=threading.Event)  # Set when the job has begun or failed to
 
     @property
     def record(self) -> JobRecord:

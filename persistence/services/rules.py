@@ -102,8 +102,7 @@ class Delete:
     token: str | None = None
 
 
-Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
-"""Turns stored form data into an answer."""
+Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]  # Turns stored form data into an answer
 
 
 @dataclass(frozen=True, slots=True)

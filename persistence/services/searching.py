@@ -208,8 +208,7 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
     return key
 
 
-_MOST_SHOWN = 3
-"""Controls that are named in one notice, and versions."""
+_MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +229,7 @@ class Asked:
     user: User
 
 
-_RETRY_AFTER = 30
-"""Seconds after which a full disk may have room again."""
+_RETRY_AFTER = 30  # Seconds after which a full disk may have room again
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,7 @@ from persistence.services.documents import Documents
 from persistence.services.rules import Decryption, Get, Put, Read
 from persistence.xml.streaming import Streaming
 
-_AT_ONCE = 1 << 16
-"""Bytes of form data that are transformed as a whole."""
+_AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +209,7 @@ def _named(
 
 
 _ID = "document-id"
-_ID_BYTES = 20
-"""The runtime's own ids are 40 hex digits, too."""
+_ID_BYTES = 20  # The runtime's own ids are 40 hex digits, too
 
 
 class Duplicating:

@@ -41,8 +41,7 @@ from persistence.storage.store import TreeDocumentFiles
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 _ANYTHING = Integrity(HandEdits.ALL)
-_FORM_DEPTH = 3
-"""Directories that stay, even if nothing is in them: of an application, a form and a collection."""
+_FORM_DEPTH = 3  # Directories that stay, even if nothing is in them: of an application, a form and a collection
 
 
 class BodiesReader:
@@ -54,10 +53,8 @@ class BodiesReader:
         self._integrity = (integrity or Integrity()).of_attachments()
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of a revision, open if asked for: at its place, or where older ones are kept.
-
-        A record that does not describe its body was stored by another service, and the file there is its body.
-        """
+        """Return the body of a revision, open if asked for: at its place, or where older ones are kept."""
+        # A record that does not describe its body was stored by another service, and the file there is its body.
         paths, sidecar = self.paths(address, record.version), described(record)
         integrity = _ANYTHING if record.body is None else self._integrity
         damage: DamagedError | None = None
@@ -91,10 +88,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None, keeps_history: KeepsHistory = keeps_all) -> None:
-        """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
-
-        ``keeps_history`` says which forms keep older revisions.
-        """
+        """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say."""
         super().__init__(base, integrity)
         if not os.path.isdir(self.root):
             raise StartupError(f"there is no directory {self.root} for attachments")
@@ -125,10 +119,8 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> Iterator[Sidecar]:
-        """Have a body durable where only its sidecar leads; give it its name when that is committed.
-
-        After an error nothing is cleaned up: the sidecar may be committed all the same.
-        """
+        """Have a body durable where only its sidecar leads; give it its name when that is committed."""
+        # After an error nothing is cleaned up: the sidecar may be committed all the same.
         paths = self.paths(address, sidecar.version)
         self._directories.make(paths.directory)
         self._recover(paths, over)
@@ -145,10 +137,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
     def replacing(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> Iterator[None]:
-        """Have another body of the same revision durable as ``placing`` does; the one before goes when it is committed.
-
-        It is the current revision, or with an ``instant`` an older one.
-        """
+        """Have another body of the same revision durable as ``placing`` does; the one before goes at the commit."""
         paths = self.paths(address, over.version)
         if instant is not None:
             paths = paths.revision(instant)
@@ -197,10 +186,7 @@ class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
-        """Hide bodies, and remove them after the block, which removes their records.
-
-        After a crash they are what an interrupted write leaves; before the records are gone, it is undone.
-        """
+        """Hide bodies, and remove them after the block, which removes their records; before, it can be undone."""
         places = list[tuple[FilePaths, str]]()
         for record in records:
             paths = self.paths(address, record.version)
@@ -431,10 +417,6 @@ class _SplitWriter(Writing):
             self._writer.discard_document(form, document)
 
     def _records(self, address: DocumentAddress) -> tuple[list[Sidecar], list[Sidecar]]:
-        """Return the records of an attachment that have bodies elsewhere: of the current revision, and of older ones.
-
-        Damaged ones are left out.
-        """
         with suppress(DamagedError):
             listed = self._main.history(address)
             found = [] if listed is None else [each.sidecar for each in listed.page(0, listed.total)]
@@ -457,11 +439,7 @@ class _SplitWriter(Writing):
 
 
 class RevisionRewriter:
-    """Reads and rewrites revisions of one storage.
-
-    An ``instant`` says which older one is meant, ``None`` the current one. Methods raise what those of a storage do, or
-    ``ConfigurationError``: a body is in a place that is not known.
-    """
+    """Reads and rewrites revisions of one storage; without an ``instant`` the current one."""
 
     def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
         self._store = store

@@ -29,8 +29,7 @@ from persistence.storage.locks import try_lock
 from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 
 _SMALL = 1 << 20
-ABANDONED_AFTER = 60.0
-"""Seconds after which a temporary file that nobody holds belongs to nobody."""
+ABANDONED_AFTER = 60.0  # Seconds after which a temporary file that nobody holds belongs to nobody
 
 
 class Upload:

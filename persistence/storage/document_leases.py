@@ -38,10 +38,7 @@ def moment() -> Moment:
 
 
 class DocumentLeases(ManagedLeases):
-    """The leases below one root. ``ready`` raises where nothing may be written there.
-
-    Methods raise the domain errors of a ``Storage``.
-    """
+    """The leases below one root. ``ready`` raises where nothing may be written there."""
 
     def __init__(self, root: str, locks: Locks, ready: Callable[[], None], now: Callable[[], Moment] = moment) -> None:
         self._layout = Layout(root)
@@ -143,10 +140,7 @@ class DocumentLeases(ManagedLeases):
         return held
 
     def _evict_expired(self, path: str, now: Moment, most: int) -> None:
-        """Remove some of the expired leases beside a new one, which is at a random place among them.
-
-        Each new lease looks at several, so fewer are expired than live, on average.
-        """
+        # Each new lease looks at several at random, so fewer are expired than live, on average.
         directory, own = os.path.split(path)
         names = sorted(os.listdir(directory))
         at = bisect(names, own)

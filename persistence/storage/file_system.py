@@ -39,11 +39,7 @@ def free_in(directory: str) -> int:
 
 
 def probe(root: str) -> str | None:
-    """Try out, in the spool, everything the commit needs of the file system.
-
-    Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
-    is not for ever.
-    """
+    """Try out all that the commit needs of the file system; return why the service cannot write for now."""
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),

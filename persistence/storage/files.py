@@ -16,8 +16,7 @@ from functools import cache, partial
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.metrics.observations import FSYNCS
 
-_OPENAT2 = 437
-"""The number of the system call, the same on all architectures."""
+_OPENAT2 = 437  # The number of the system call, the same on all architectures
 _AT_FDCWD = -100
 _RESOLVE_NO_SYMLINKS = 0x04
 _READ_AT_ONCE = 1 << 16
@@ -71,8 +70,7 @@ def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
     return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)
 
 
-_kept: list[_How] = []
-"""Keeps in memory what ``_how`` has made."""
+_kept: list[_How] = []  # Keeps in memory what `_how` has made
 
 
 @cache
@@ -156,10 +154,7 @@ def make(path: str) -> bool:
 
 
 def ensure(path: str) -> None:
-    """Make a directory and all above it, where they are missing, with durable names.
-
-    Raises ``OSError`` where something else has one of the names, a link too.
-    """
+    """Make a directory and all above it, where they are missing, with durable names. Refuses a link there."""
     try:
         require(path)
     except FileNotFoundError:
@@ -187,10 +182,7 @@ def remove_tree(path: str) -> None:
 
 
 def empty(path: str) -> None:
-    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well.
-
-    The caller knows that it is no link.
-    """
+    """Remove everything in a directory, which is no link, as far as that goes; others may do so, too."""
     with suppress(OSError):
         for name in os.listdir(path):
             remove_tree(f"{path}/{name}")
@@ -203,10 +195,8 @@ def remove_if_empty(path: str) -> None:
 
 
 def make_all(path: str) -> None:
-    """Make a directory and all above it, where they are missing: for copies of many files, synced together.
-
-    Each has the mode, which ``os.makedirs`` gives to the last one only.
-    """
+    """Make a directory and all above it: for copies of many files, synced together."""
+    # Each has the mode, which `os.makedirs` gives to the last one only.
     try:
         make(path)
     except FileNotFoundError:
@@ -252,20 +242,15 @@ After an error the content counts as lost: a second fsync may say yes without ha
 
 
 def begin_writeback(descriptor: int, begin: int = 0, size: int = 0) -> None:
-    """Let the kernel start writing a file now, or so many bytes of it, without waiting.
-
-    When several small files are fsynced in a row, the blocks of all of them are then allocated before the first
-    fsync, and on a journaling file system one journal commit serves them all.
-    """
+    """Let the kernel start writing a file now, or so many bytes of it, without waiting."""
+    # When several small files are fsynced in a row, all blocks are then allocated before the first fsync, and on a
+    # journaling file system one journal commit serves them all.
     with suppress(OSError):  # a hint; what counts is the fsync that follows
         os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
 def ensure_file(path: str) -> None:
-    """Make an empty file if it is missing; an existing one is not touched, so the disk may be read-only.
-
-    Raises ``OSError`` where something else has the name, a link too.
-    """
+    """Make an empty file if it is missing; an existing one is not touched, so the disk may be read-only."""
     try:
         require_file(os.lstat(path), path)
     except FileNotFoundError:
@@ -319,10 +304,7 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
 
 @contextmanager
 def replacing(path: str, mode: int = FILE_MODE) -> Iterator[int]:
-    """A new file, open to be written, that has ``path`` when the block has ended, durably and whole.
-
-    After an error, what was there is as it was. A kill leaves nothing where the file system has unnamed files.
-    """
+    """A new file that has ``path`` when the block has ended, durably and whole; after an error, the old one is."""
     path = os.path.abspath(path)
     directory, fresh = os.path.dirname(path), f"{path}.{os.getpid()}"
     remove_quietly(fresh)  # of a process with this number, which was killed
@@ -343,10 +325,7 @@ def replacing(path: str, mode: int = FILE_MODE) -> Iterator[int]:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Write over a small file in place, and make it if it is missing: not durable. A pipe in its place does not block.
-
-    One that has another name, as after a copy with hard links, is replaced.
-    """
+    """Write over a small file, not durably. A pipe does not block; one with another name, a hard link, is replaced."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, FILE_MODE)
     try:
@@ -381,11 +360,7 @@ def append(path: str, data: bytes) -> None:
 
 
 def open_shared(path: str, flags: int = 0) -> int:
-    """Return a file that several processes write, for reading too, and make it if it is missing.
-
-    With ``os.O_APPEND`` in ``flags`` each write goes to its end. Raises ``OSError`` where something else has the name,
-    a link too.
-    """
+    """Return a file that several processes write, made if it is missing; a link there is refused."""
     always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, always | flags, FILE_MODE)
     try:
@@ -458,10 +433,7 @@ def set_mode(path: str, mode: int) -> None:
 
 
 def move_away(source: str, target: str) -> str:
-    """Move a file or directory to a path whose directories are made, or beside an existing one there.
-
-    Returns the path it has now. Both names are durable.
-    """
+    """Move a file or directory to a path, or beside an existing one there; return the durable path it has now."""
     ensure(os.path.dirname(target))
     free = target
     if exists(target):
@@ -476,11 +448,8 @@ def move_away(source: str, target: str) -> str:
     return free
 
 
-rename = os.rename
-"""Gives a file or directory another name, over a file that has it, atomically."""
-
-link = os.link
-"""Gives a file a second name."""
+rename = os.rename  # Gives a file or directory another name, over a file that has it, atomically
+link = os.link  # Gives a file a second name
 
 
 def remove(path: str) -> bool:
@@ -522,11 +491,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def keep_as(source: str, target: str) -> None:
-    """Give a file a second name, which survives what happens to the first; a copy where links are refused.
-
-    The name may be there already, when a crash stopped the same step. If it is another file (the first name was given
-    to a new one by hand since), that one is moved aside: the service deletes neither.
-    """
+    """Give a file a second name, which survives what happens to the first; a copy where links are refused."""
+    # The name may be there already, when a crash stopped the same step. If it is another file, that one is moved aside:
+    # the service deletes neither.
     try:
         link(source, target)
     except FileExistsError:
@@ -540,10 +507,7 @@ def keep_as(source: str, target: str) -> None:
 
 
 def separate(path: str, temporary: str) -> None:
-    """Give a file with other names a copy of its own: changes then do not affect the other names.
-
-    Its content goes through a file at ``temporary``.
-    """
+    """Give a file a copy of its own through ``temporary``: changes then do not affect its other names."""
     if not has_other_names(path):
         return
     remove(temporary)
@@ -562,10 +526,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def copied(source: str, target: str) -> tuple[int, str]:
-    """Copy a file over ``target``, not durably.
-
-    Returns the size in bytes and the SHA-256 in hex digits of the copied bytes, even if the source changes meanwhile.
-    """
+    """Copy a file over ``target``, not durably; return size and SHA-256 of what was copied, whatever the source does."""
     hashing, size = hashlib.sha256(), 0
     with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):
@@ -576,10 +537,7 @@ def copied(source: str, target: str) -> tuple[int, str]:
 
 
 def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
-    """A new file with a modification time, not synced: one of many of a copy.
-
-    Chunks of nothing but zeros take no room: a file in a backup may say that it is larger than any disk.
-    """
+    """Write a new file, not synced. Zeros take no room: a file may say that it is larger than any disk."""
     descriptor = open_new(path)
     size = 0
     try:
@@ -597,10 +555,8 @@ def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
 
 @contextmanager
 def synced(directory: str) -> Iterator[None]:
-    """Make everything durable that a block writes to the file system of a directory: for copies of many files.
-
-    What could not be written since the block began is an ``OSError``, which ``os.sync`` would keep to itself.
-    """
+    """Make everything durable that a block writes to the file system of a directory, or raise ``OSError``."""
+    # What could not be written since the block began is an error, which `os.sync` would keep to itself.
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield

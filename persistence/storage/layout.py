@@ -65,8 +65,7 @@ LEASE = ".locks/lease"
 READ_ONLY = ".locks/read-only"
 LEASE_LOCKS = ".locks/leases"
 LEASES = ".leases"
-UNFINISHED_LEASE = ".next"
-"""Ends the name of a file that is to become a lease."""
+UNFINISHED_LEASE = ".next"  # Ends the name of a file that is to become a lease
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
@@ -92,12 +91,10 @@ OTHERS = ("lost+found", ".git")
 LONGEST_FILE = 200
 """Bytes in a file's name: the rest of the 255 is for the instant, the content id and the suffix beside it."""
 
-FOLDER_DEPTH = 4
-"""Directories between the root and a content: application, form, collection, and document or version."""
+FOLDER_DEPTH = 4  # Directories between the root and a content: application, form, collection, and document or version
 _DEFINITIONS = "form"
 _IN_HISTORY = f"/{HISTORY}"
-_WIDEST = 4
-"""Bytes of a letter at most."""
+_WIDEST = 4  # Bytes of a letter at most
 _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
@@ -110,19 +107,14 @@ _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
 _UNFINISHED_OWN = re.compile(r"(?:layout|\.(?:arriving|checked))\.json\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
-_BEGINNING, _ENDING = 150, 42
-"""Bytes of a long name that its file is called by, and characters behind them."""
-_SHORTENED = re.compile(r"%~[0-9a-f]{40}")
-"""Ends a shortened file name, which has more before."""
+_BEGINNING, _ENDING = 150, 42  # Bytes of a long name that its file is called by, and characters behind them
+_SHORTENED = re.compile(r"%~[0-9a-f]{40}")  # Ends a shortened file name, which has more before
 
 
 def escape(segment: str, *, may_be_hidden: bool = False) -> str:
-    """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it.
-
-    Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
-    end, the dot of a final ``.json`` and a dot at the beginning are percent-encoded, so that no name is another's
-    sidecar, or one of the service's own.
-    """
+    """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it."""
+    # Percent-encoded are `%`, what other systems cannot keep, a final blank or dot, the dot of a final `.json` and a
+    # dot at the beginning: no name is another's sidecar, or one of the service's own.
     if len(segment) > LONGEST_NAME:
         raise _too_long()
     if not segment:
@@ -235,10 +227,7 @@ def unfinished_of(name: str) -> str | None:
 
 
 def next_content_of(name: str) -> tuple[str, str] | None:
-    """Return the name and the id of the content that a file holds between its arrival and its last rename.
-
-    The id is as much of it as ``FilePaths.next_content`` gives the file. ``None`` for any other file.
-    """
+    """Return name and id (its beginning) of a content between arrival and last rename; ``None`` for another file."""
     match = _UNCOMMITTED.fullmatch(name)
     return (match[1], match[2]) if match is not None else None
 
@@ -250,13 +239,9 @@ def is_unfinished_own(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilePaths:
-    """The paths of one resource: its directory, its file name, and the names around it.
+    """The paths of one resource; ``next_sidecar`` is renamed to ``sidecar`` by its commit."""
 
-    ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
-    next one, before its rename commits it. ``history`` is the directory of older revisions. ``address`` is the path of
-    the content below the root, as its sidecar has it; an older revision has the same.
-    """
-
+    # `address` is the path of the content below the root, as its sidecar has it; an older revision has the same.
     directory: str
     name: str
     content: str = field(init=False, repr=False, compare=False)
@@ -287,10 +272,8 @@ class FilePaths:
         return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
 
     def next_content(self, content_id: str) -> str:
-        """Return the content of a revision between its arrival and its last rename.
-
-        An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
-        """
+        """Return the content of a revision between its arrival and its last rename."""
+        # An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
         name = f".{self.name}.{content_id}"
         if len(name) * _WIDEST > LONGEST_NAME and len(os.fsencode(name)) > LONGEST_NAME:
             name = f".{self.name}.{content_id[:_SHORT]}"

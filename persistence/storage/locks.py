@@ -42,8 +42,7 @@ from persistence.storage import files
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 
 STRIPES = 256
-_READ_ONLY_RETRY = 5
-"""Seconds after which a client that was refused because nobody may write tries again."""
+_READ_ONLY_RETRY = 5  # Seconds after which a client that was refused because nobody may write tries again
 _FIRST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.01
 
@@ -63,10 +62,6 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = lambda: False) -> bool:
-    """Lock an open file as ``try_lock`` does.
-
-    Return ``False`` if another still holds it at ``deadline`` (monotonic clock), or when the caller ``is_ending``.
-    """
     pause = _FIRST_PAUSE
     while not try_lock(descriptor):
         if time.monotonic() >= deadline or is_ending():
@@ -96,10 +91,7 @@ class LockFile:
     def exclusive(
         self, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
-        """Take an exclusive lock for a block. ``timeout`` in seconds is how long to wait.
-
-        A caller that ``is_ending`` does not wait any longer.
-        """
+        """Take an exclusive lock for a block, within ``timeout`` seconds, unless the caller ``is_ending``."""
         descriptor = files.open_file(self._path)
         try:
             if not _wait_for(descriptor, time.monotonic() + timeout, is_ending):
@@ -110,13 +102,10 @@ class LockFile:
 
 
 class OpenLock:
-    """A lock that is taken for every line of a log: its file stays open, and has a small record of what it guards.
+    """A lock that is taken for every line of a log: its file stays open, and has a small record of what it guards."""
 
-    The file is made where it is missing, and again where it was removed: a lock on a removed file excludes no one.
-    ``timeout`` is in seconds. It is opened when it is first taken, which must not be before a process forks: both would
-    share the lock.
-    """
-
+    # A lock on a removed file excludes no one, so the file is made again. It is opened when it is first taken, which
+    # must not be before a process forks: both would share the lock.
     def __init__(self, path: str, timeout: float) -> None:
         self._path = path
         self._timeout = timeout
@@ -218,10 +207,7 @@ class Locks:
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
-        """Keep everybody from writing for a block, once those who are writing have ended; readers go on.
-
-        The lock ends with the process. Yields what raises ``BusyError`` if it does not hold any more.
-        """
+        """Keep everybody from writing for a block; yields what raises ``BusyError`` if that does not hold any more."""
         files.ensure_file(self._read_only)
         descriptor = files.open_to_read(self._read_only)
         try:
@@ -303,12 +289,9 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """The part that one process, or one opened store, has in the lease of its machine.
+    """The part that one process, or opened store, has in the lease of its machine; ``lost`` says who took it over."""
 
-    ``lost`` says who has taken it over, once that was noticed. A disk that refuses to write the lease fails no write.
-    One that refuses to read it does: it may be another machine's. ``interval`` is in seconds.
-    """
-
+    # A disk that refuses to write the lease fails no write. One that refuses to read it does: it may be another's.
     def __init__(self, root: str, *, machine: Machine | None = None, interval: float = INTERVAL) -> None:
         self._root, self._path, self._interval = root, f"{root}/{LEASE}", interval
         self.lost, self._guard, self._ends = "", threading.Lock(), threading.Event()

@@ -18,16 +18,12 @@ from persistence.errors import StartupError, disk_errors
 from persistence.storage.layout import LAYOUT
 
 _ROOT = 0
-_MOST_LINKS = 40
-"""Symbolic links on the way to a directory, as the kernel has it."""
+_MOST_LINKS = 40  # Symbolic links on the way to a directory, as the kernel has it
 
 
 def of(root: str) -> int:
-    """Return the user as whom the service runs, by number: whose the directory is.
-
-    In a directory of root's it is who wrote ``layout.json``: a disk that is mounted may belong to root, and its tree to
-    the service. Only root could have put the file there.
-    """
+    """Return the number of the user as whom the service runs: the owner of the directory, or of ``layout.json``."""
+    # A disk that is mounted may belong to root, and its tree to the service. Only root could have put the file there.
     directory = os.stat(root)
     if directory.st_uid != _ROOT:
         return directory.st_uid

@@ -46,8 +46,7 @@ _STEP = len(_SHAPE)
 _LENGTH = _STEP - 1
 _DIGITS = bytes.maketrans(b"0123456789", b"0000000000")
 _COLONS = (13, 16)
-_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))
-"""The highest tens of hours, minutes and seconds, by their places."""
+_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))  # The highest tens of hours, minutes and seconds, by their places
 _HOUR = slice(11, 13)
 _LAST_HOUR = b"23"
 _DAY = slice(10)
@@ -77,10 +76,7 @@ class OlderInstants:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevisions(RevisionList):
-    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others.
-
-    ``read_older`` reads the sidecar of an older one; ``None`` where it is gone.
-    """
+    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others."""
 
     current: Sidecar
     older: OlderInstants
@@ -118,10 +114,8 @@ class OlderRevisionLists:
         self._texts = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)
 
     def of(self, paths: FilePaths) -> OlderInstants:
-        """Return the instants of the older revisions of a file now; none without a history. Raises ``OSError``.
-
-        A directory that was changed within the last two seconds may change again under the same times.
-        """
+        """Return the instants of the older revisions of a file now; none without a history."""
+        # A directory that was changed within the last two seconds may change again under the same times.
         try:
             state = os.stat(paths.history)
         except (FileNotFoundError, NotADirectoryError):
@@ -172,11 +166,7 @@ def _are_instants(lines: bytearray, found: list[bytes]) -> bool:
 
 
 class StoreReader:
-    """The files below one root, to be read: no directory is made, no lock taken, and no writer blocked.
-
-    Every method translates ``OSError`` to ``DiskError`` with the cause. Reading raises ``DamagedError`` for what is not
-    as the service wrote it, and every method ``BadAddressError`` for names that cannot be file names.
-    """
+    """The files below one root, to be read: no directory is made, no lock taken, and no writer blocked."""
 
     def __init__(self, path: str, integrity: Integrity | None = None) -> None:
         self.root = os.path.realpath(path)
@@ -312,10 +302,7 @@ class StoreReader:
             return mark_of_directories(main, paths.directory, paths.history, draft)
 
     def _require_tree(self) -> None:
-        """Make sure that nothing is found because there is nothing, and not because the tree is gone.
-
-        An unmounted disk leaves an empty directory, also under a service that runs.
-        """
+        # An unmounted disk leaves an empty directory, also under a service that runs.
         path = self._layout.own(LAYOUT)
         try:
             os.lstat(path)
@@ -348,10 +335,7 @@ class StoreReader:
             return stored_revision.read(paths, self._integrity, content=content)
 
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
-        """Return whether the older revision of an instant is a second name of the revision with an id.
-
-        A write that was killed leaves it, with or without the content.
-        """
+        """Return whether an older revision is a second name of the one with an id, as a killed write leaves it."""
         paths = self._layout.paths(address).revision(instant)
         with disk_errors("reading", address):
             sidecar = stored_revision.read_sidecar(paths)

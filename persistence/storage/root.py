@@ -53,12 +53,7 @@ _MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``layout.json``.
-
-    ``steps`` holds the upgrade steps done, with the instant of each. ``restoring`` names the backup that is being
-    restored, ``upgrading_from`` the format of a tree that is being upgraded: until that has come to its end, the tree
-    must not be served.
-    """
+    """The content of ``layout.json``; a tree that is ``restoring`` or ``upgrading_from`` a format is not served."""
 
     format: int
     steps: dict[str, Instant] = {}
@@ -67,11 +62,7 @@ class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def init(root: str) -> bool:
-    """Make a tree of a directory that has nothing in it, and the directory with all above it if it is missing.
-
-    Returns ``False`` where there is a tree already, which is not changed. ``layout.json`` is written last: an
-    interrupted call leaves a directory that the next one completes.
-    """
+    """Make a tree of an empty or missing directory; ``False`` where there is one. ``layout.json`` is written last."""
     owner.require_closed(root)
     with disk_errors(f"data directory {root}"):
         files.ensure(root)
@@ -112,10 +103,7 @@ def missing(root: str) -> StartupError:
 
 
 def is_left_of_a_tree(root: str) -> bool:
-    """Return whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
-
-    Looks into ``_LOOKS`` directories at most: any directory of the machine may have been named.
-    """
+    """Return whether a directory without ``layout.json`` has documents or forms; looks into ``_LOOKS`` at most."""
     due, looks = [(root, 0)], 0
     while due and looks < _LOOKS:
         path, depth = due.pop()
@@ -266,12 +254,7 @@ _SETTLED = 2_000_000_000
 
 
 class KeyFile(Generic[T]):
-    """One file. ``tree`` is the data directory, whose user must be able to read it; ``what`` names it in errors.
-
-    ``decode`` reads its bytes, given its status too, and ``nothing`` stands for a file that is not there. Methods raise
-    ``DiskError`` for errors of the operating system, and ``DamagedError`` for a file that cannot be decoded: a file
-    in doubt is never taken for one without keys.
-    """
+    """A file that the user of ``tree`` can read. One in doubt is never taken for one without keys."""
 
     def __init__(
         self, path: str, *, tree: str, what: str, decode: Callable[[bytes, os.stat_result], T], nothing: T

@@ -182,10 +182,7 @@ class TreeDocumentFiles(DocumentFiles):
         yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
-        """Remove everything that is left: the folders, if they are, what is in the quarantine, links, and the trash.
-
-        Raises ``OSError`` also for what stays there without an error.
-        """
+        """Remove everything that is left, also from the quarantine and the trash; ``OSError`` if something stays."""
         for path in links:
             files.remove(path)
         for directory in (*self.folders, *self._in_quarantine()):
@@ -273,15 +270,9 @@ _HOUR = 3600
 
 
 class Store(StoreReader, ManagedStorage, Closable):
-    """The files below one root, to be read and written.
+    """The files below one root, to be read and written; a closed store can still be read."""
 
-    An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
-    A closed store can still be read.
-
-    Every method translates ``OSError``: ``DiskFullError`` or ``DiskError`` with the cause. Every method raises
-    ``BadAddressError`` for names that cannot be file names.
-    """
-
+    # An open store holds `.locks/service` shared, so that nobody restores or upgrades the tree.
     def __init__(
         self,
         path: str,
@@ -291,11 +282,7 @@ class Store(StoreReader, ManagedStorage, Closable):
         integrity: Integrity | None = None,
         keeps_history: KeepsHistory = keeps_all,
     ) -> None:
-        """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
-
-        ``listener`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
-        ``keeps_history`` says which forms keep older revisions.
-        """
+        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions."""
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
             root.open_tree(own)
@@ -401,10 +388,7 @@ class Store(StoreReader, ManagedStorage, Closable):
             return file_system.free_bytes(self.root)
 
     def _require_shared(self) -> None:
-        """Make sure that the lock that says who uses the tree is the one that this store holds.
-
-        It is removed with the service's own directories, by a ``git clean``, say. Raises ``OSError``.
-        """
+        # A `git clean`, say, removes the lock file: the lock that is held must be on the one that is there.
         with self._sharing:
             try:
                 is_held = os.path.samestat(os.stat(self._service_path), os.fstat(self._service.fileno()))

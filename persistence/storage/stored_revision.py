@@ -40,15 +40,11 @@ from persistence.xml.streaming import XmlCheck
 
 _LAST_YEAR = "9999"
 _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-_SCHEMA_BEFORE = 1
-"""The schema without checksum and address, which ``persistence upgrade`` reads."""
+_SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 
 
 class ChangedSidecarError(DamagedError):
-    """A sidecar that can be read, but was changed since it was written, or belongs to another content.
-
-    ``sidecar`` is its content, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
-    """
+    """A sidecar that can be read, but was changed since; or ``is_misplaced``, whole beside another content."""
 
     def __init__(self, path: str, cause: str, sidecar: Sidecar, *, is_misplaced: bool = False) -> None:
         super().__init__(f"the sidecar {last_names(path)} {cause}")
@@ -58,12 +54,7 @@ class ChangedSidecarError(DamagedError):
 
 
 class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """A sidecar as its file holds it.
-
-    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
-    the SHA-256, in hex digits, of the compact JSON of everything before it.
-    """
-
+    # `checksum` is the SHA-256, in hex digits, of the compact JSON of everything before it.
     address: str
     checksum: _CHECKSUM
 
@@ -181,17 +172,14 @@ def last_names(path: str) -> str:
     return "/".join(path.rsplit("/", 5)[1:])
 
 
-_REMEMBERED = 4096
-"""Verdicts that are kept: one is a few hundred bytes."""
-SETTLED = 2_000_000_000
-"""Nanoseconds after its last change in which a file may change again under the same time."""
+_REMEMBERED = 4096  # Verdicts that are kept: one is a few hundred bytes
+SETTLED = 2_000_000_000  # Nanoseconds after its last change in which a file may change again under the same time
 
 
 class HandEdits(Enum):
     """The contents, of those that are not their sidecar's, that count as edits by hand."""
 
-    XML = "xml"
-    """Well-formed XML in the place of XML."""
+    XML = "xml"  # Well-formed XML in the place of XML
     NONE = "none"
     ALL = "all"
 
@@ -291,10 +279,7 @@ def digest_of_open(file: BinaryIO) -> str:
 
 
 def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
-    """The instant of an older revision whose content a file is, with size and time; ``None`` where it is of none.
-
-    A copy that was made while the file was written, or a disk that went back, leaves it so. Raises ``OSError``.
-    """
+    # A copy that was made while the file was written, or a disk that went back, leaves an older content there.
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(paths.history):
             revision = revision_of(name) if name.endswith(paths.name) else None
@@ -334,20 +319,14 @@ def _name(paths: FilePaths) -> str:
 
 _ATTEMPTS = 200
 
-UNKNOWN_SIZE = -1
-"""The size of a content of which another service does not say how long it is before it sends it."""
+UNKNOWN_SIZE = -1  # The size of a content of which another service does not say how long it is before it sends it
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A revision as it lies on disk.
+    """A revision on disk; ``size`` and ``etag`` (40 hex digits) are those of the content as it is, also if edited."""
 
-    ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
-    40 hex digits; both are those of the content as it is, also where a person replaced it by hand. ``file`` is open
-    for a read of a living revision, and the caller's to close; it is ``None`` for a tombstone, and where only the facts
-    were asked for.
-    """
-
+    # `file` is open for a read of a living revision, and the caller's to close, else `None`.
     sidecar: Sidecar
     etag: str
     size: int
@@ -424,10 +403,7 @@ def _no_sidecar(paths: FilePaths, what: str) -> DamagedError:
 
 
 def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
-    """The sidecar of a write that was not committed; ``None`` where there is none, or a power cut took what it said.
-
-    Raises ``OSError``.
-    """
+    """Return the sidecar of an uncommitted write; ``None`` without one, or if a power cut took it."""
     try:
         descriptor = files.open_to_read(paths.next_sidecar)
     except (FileNotFoundError, NotOpenedError):
@@ -509,26 +485,20 @@ def content(paths: FilePaths) -> BinaryIO | None:
 FileFingerprint = tuple[int, int, int]
 """Tells one state of a file from every other: its inode, modification time and size."""
 
-Fingerprint = tuple[FileFingerprint | None, ...]
-"""Tells one state of a resource from every other, by its two files."""
+Fingerprint = tuple[FileFingerprint | None, ...]  # Tells one state of a resource from every other, by its two files
 
 
 NOTHING_THERE: Fingerprint = (None, None)
 
 
 def fingerprint(content: str) -> Fingerprint:
-    """Return the fingerprint of what is there now, by the path of its content; raises ``OSError``.
-
-    A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
-    """
+    """Return the fingerprint of what is there now, by the path of its content."""
+    # A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
 def file_fingerprint(file: str | int) -> FileFingerprint | None:
-    """Return the fingerprint of an open file, or of what is at a path; ``None`` where there is nothing.
-
-    Raises ``OSError``.
-    """
+    """Return the fingerprint of an open file, or of what is at a path; ``None`` where there is nothing."""
     try:
         status = os.lstat(file) if isinstance(file, str) else os.fstat(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -624,10 +594,7 @@ def is_still_at(descriptor: int, path: str) -> bool:
 
 
 def incomplete_writes(main: FilePaths) -> Iterator[FilePaths]:
-    """Yield the resources in the directory of one, and the older revisions there, of which a write is not complete.
-
-    It is under way, or was killed. Raises ``OSError``.
-    """
+    """Yield the resources in a directory, with older revisions, of which a write is under way or was killed."""
     for directory in (main.directory, main.history):
         with suppress(FileNotFoundError, NotADirectoryError):
             for name in os.listdir(directory):

@@ -56,10 +56,7 @@ class Writer:
         return sidecar
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
-
-        A proxy may have one put where nothing was ever stored (spec crud 11).
-        """
+        """Replace the stored revision by a tombstone, the first one for a proxy; the content moves into the history."""
         tombstone = self._named(address, commit.after_twin(self._layout, address, tombstone))
         paths = self._replace(address, tombstone, None, over)
         with suppress(OSError):
@@ -78,11 +75,7 @@ class Writer:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
-
-        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
-        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
-        """
+        """Store another content as the same revision; ``False`` where it is not there any more, or not as it was."""
         paths = self._layout.paths(address)
         if instant is not None:
             paths = paths.revision(instant)
@@ -100,10 +93,7 @@ class Writer:
         return True
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
-        """Remove one file without a trace: an attachment of a draft.
-
-        The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
-        """
+        """Remove one file, an attachment of a draft, without a trace; the tombstone in between survives a crash."""
         self.delete(address, tombstone, over=over)
         paths = self._layout.paths(address)
         files.remove(paths.content)  # where ``delete`` could not: without its sidecar it would look so, too

@@ -153,8 +153,7 @@ def end_of_tag(text: str) -> int | None:
 
 _VERSION = re.compile(r"1\.[0-9]+", re.ASCII)
 
-SEPARATOR = " "
-"""Stands between namespace and local name in the names that handlers get."""
+SEPARATOR = " "  # Stands between namespace and local name in the names that handlers get
 
 
 def local_name(name: str) -> str:
@@ -388,8 +387,7 @@ def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_s
 
 _TAG = re.compile(r"(<[^<>]*>)")
 _INDENT = "  "
-_DEEPEST = 40
-"""Levels that are indented; deeper ones are not moved further to the right."""
+_DEEPEST = 40  # Levels that are indented; deeper ones are not moved further to the right
 
 
 def decoded(data: bytes) -> str:

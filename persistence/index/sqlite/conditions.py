@@ -186,8 +186,7 @@ def keyed(number: int, text: str) -> tuple[Sql, Sql]:
 
 # The documents that a user may see, by the owners that the index has entered under facts.
 
-_FEW_ORGANIZATIONS = 8
-"""Organizations for each of which an entry is looked for; of more, the card is read."""
+_FEW_ORGANIZATIONS = 8  # Organizations for each of which an entry is looked for; of more, the card is read
 
 
 def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition | None:
@@ -271,8 +270,7 @@ TRIGRAM = 3
 _MOST = 5
 """Trigrams of a text that are looked for, the rarest ones: each further one is a long list to be read for little."""
 
-_LONGEST = 100
-"""Characters of a text of which trigrams are looked for."""
+_LONGEST = 100  # Characters of a text of which trigrams are looked for
 
 _SAMPLED = 64
 _LONGEST_SAMPLE = 4_000

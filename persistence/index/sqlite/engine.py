@@ -79,8 +79,7 @@ __all__ = [
     "require_space",
 ]
 
-_STEPS = 500
-"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
+_STEPS = 500  # Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten
 
 
 class IndexReader(IndexAuditor):

@@ -37,15 +37,12 @@ from persistence.storage import files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile
 
-SCHEMA = 2
-"""The version of the catalogue's tables, and of the paths in it: an older file is made again."""
+SCHEMA = 2  # The version of the catalogue's tables, and of the paths in it: an older file is made again
 
-_WAL = 64 << 20
-"""Bytes of the log of changes that are kept on disk after a large one."""
+_WAL = 64 << 20  # Bytes of the log of changes that are kept on disk after a large one
 
 _LONGEST_WAIT = 10.0
-_LONGEST_STATEMENT = 1_000_000
-"""Bytes of a statement that SQLite takes."""
+_LONGEST_STATEMENT = 1_000_000  # Bytes of a statement that SQLite takes
 
 _BEING_MADE = "the file of flat views is being made"
 
@@ -75,8 +72,7 @@ class InconsistentError(DiskError):
     """Tables of flat views that contradict their catalogue, in a file that can be read."""
 
 
-FLAT_FAILURES = (sqlite3.Error, UnusableError)
-"""Errors of using the file, for ``flat_failure``."""
+FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for flat_failure
 
 
 def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | BusyError:

@@ -44,11 +44,9 @@ from persistence.index.sqlite.conditions import (
 )
 from persistence.model.queries import Field, Query, Scope
 
-NEAR = 1_000
-"""Up to which place of the list documents are kept while many are counted."""
+NEAR = 1_000  # Up to which place of the list documents are kept while many are counted
 
-_MOST_ARMS = 400
-"""Queries in one statement; SQLite allows 500."""
+_MOST_ARMS = 400  # Queries in one statement; SQLite allows 500
 
 _FEW_WALKS = 2
 """Partitions of which the first documents are put in one order before they are looked at: a version and its drafts."""
@@ -207,8 +205,7 @@ class Paging:
         return max(keys) if self._is_descending else min(keys)
 
 
-_FEW = 20_000
-"""Documents that are gathered at once; where more are found, the list is walked along in its order."""
+_FEW = 20_000  # Documents that are gathered at once; where more are found, the list is walked along in its order
 
 _WORTH_READING = 4
 """Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
@@ -222,8 +219,7 @@ Of these the first are looked at, and then others while enough of them meet the 
 _SAMPLES = 2_000, 20_000, 200_000
 """Limits up to which the documents of each condition are counted, until one selects fewer."""
 
-_LEAPS = 2_000
-"""Distinct values up to which the next one is looked for; beyond, all entries are read."""
+_LEAPS = 2_000  # Distinct values up to which the next one is looked for; beyond, all entries are read
 
 _PAGE = (
     "SELECT d.document, d.draft, d.mark, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"

@@ -45,8 +45,7 @@ _ADD_DOCUMENT = (
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
-_MERGED = 200
-"""Pages of the index of texts that are written at once while pieces are merged."""
+_MERGED = 200  # Pages of the index of texts that are written at once while pieces are merged
 
 
 class IndexWriter(IndexState):

@@ -27,8 +27,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.storage import files
 from persistence.storage.layout import SPOOL
 
-COLUMNS = 32
-"""The number of columns of text of indexed controls; controls share them in turn."""
+COLUMNS = 32  # The number of columns of text of indexed controls; controls share them in turn
 
 ROWS_PER_MILLISECOND = 1 << 20
 _LAST_MILLISECOND = (1 << 43) - 2
@@ -96,11 +95,9 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 4
-"""The version of the tables and of their content; an index of another one is rebuilt."""
+SCHEMA = 4  # The version of the tables and of their content; an index of another one is rebuilt
 
-FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
-"""The columns of text of indexed controls."""
+FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -140,18 +137,15 @@ CREATE INDEX documents_by_partition ON documents (partition, row);
 """
 """Apart, because a new index is filled before it has them."""
 
-TEXTS = ("fields", "rests")
-"""The tables of the index of texts: of indexed controls, and of all else."""
+TEXTS = ("fields", "rests")  # The tables of the index of texts: of indexed controls, and of all else
 
 SCHEMA_FACT = "schema"
-TREE = "tree"
-"""The identity of the tree with which the index was last known to be up to date."""
+TREE = "tree"  # The identity of the tree with which the index was last known to be up to date
 COMPLETE = "complete"
 """The flag that the index has rows of all documents; without it, it stands for one that is being built."""
 REBUILDING = "rebuilding"
 """The flag that another index is being built, which may miss changes: they are listed in ``missed``."""
-CHANGES = "changes"
-"""The number of changes to the index."""
+CHANGES = "changes"  # The number of changes to the index
 
 
 def read_fact(connection: sqlite3.Connection, name: str) -> str | int | None:
@@ -406,10 +400,8 @@ _GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
 _OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
 """Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
 
-_LEAST = 1 << 20
-"""Bytes that must be free: much more than SQLite maps at a time."""
-_LEAST_INODES = 16
-"""Files that can still be made: an index has four, and another one may be made beside it."""
+_LEAST = 1 << 20  # Bytes that must be free: much more than SQLite maps at a time
+_LEAST_INODES = 16  # Files that can still be made: an index has four, and another one may be made beside it
 _USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 

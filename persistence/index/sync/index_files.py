@@ -24,15 +24,12 @@ from persistence.storage.layout import Layout
 
 _ATTEMPTS = 5
 _LOOKS = 3
-_LOOK = 0.02
-"""Seconds between two looks whether an index is ready."""
+_LOOK = 0.02  # Seconds between two looks whether an index is ready
 
-_MAKING = 5.0
-"""Seconds to wait for another process that makes a small index."""
+_MAKING = 5.0  # Seconds to wait for another process that makes a small index
 _MAKING_RETRY_AFTER = 5
 
-_REFRESHING = 3.0
-"""Seconds for which a search reads documents again before it says that it takes longer."""
+_REFRESHING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
 _RETRY_AFTER = 2
 
 T = TypeVar("T")
@@ -191,8 +188,7 @@ class _AgainError(Exception):
     """The index has changed under a connection that used it."""
 
 
-_LOOKS_OF_AUDIT = 5
-"""Looks at a document after which it counts as being changed all the time."""
+_LOOKS_OF_AUDIT = 5  # Looks at a document after which it counts as being changed all the time
 _BATCH = 1_000
 
 

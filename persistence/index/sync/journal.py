@@ -27,8 +27,7 @@ from persistence.storage import files
 from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.locks import try_lock
 
-_FULL = 1 << 13
-"""Bytes in a log at which another one is begun: others read all of it, also removed entries."""
+_FULL = 1 << 13  # Bytes in a log at which another one is begun: others read all of it, also removed entries
 
 
 @dataclass(frozen=True, slots=True)

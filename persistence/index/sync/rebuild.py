@@ -51,18 +51,14 @@ from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 
-SMALL = 1_000
-"""Documents up to which an index is made at once, by the process that needs it."""
+SMALL = 1_000  # Documents up to which an index is made at once, by the process that needs it
 
-_SMALL_BYTES = 16 << 20
-"""Bytes of all documents of a small form."""
+_SMALL_BYTES = 16 << 20  # Bytes of all documents of a small form
 
 _BATCH = 200
-_LARGEST_BATCH = 1 << 20
-"""Characters of the texts of documents after which a batch of them is written."""
+_LARGEST_BATCH = 1 << 20  # Characters of the texts of documents after which a batch of them is written
 
-Progress = Callable[[int], None]
-"""Hears how many more documents have been read."""
+Progress = Callable[[int], None]  # Hears how many more documents have been read
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
@@ -269,8 +265,7 @@ class Rebuild:
                 self.generations.use(path)
 
 
-_LONGEST_WAIT_FOR_VIEWS = 600.0
-"""Seconds to wait for a process that makes other views."""
+_LONGEST_WAIT_FOR_VIEWS = 600.0  # Seconds to wait for a process that makes other views
 
 _CHECKPOINT = 1.0
 """Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
@@ -395,11 +390,9 @@ class FlatMaker:
         return self.catalog.of(self.form, version).has_flat_views
 
 
-_LONGEST_WAIT = 24 * 3600.0
-"""Seconds for which a rebuild waits for another one, which comes to an end."""
+_LONGEST_WAIT = 24 * 3600.0  # Seconds for which a rebuild waits for another one, which comes to an end
 
-_PAUSE = 0.2
-"""Seconds between two reports of progress."""
+_PAUSE = 0.2  # Seconds between two reports of progress
 
 
 class IndexTask(msgspec.Struct, frozen=True):
@@ -529,8 +522,7 @@ def progress_in(root: str) -> ReindexingStatus:
     return ReindexingStatus(ReindexingState.INDEXING)
 
 
-_LONGEST_END = 10.0
-"""Seconds that a process may take at its end to remove its unfinished files."""
+_LONGEST_END = 10.0  # Seconds that a process may take at its end to remove its unfinished files
 
 
 class JobProcesses(Closable):

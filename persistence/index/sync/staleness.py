@@ -44,8 +44,7 @@ from persistence.storage import files
 
 _BATCH = 1_000
 
-CHANGES = "-changes"
-"""The end of the name of the file that has the number of changes to an index."""
+CHANGES = "-changes"  # The end of the name of the file that has the number of changes to an index
 
 
 class IndexCondition(Enum):
@@ -170,11 +169,9 @@ def _vanished(index: IndexState, source: Source) -> Iterator[str]:
         last = rows[-1][0]
 
 
-_CHANGED_AT_ONCE = 200
-"""Documents in one transaction: others who write wait for it."""
+_CHANGED_AT_ONCE = 200  # Documents in one transaction: others who write wait for it
 
-_NEVER = -1
-"""No number of changes that an index has."""
+_NEVER = -1  # No number of changes that an index has
 
 
 class _DocumentState(NamedTuple):

@@ -22,8 +22,7 @@ from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.storage.reader import StoreReader
 from persistence.xml.streaming import Streaming
 
-_PAGES = 3
-"""How often a page is looked for again because documents on it have changed meanwhile."""
+_PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
 
 _NOTHING_FOUND = IndexedPage()
 _NO_VALUES: Sequence[str] = ()
@@ -183,8 +182,7 @@ class TreeIndex(Closable):
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
 
 
-_MOST_AT_ONCE = 2
-"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
+_MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps a thread, of which there are few
 _RETRY_AFTER = 30
 
 

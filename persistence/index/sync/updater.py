@@ -206,18 +206,13 @@ class _KeptCatalogue(NamedTuple):
 
 
 _AT_ONCE = 200
-_GATHERING = 1.0
-"""Seconds in which changes are gathered: several at once cost little more than one."""
-_IDLE = 1.0
-"""Seconds without changes after which there is time to tidy up."""
-_PAUSE = 0.5
-"""Seconds until the next attempt where others or the disk are in the way. Each time it is twice as long."""
+_GATHERING = 1.0  # Seconds in which changes are gathered: several at once cost little more than one
+_IDLE = 1.0  # Seconds without changes after which there is time to tidy up
+_PAUSE = 0.5  # Seconds until the next attempt where others or the disk are in the way. Each time it is twice as long.
 _LONGEST_PAUSE = 8.0
-_RECOVERING = 30.0
-"""Seconds between two looks for journals of dead processes."""
+_RECOVERING = 30.0  # Seconds between two looks for journals of dead processes
 
-_LONGEST_END = 10.0
-"""Seconds for which ``close`` waits for the documents that are just being read."""
+_LONGEST_END = 10.0  # Seconds for which close waits for the documents that are just being read
 
 Failed = Callable[[Form | None, Exception], None]
 """Called when the index of a form was given up, for the next search to rebuild, or for another fault."""
