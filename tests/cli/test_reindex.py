@@ -206,7 +206,7 @@ def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many
         assert process.wait(30) != 0
     assert "Traceback" not in said
     assert current(many) == before
-    assert [kind for kind, _ in Workshop(many).check("--repair").kinds] in ([], ["stray-temporary"] * 3)
+    assert {kind for kind, _ in Workshop(many).check("--repair").kinds} <= {"stray-temporary"}
     assert Workshop(many).check("--deep").findings == []
     assert reindex(many).returncode == 0
 
