@@ -155,11 +155,10 @@ def export(  # noqa: PLR0913 - click passes each option
     effective = load(options)
     with _output(target) as write:
         done = _export(effective, chosen, write)
-    left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
     text = (
         f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
-        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}"
-    )
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second)"
+    ) + (f"; {counted(done.problems, 'problem')}" if done.problems else "")
     say_result({"file": shown_path(target), **asdict(done)}, text, summarize)
     sys.exit(REMAINS if done.problems else 0)
 
@@ -425,12 +424,7 @@ def move(  # noqa: PLR0913 - each is an option
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
             status = _followed("second pass", run.first(), run)
         if not (dry_run or prepare):
-            advice = _advice(settings, there, here, matches)
-            if attachments == WITH_DATA:
-                advice += "; attachments are with their data, so no property may lead them elsewhere"
-            elif attachments is not None:
-                advice += f"; the properties must lead attachments to {attachments}"
-            line = f"everything is in {here}: {advice}"
+            line = f"everything is in {here}: {_advice(settings, there, here, matches)}{_advice_about(attachments)}"
             status = opened.enter_context(_last_pass(origin, run, line))
             status = status or _switched(command)
     sys.exit(status)
@@ -504,6 +498,12 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
     facts = {"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)}
     say_result(facts, f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", summarize)
     return REMAINS if report.refused else 0
+
+
+def _advice_about(attachments: Attachments | None) -> str:
+    if attachments == WITH_DATA:
+        return "; attachments are with their data, so no property may lead them elsewhere"
+    return "" if attachments is None else f"; the properties must lead attachments to {attachments}"
 
 
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
