@@ -396,7 +396,11 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     started = time.monotonic()
     filling = {name: partial(_filling, choice, chosen, name, place, attachments) for name, place in filled.items()}
     problems = _restored(run, filling)
-    remark = _noted_keys(choice, chosen.manifest, roots)
+    for part in chosen.manifest.parts:
+        if part.kind == "tree" and part.name in roots:
+            place = roots[part.name]
+            findings.note(choice.settings.local if is_database(place) else place, chosen.manifest.needed_keys)
+    remark = encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
     count, shown = run.count, ", ".join(roots.values())
@@ -420,14 +424,6 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     if remark is not None:
         click.echo(f"{remark}: put the file of the keys there", err=True)
     return REMAINS if problems or lacking or remark else 0
-
-
-def _noted_keys(choice: TreeChoice, held: Manifest, roots: Mapping[str, str]) -> str | None:
-    for part in held.parts:
-        if part.kind == "tree" and part.name in roots:
-            restored = roots[part.name]
-            findings.note(choice.settings.local if is_database(restored) else restored, held.needed_keys)
-    return encryption_remark(choice.settings, choice.properties, held.needed_keys)
 
 
 def _restore_path(  # noqa: PLR0913 - what the command was asked

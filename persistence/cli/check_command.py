@@ -26,7 +26,16 @@ from persistence.cli.options import (
     usage_errors,
 )
 from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
-from persistence.cli.terminal import counted, is_json, json_option, progress, quiet_option, say_json, summarize
+from persistence.cli.terminal import (
+    counted,
+    is_json,
+    json_option,
+    progress,
+    quiet_option,
+    say_json,
+    say_result,
+    summarize,
+)
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
@@ -324,14 +333,12 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
-    if is_json():
-        say_json({"tree": prefix.removesuffix(": "), **asdict(coverage)})
-    elif coverage.oldest is None:
-        click.echo(f"{prefix}no part of the tree was ever looked at deeply (check --deep)")
-    else:
+    text = "no part of the tree was ever looked at deeply (check --deep)"
+    if coverage.oldest is not None:
         days = (time.time() - epoch_seconds(coverage.oldest)) / _DAY
         rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
-        click.echo(f"{prefix}the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}")
+        text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
+    say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}", click.echo)
     return 0
 
 

@@ -34,6 +34,7 @@ from persistence.cli.terminal import (
     safe,
     say_error,
     say_json,
+    say_list,
     say_result,
     shown_path,
 )
@@ -118,25 +119,16 @@ def list_api_keys(**options: str | None) -> None:
     used = dict[str, float]()
     with suppress(PersistenceError):  # the keys are there without it
         used = KeyUses.of(settings.home).last()
-    if is_json():
-        for key in keys:
-            facts = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
-            limits = {"scopes": key.scopes, "forms": key.forms}
-            say_json({**facts, "last_used": _shown(used.get(key.name)) or None, **limits})
-        return
-    if not keys:
-        click.echo("there are no keys", err=True)
-        return
-    rows = [_API_KEY_HEADINGS]
+    facts, rows = [], [_API_KEY_HEADINGS]
     for key in keys:
+        at = used.get(key.name)
+        last = "" if at is None else from_datetime(datetime.fromtimestamp(at, UTC))
+        known = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
+        facts.append({**known, "last_used": last or None, "scopes": key.scopes, "forms": key.forms})
         end = "" if key.expires is None else f"{key.expires}{' (expired)' if key.is_expired else ''}"
-        shown = " ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms)))
-        rows.append((key.name, key.created, end, _shown(used.get(key.name)), safe(shown)))
-    print_table(rows)
-
-
-def _shown(used: float | None) -> str:
-    return "" if used is None else from_datetime(datetime.fromtimestamp(used, UTC))
+        limits = " ".join((*(f"--scope {each}" for each in key.scopes), *(f"--form {each}" for each in key.forms)))
+        rows.append((key.name, key.created, end, last, safe(limits)))
+    say_list(facts, rows, "there are no keys")
 
 
 @api_key.command("retire", short_help="Let an API key open nothing from now on.")
@@ -150,7 +142,7 @@ def retire_api_key(*, name: str, **options: str | None) -> None:
         click.echo(f"that was the last key: {WITHOUT_KEYS}", err=True)
 
 
-_ENCRYPTION_KEY_HEADINGS = ("ID", "MADE", "DOES")
+_KEY_HEADINGS = ("ID", "MADE", "DOES")
 
 
 @click.group("encryption-key", short_help="Encryption keys, with which data is encrypted.")
@@ -195,23 +187,12 @@ def list_encryption_keys(**options: str | None) -> None:
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
     ring, made = keys.ring(), {known.id: known.created for known in keys.list()}
-    if is_json():
-        for key_id in ring.keys:
-            facts = {"id": key_id, "made": None if keys.are_given else made[key_id], "in_environment": keys.are_given}
-            say_json({**facts, "encrypts": key_id == ring.writing})
-        return
-    if not ring.keys:
-        click.echo("there are no encryption keys", err=True)
-        return
-    rows = [
-        (
-            key_id,
-            "from the environment" if keys.are_given else made[key_id],
-            "encrypts" if key_id == ring.writing else "only decrypts",
-        )
-        for key_id in ring.keys
-    ]
-    print_table((_ENCRYPTION_KEY_HEADINGS, *rows))
+    facts, rows = [], [_KEY_HEADINGS]
+    for key_id in ring.keys:
+        since, encrypts = None if keys.are_given else made[key_id], key_id == ring.writing
+        facts.append({"id": key_id, "made": since, "in_environment": keys.are_given, "encrypts": encrypts})
+        rows.append((key_id, since or "from the environment", "encrypts" if encrypts else "only decrypts"))
+    say_list(facts, rows, "there are no encryption keys")
 
 
 @encryption_key.command("retire", short_help="Take out a key with which nothing is encrypted.")
@@ -352,9 +333,6 @@ def remove_password(*, name: str, **options: str | None) -> None:
     open_keys(load(options).settings).remove_password(name)
 
 
-_SIGNING_KEY_HEADINGS = ("ID", "MADE", "DOES")
-
-
 @click.command(short_help="Issue an access token for a document.")
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
@@ -419,15 +397,9 @@ def new_signing_key(**options: str | None) -> None:
 def list_signing_keys(**options: str | None) -> None:
     """Print the id of each signing key, when it was made, and what it does."""
     keys = open_keys(load(options).settings).signing()
-    if is_json():
-        for each in keys:
-            say_json({"id": each.id, "made": each.created, "signs": each is keys[-1]})
-        return
-    if not keys:
-        click.echo("there are no signing keys", err=True)
-        return
+    facts = [{"id": each.id, "made": each.created, "signs": each is keys[-1]} for each in keys]
     rows = [(each.id, each.created, "signs" if each is keys[-1] else "only verifies") for each in keys]
-    print_table((_SIGNING_KEY_HEADINGS, *rows))
+    say_list(facts, (_KEY_HEADINGS, *rows), "there are no signing keys")
 
 
 @signing_key.command("retire", short_help="Let a signing key verify nothing from now on.")

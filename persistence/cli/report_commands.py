@@ -285,7 +285,10 @@ def _form_rows(summary: FormSummary, tree: ChosenTree, *, with_tree: bool) -> It
         if isinstance(version, Unreadable):
             yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
         else:
-            yield form, *_version_cells(version), *counts, where, "; ".join(_notes(version))
+            published, titles = version.published, version.published.metadata.titles
+            title = safe(titles.get(_ENGLISH, next(iter(titles.values()), "")))
+            cells = str(published.version), title, f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
+            yield form, *cells, *counts, where, "; ".join(_notes(version))
         counts = ("",) * len(counts)
 
 
@@ -298,13 +301,6 @@ def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
             return next(iter(storage.versions(summary.form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         return False
-
-
-def _version_cells(summary: VersionSummary) -> tuple[str, str, str, str]:
-    published = summary.published
-    titles = published.metadata.titles
-    title = titles.get(_ENGLISH, next(iter(titles.values()), ""))
-    return str(published.version), safe(title), f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
 
 
 def _notes(summary: VersionSummary) -> Iterator[str]:
@@ -404,19 +400,17 @@ def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
     yield "modified", [_moment(published.modified, published.modifier)]
     yield "made of", [] if report.source is None else [safe(f"unpublished definition {report.source}")]
     yield "available", ["yes" if metadata.available else "no"]
-    yield "singleton", [_singleton(report)]
+    singleton = "yes" if report.summary.is_singleton else "no"
+    if metadata.singleton is not None:
+        singleton += ", by the definition"
+    elif report.summary.is_singleton:
+        singleton += ", by property"
+    yield "singleton", [singleton]
     yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, in_words(report.permissions))]
     yield "other versions", _other_versions(report)
     yield "size", [counted(report.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
     yield "file", [] if report.path is None else [shown_path(report.path)]
-
-
-def _singleton(report: VersionReport) -> str:
-    answer = "yes" if report.summary.is_singleton else "no"
-    if report.summary.published.metadata.singleton is not None:
-        return f"{answer}, by the definition"
-    return f"{answer}, by property" if report.summary.is_singleton else answer
 
 
 def _other_versions(report: VersionReport) -> list[str]:
@@ -455,8 +449,20 @@ def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
         yield "data", ["never saved: there are only attachments"]
     else:
         yield from _revision_facts(report.sidecar)
-        yield from _content_facts(report, report.sidecar)
-    yield "saved data" if report.address.is_draft else "draft", [_other(report.other)]
+        if not report.sidecar.deleted:
+            yield "size", [counted(report.size, "byte")]
+            if report.is_edited:
+                saved = counted(report.sidecar.size, "byte")
+                yield "edited", [f"by hand, or copied without its times; what was saved had {saved}"]
+            elif report.sidecar.digest:
+                yield "digest", [safe(report.sidecar.digest)]
+    other, label = "none", "saved data" if report.address.is_draft else "draft"
+    if isinstance(report.other, Unreadable):
+        other = _damage(report.other)
+    elif report.other is not None:
+        word = "deleted" if report.other.deleted else "of"
+        other = f"{word} {_moment(report.other.modified, report.other.modifier)}"
+    yield label, [other]
     if isinstance(report.named, Unreadable):
         yield "content", [_damage(report.named)]
     yield "file", [] if report.path is None else [shown_path(report.path)]
@@ -471,25 +477,6 @@ def _revision_facts(sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:
     yield "stage", [] if sidecar.stage is None else [safe(sidecar.stage)]
     yield "valid", [] if sidecar.valid is None else ["yes" if sidecar.valid else "no"]
     yield "adopted", ["by a repair or an adoption: no request has made this revision"] if sidecar.adopted else []
-
-
-def _content_facts(report: DocumentReport, sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:
-    if sidecar.deleted:
-        return
-    yield "size", [counted(report.size, "byte")]
-    if report.is_edited:
-        saved = counted(sidecar.size, "byte")
-        yield "edited", [f"by hand, or copied without its times; what was saved had {saved}"]
-    elif sidecar.digest:
-        yield "digest", [safe(sidecar.digest)]
-
-
-def _other(other: Sidecar | Unreadable | None) -> str:
-    if other is None:
-        return "none"
-    if isinstance(other, Unreadable):
-        return _damage(other)
-    return f"{'deleted' if other.deleted else 'of'} {_moment(other.modified, other.modifier)}"
 
 
 def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:

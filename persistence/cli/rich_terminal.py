@@ -133,28 +133,21 @@ class TerminalBar:
     rich's own thread does not draw it, because commands fork: it is drawn when a step is made, and time has passed.
     """
 
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(self, progress: Progress, label: str, count: Callable[[], int]) -> None:
         self._progress = progress
         self._task = progress.add_task(label, total=None)
         self._steps = 0
         self._drawn = time.monotonic()
         progress.refresh()
-
-    def expect(self, steps: int) -> None:
-        """Set the number of steps; 0 if it is unknown."""
-        self._progress.update(self._task, total=steps or None)
-        self._draw()
+        progress.update(self._task, total=count() or None)  # 0 stands for an unknown number
+        self.draw()
 
     def advance(self, steps: int) -> None:
         self._steps += steps
         if time.monotonic() - self._drawn >= _BETWEEN_FRAMES:
-            self._draw()
+            self.draw()
 
-    def end(self) -> None:
-        """Draw the last state."""
-        self._draw()
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
         self._progress.update(self._task, advance=self._steps)
         self._progress.refresh()
         self._steps, self._drawn = 0, time.monotonic()
@@ -176,12 +169,11 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
         *columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, expand=True
     )
     with progress, _printed_above(console):
-        bar = TerminalBar(progress, label)
-        bar.expect(count())
+        bar = TerminalBar(progress, label, count)
         try:
             yield bar
         finally:
-            bar.end()
+            bar.draw()
 
 
 @contextmanager

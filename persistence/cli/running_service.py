@@ -16,7 +16,7 @@ import click
 
 from persistence.cli.options import address_options, choose_trees, common_options, read_settings, reading
 from persistence.cli.statuses import FAILED, REMAINS
-from persistence.cli.terminal import counted, is_json, json_option, print_table, safe, say, say_json
+from persistence.cli.terminal import counted, is_json, json_option, print_table, safe, say, say_json, say_result
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.client.service_client import PersistenceClient
@@ -169,24 +169,19 @@ def _check_service(release: str, url: str | None, key: str | None, options: Mapp
         finally:
             is_removed = _remove(proxy)
             if not is_json():
-                _print(results)
+                print_table((_STEPS, *((each.sequence, safe(each.step), each.result) for each in results)))
+            for each in () if is_json() else results:
+                if each.result != "ok":
+                    say(safe(f"{each.sequence}, {each.step}: {each.result}: {one_line(each.detail)}"))
+                if each.see:
+                    say(f"  {_ROW.format(each.see)}")
     counts = Counter(each.result for each in results)
-    if is_json():
-        seconds = round(time.monotonic() - began, 3)
-        numbers = {name: counts[name] for name in ("ok", "failed", "skipped")}
-        say_json({"release": release, "application": proxy.app, **numbers, "removed": is_removed, "seconds": seconds})
-    else:
-        say(f"{release}: {counted(counts['ok'], 'step')} ok, {counts['failed']} failed, {counts['skipped']} skipped")
+    seconds = round(time.monotonic() - began, 3)
+    numbers = {name: counts[name] for name in ("ok", "failed", "skipped")}
+    facts = {"release": release, "application": proxy.app, **numbers, "removed": is_removed, "seconds": seconds}
+    text = f"{release}: {counted(counts['ok'], 'step')} ok, {counts['failed']} failed, {counts['skipped']} skipped"
+    say_result(facts, text)
     return REMAINS if counts["failed"] or not is_removed else 0
-
-
-def _print(results: Sequence[StepResult]) -> None:
-    print_table((_STEPS, *((each.sequence, safe(each.step), each.result) for each in results)))
-    for each in results:
-        if each.result != "ok":
-            say(safe(f"{each.sequence}, {each.step}: {each.result}: {one_line(each.detail)}"))
-        if each.see:
-            say(f"  {_ROW.format(each.see)}")
 
 
 def _remove(proxy: RuntimeProxy) -> bool:

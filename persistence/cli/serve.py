@@ -26,7 +26,7 @@ from persistence.cli.options import (
     settings_options,
     usage_errors,
 )
-from persistence.cli.terminal import is_json, json_option, safe, say_json
+from persistence.cli.terminal import is_json, json_option, safe, say_json, say_result
 from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
 from persistence.http.logs import ServerLines, announce, apply, choose, look
@@ -230,10 +230,7 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     """
     properties = _effective(outer, options).properties
     answer = properties.explain(name)
-    if is_json():
-        say_json(_explanation_facts(answer, properties))
-    else:
-        click.echo("\n".join(_explained(answer, properties)))
+    say_result(_explanation_facts(answer, properties), "\n".join(_explained(answer, properties)), click.echo)
 
 
 @config.command(short_help="Say which provider has a form's definitions or data.")

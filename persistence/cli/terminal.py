@@ -159,6 +159,16 @@ def print_table(
         say(f"{_GAP if is_indented else ''}{line}")
 
 
+def say_list(objects: Sequence[Mapping[str, object]], rows: Iterable[Sequence[str]], nothing: str) -> None:
+    """Print the result of a command that lists: ``objects`` with ``--json``, else a table; or that there is nothing."""
+    for each in objects if is_json() else ():
+        say_json(each)
+    if not is_json() and objects:
+        print_table(rows)
+    elif not is_json():
+        say_error(nothing)
+
+
 def _plain(lines: Sequence[Sequence[str]], right: frozenset[int]) -> Iterator[str]:
     widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
     for line in lines:

@@ -155,7 +155,11 @@ def export(  # noqa: PLR0913 - click passes each option
     effective = load(options)
     with _output(target) as write:
         done = _export(effective, chosen, write)
-    _say_done(done, chosen, target)
+    text = (
+        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
+        f"({done.exported / max(done.seconds, 0.001):,.0f} a second)"
+    ) + (f"; {counted(done.problems, 'problem')}" if done.problems else "")
+    say_result({"file": shown_path(target), **asdict(done)}, text, summarize)
     sys.exit(REMAINS if done.problems else 0)
 
 
@@ -217,15 +221,6 @@ class _Done:
     bytes: int
     problems: int
     seconds: float
-
-
-def _say_done(done: _Done, chosen: _Chosen, target: str) -> None:
-    left_out = f"; {counted(done.problems, 'problem')}" if done.problems else ""
-    text = (
-        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
-        f"({done.exported / max(done.seconds, 0.001):,.0f} a second){left_out}"
-    )
-    say_result({"file": shown_path(target), **asdict(done)}, text, summarize)
 
 
 def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> _Done:
@@ -409,7 +404,12 @@ def move(  # noqa: PLR0913 - each is an option
     settings = (effective := read_settings(options)).settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = _apart(resolved_place(source or settings.data), resolved_place(destination))
+    there, here = resolved_place(source or settings.data), resolved_place(destination)
+    if is_database(there) or is_database(here):
+        if there == here:
+            raise click.UsageError("--from and --to are the same database")
+    elif os.path.commonpath((there, here)) in (there, here):
+        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
     allow_open_files()
     for place in (there, here):
         owner.require_closed(settings.local if is_database(place) else place)
@@ -424,16 +424,18 @@ def move(  # noqa: PLR0913 - each is an option
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
             status = _followed("second pass", run.first(), run)
         if not (dry_run or prepare):
-            advice = _advice(settings, there, here, matches)
-            if attachments == WITH_DATA:
-                advice += "; attachments are with their data, so no property may lead them elsewhere"
-            elif attachments is not None:
-                advice += f"; the properties must lead attachments to {attachments}"
-            line = f"everything is in {here}: {advice}"
+            line = f"everything is in {here}: {_advice(settings, there, here, matches)}{_advice_about(attachments)}"
             status = opened.enter_context(_last_pass(origin, run, line))
-            if not status:
-                status = _switched(command)
+            status = status or _switched(command)
     sys.exit(status)
+
+
+def _switched(command: str | None) -> int:
+    if command is not None:
+        return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
+    if sys.stdin.isatty():
+        click.pause("the source can only be read until you press a key", err=True)
+    return 0
 
 
 @contextmanager
@@ -464,15 +466,6 @@ def _source(effective: Effective, origin: Place, attachments: Attachments | None
         return origin.storage if keeps_objects and place_of(form) is not None else origin.revisions(form)
 
     return MoveSource(origin.name, origin.storage, revisions, place_of, keeps_objects)
-
-
-def _apart(there: str, here: str) -> tuple[str, str]:
-    if is_database(there) or is_database(here):
-        if there == here:
-            raise click.UsageError("--from and --to are the same database")
-    elif os.path.commonpath((there, here)) in (there, here):
-        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
-    return there, here
 
 
 def _target(
@@ -507,6 +500,12 @@ def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
     return REMAINS if report.refused else 0
 
 
+def _advice_about(attachments: Attachments | None) -> str:
+    if attachments == WITH_DATA:
+        return "; attachments are with their data, so no property may lead them elsewhere"
+    return "" if attachments is None else f"; the properties must lead attachments to {attachments}"
+
+
 def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
     if matches:
         return f"let the properties lead these forms to a provider at {here}, and restart the service"
@@ -514,11 +513,3 @@ def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...])
     if there != settings.roots.default and names:
         return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
     return f'set data = "{here}" in the settings, and restart the service'
-
-
-def _switched(command: str | None) -> int:
-    if command is not None:
-        return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
-    if sys.stdin.isatty():
-        click.pause("the source can only be read until you press a key", err=True)
-    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import quote, quote_plus
@@ -59,6 +59,21 @@ class ServiceCaller:
         given = [("Form-Definition-Version", None if version is None else str(version))]
         given += [(name.replace("_", "-").title(), value) for name, value in own.items()]
         return self._identity() + tuple((self.dialect.header(name), text) for name, text in given if text is not None)
+
+    def send(  # noqa: PLR0913 - the parts of a request
+        self,
+        method: str,
+        path: str,
+        fields: HeaderPairs | None = None,
+        query: Sequence[tuple[str, str]] = (),
+        content: Content | None = None,
+        *,
+        is_safe: bool = False,
+    ) -> ServiceAnswer:
+        """Send a request, by default with ``fields()``, and return the answer."""
+        body = None if content is None else OutgoingContent(content)
+        sent = self.fields() if fields is None else fields
+        return self.connection.read(ServiceCall(method, path, sent, query, body, is_safe=is_safe))
 
     def _identity(self) -> HeaderPairs:
         user, own = self.user, self.dialect.header
@@ -152,10 +167,7 @@ def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect
     valid = headers.get(own("Valid"))
     return LoadedDocument(
         address=address,
-        etag=facts.etag,
-        version=facts.version,
-        modified=facts.modified,
-        operations=facts.operations,
+        **asdict(facts),
         xml=xml,
         created=Instant(headers.get(own("Created"), "")),
         owner=User(
@@ -324,7 +336,7 @@ class DocumentsClient:
         ``revision`` reads an older one, by its ``modified`` in the history, ``as_of`` the one that was current then.
         """
         address = self.address(document)
-        answer = self._caller.connection.read(self._get(address, _older(revision, as_of)))
+        answer = self._caller.send("GET", self._path(address), query=older(revision, as_of), is_safe=True)
         return loaded(address, answer.headers, answer.body, self._caller.dialect)
 
     def exists(self, document: DocumentName) -> bool:
@@ -357,7 +369,8 @@ class DocumentsClient:
         own = self._version_of(document)
         fields = (("Content-Type", content_type), *self._condition(document))
         # Not safe to repeat: the condition is on the document, which an attachment does not change.
-        answer = self._put(address, content, (*fields, *self._caller.fields(own, path_to_holder=holder)))
+        fields += self._caller.fields(own, path_to_holder=holder)
+        answer = self._caller.send("PUT", self._path(address), fields, content=content)
         facts = AnswerFacts.of(answer.headers, self._caller.dialect)
         is_encrypted = answer.headers.get(self._caller.dialect.header("Did-Encrypt")) == "true"
         return SavedAttachment(address, self._path(address), facts.etag, facts.version, is_encrypted)
@@ -375,9 +388,10 @@ class DocumentsClient:
 
         ``decrypt`` asks for an encrypted one decrypted.
         """
-        address = self._attachment(document, name)
+        path = self._path(self._attachment(document, name))
         asked = self._caller.fields(decrypt="true" if decrypt else None)
-        return self._caller.connection.open(self._get(address, _older(revision, as_of), asked))
+        call = ServiceCall("GET", path, asked, older(revision, as_of), is_safe=True)
+        return self._caller.connection.open(call)
 
     def delete_attachment(self, document: DocumentName, name: str) -> None:
         """Delete an attachment."""
@@ -413,29 +427,12 @@ class DocumentsClient:
     ) -> SavedDocument:
         query = () if valid is None else (("valid", str(valid).lower()),)
         xml = without_encoding(xml) if isinstance(xml, str) else xml
-        return saved(address, self._put(address, xml, fields, query, is_safe=is_safe), self._caller)
-
-    def _put(
-        self,
-        address: DocumentAddress,
-        content: Content,
-        fields: HeaderPairs,
-        query: Sequence[tuple[str, str]] = (),
-        *,
-        is_safe: bool = False,
-    ) -> ServiceAnswer:
-        call = ServiceCall("PUT", self._path(address), fields, query, OutgoingContent(content), is_safe=is_safe)
-        return self._caller.connection.read(call)
-
-    def _get(
-        self, address: DocumentAddress, query: Sequence[tuple[str, str]], fields: HeaderPairs | None = None
-    ) -> ServiceCall:
-        asked = self._caller.fields() if fields is None else fields
-        return ServiceCall("GET", self._path(address), asked, query, is_safe=True)
+        answer = self._caller.send("PUT", self._path(address), fields, query, xml, is_safe=is_safe)
+        return saved(address, answer, self._caller)
 
     def _delete(self, address: DocumentAddress, condition: HeaderPairs) -> None:
         fields = (*condition, *self._caller.fields())
-        self._caller.connection.read(ServiceCall("DELETE", self._path(address), fields, is_safe=bool(condition)))
+        self._caller.send("DELETE", self._path(address), fields, is_safe=bool(condition))
 
     def _path(self, address: DocumentAddress) -> str:
         names = (address.form.app, address.form.name, address.collection.value, address.document, address.name)
@@ -446,17 +443,10 @@ def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller
     """Read the answer to a change of a document."""
     facts = AnswerFacts.of(answer.headers, caller.dialect)
     is_new, notice = answer.status == HTTPStatus.CREATED, answer.headers.get(caller.dialect.header("Notice"))
-    return SavedDocument(
-        address=address,
-        etag=facts.etag,
-        version=facts.version,
-        modified=facts.modified,
-        operations=facts.operations,
-        is_new=is_new,
-        notice=notice,
-    )
+    return SavedDocument(address=address, **asdict(facts), is_new=is_new, notice=notice)
 
 
-def _older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:
+def older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:
+    """Return the parameters that ask for an older revision."""
     pairs = (("last-modified-time", revision), ("as-of", as_of))
     return tuple((name, instant) for name, instant in pairs if instant is not None)

@@ -13,22 +13,15 @@ from persistence.client.client_documents import (
     DeletedData,
     DocumentName,
     DocumentsClient,
-    HeaderPairs,
     HistoryEntry,
     LoadedDefinition,
     SavedDocument,
     SearchResult,
     ServiceCaller,
+    older,
     saved,
 )
-from persistence.client.service_connection import (
-    Content,
-    OutgoingContent,
-    ServiceAnswer,
-    ServiceCall,
-    proper,
-    whole_number,
-)
+from persistence.client.service_connection import Content, ServiceAnswer, proper, whole_number
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.messages import ReportedDifference, read_differences, read_history, read_values, write_lock
 from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
@@ -102,9 +95,8 @@ class SearchResults:
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
     """Return the answer to a query, which is a POST and changes nothing."""
-    fields = (XML, *caller.fields(version))
     path = caller.path(api, form.app, form.name)
-    return caller.connection.read(ServiceCall("POST", path, fields, content=OutgoingContent(body), is_safe=True))
+    return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
 
 
 def _key(found: FoundDocument) -> tuple[str, str]:
@@ -132,8 +124,7 @@ def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryE
     path, last = caller.path("history", form.app, form.name, *names), None
     for number in range(1, 1 << 31):
         query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
-        answer = caller.connection.read(ServiceCall("GET", path, caller.fields(), query, is_safe=True))
-        page = proper(read_history, answer)
+        page = proper(read_history, caller.send("GET", path, query=query, is_safe=True))
         for attributes in page.revisions:
             entry = _entry(dict(attributes))
             if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
@@ -197,11 +188,8 @@ class HeldLease:
                 raise
 
     def _send(self, method: str, *fields: tuple[str, str]) -> None:
-        content = OutgoingContent(self._body)
         # Safe to repeat: the same holder renews or ends the same lease.
-        sent = (XML, *fields, *self._caller.fields())
-        call = ServiceCall(method, self._path, sent, content=content, is_safe=True)
-        self._caller.connection.read(call)
+        self._caller.send(method, self._path, (XML, *fields, *self._caller.fields()), content=self._body, is_safe=True)
 
 
 _XHTML = ("Content-Type", "application/xhtml+xml")
@@ -238,14 +226,14 @@ class FormClient(DocumentsClient):
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
         for name, content in (attachments or {}).items():
-            self._put_part(name, content, (_ANY, *self._caller.fields(version)))
-        answer = self._put_part(FORM_XHTML, xhtml, (_XHTML, *self._caller.fields(version)))
+            self._caller.send("PUT", self._part(name), (_ANY, *self._caller.fields(version)), content=content)
+        fields = (_XHTML, *self._caller.fields(version))
+        answer = self._caller.send("PUT", self._part(FORM_XHTML), fields, content=xhtml)
         return AnswerFacts.of(answer.headers, self._caller.dialect).version
 
     def definition(self) -> LoadedDefinition:
         """Return the published definition."""
-        call = ServiceCall("GET", self._part(FORM_XHTML), self._caller.fields(self.version), is_safe=True)
-        answer = self._caller.connection.read(call)
+        answer = self._caller.send("GET", self._part(FORM_XHTML), self._caller.fields(self.version), is_safe=True)
         facts, get = AnswerFacts.of(answer.headers, self._caller.dialect), answer.headers.get
         own = self._caller.dialect.header
         created, modifier = Instant(get(own("Created"), "")), get(own("Last-Modified-By-Username"))
@@ -253,7 +241,7 @@ class FormClient(DocumentsClient):
 
     def unpublish(self, version: int) -> None:
         """Delete a version of the definition. The data that was made with it stays."""
-        self._caller.connection.read(ServiceCall("DELETE", self._part(FORM_XHTML), self._caller.fields(version)))
+        self._caller.send("DELETE", self._part(FORM_XHTML), self._caller.fields(version))
 
     # Finding documents.
 
@@ -302,15 +290,15 @@ class FormClient(DocumentsClient):
             BadRequestError: neither is given, or both.
             BusyError: somebody else writes meanwhile.
         """
-        query = [(name, at) for name, at in (("last-modified-time", revision), ("as-of", as_of)) if at is not None]
+        query = older(revision, as_of)
         if len(query) != 1:
             raise BadRequestError("revert needs either revision or as_of")
         address = self.address(document)
         condition = self._condition(document)
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "restore")
         fields = (*condition, *self._caller.fields())
-        call = ServiceCall("POST", path, fields, query, is_safe=bool(condition))
-        return saved(address, self._caller.connection.read(call), self._caller)
+        answer = self._caller.send("POST", path, fields, query, is_safe=bool(condition))
+        return saved(address, answer, self._caller)
 
     def differences(
         self, document: DocumentName, older: Instant, newer: Instant, *, language: str | None = None
@@ -326,14 +314,14 @@ class FormClient(DocumentsClient):
         address = self.address(document)
         version = self._version_of(document)
         if not version:
-            of_revision = (("last-modified-time", newer),)
-            head = ServiceCall("HEAD", self._path(address), self._caller.fields(), of_revision, is_safe=True)
-            version = AnswerFacts.of(self._caller.connection.read(head).headers, self._caller.dialect).version
+            answer = self._caller.send(
+                "HEAD", self._path(address), query=(("last-modified-time", newer),), is_safe=True
+            )
+            version = AnswerFacts.of(answer.headers, self._caller.dialect).version
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
-        call = ServiceCall("GET", path, self._caller.fields(), query, is_safe=True)
-        return proper(read_differences, self._caller.connection.read(call))
+        return proper(read_differences, self._caller.send("GET", path, query=query, is_safe=True))
 
     # Removing.
 
@@ -346,7 +334,7 @@ class FormClient(DocumentsClient):
             ForbiddenError: there are documents, and the user may delete none of them.
         """
         path = f"{self._caller.path('crud', self.form.app, self.form.name, 'data')}/"
-        answer = self._caller.connection.read(ServiceCall("DELETE", path, self._caller.fields(version)))
+        answer = self._caller.send("DELETE", path, self._caller.fields(version))
         counts = (whole_number(answer.headers.get(self._caller.dialect.header(each), "")) for each in _COUNTS)
         return DeletedData(*(each or 0 for each in counts))
 
@@ -363,8 +351,7 @@ class FormClient(DocumentsClient):
         self._purge(self._attachment(document, name))
 
     def _purge(self, address: DocumentAddress, query: tuple[tuple[str, str], ...] = ()) -> None:
-        forced = (("force-delete", "true"), *query)
-        self._caller.connection.read(ServiceCall("DELETE", self._path(address), self._caller.fields(), forced))
+        self._caller.send("DELETE", self._path(address), query=(("force-delete", "true"), *query))
 
     # The index, encryption, and access tokens.
 
@@ -382,7 +369,7 @@ class FormClient(DocumentsClient):
 
     def _begin(self, api: str, version: int | None) -> None:
         path = self._caller.path(api, self.form.app, self.form.name)
-        self._caller.connection.read(ServiceCall("POST", path, self._caller.fields(version)))
+        self._caller.send("POST", path, self._caller.fields(version))
 
     def issue_token(self, document: DocumentName, operations: Iterable[str], expires: str) -> str:
         """Return an access token for a document, which ``PersistenceClient.with_token`` takes.
@@ -396,8 +383,8 @@ class FormClient(DocumentsClient):
         name = self.address(document).document
         query = (("operations", ",".join(operations)), ("expires", expires))
         path = self._caller.path("token", self.form.app, self.form.name, name)
-        call = ServiceCall("POST", path, self._caller.fields(self._version_of(document)), query)
-        return self._caller.connection.read(call).body.decode().strip()
+        fields = self._caller.fields(self._version_of(document))
+        return self._caller.send("POST", path, fields, query).body.decode().strip()
 
     def lease(self, document: DocumentName, seconds: int = 600) -> HeldLease:
         """Lease a document for the user of this client, as a rule in a ``with`` block.
@@ -405,11 +392,6 @@ class FormClient(DocumentsClient):
         ``seconds`` is how long the lease lasts, unless it is renewed: at most a day. The document need not be stored.
         """
         return HeldLease(self._caller, self._path(self.address(document)), seconds)
-
-    def _put_part(self, name: str, content: Content, fields: HeaderPairs) -> ServiceAnswer:
-        return self._caller.connection.read(
-            ServiceCall("PUT", self._part(name), fields, content=OutgoingContent(content))
-        )
 
     def _part(self, name: str) -> str:
         return self._caller.path("crud", self.form.app, self.form.name, "form", name)

@@ -13,7 +13,6 @@ from persistence.client.service_connection import (
     CallPolicy,
     Content,
     Download,
-    OutgoingContent,
     ServiceCall,
     ServiceConnection,
     authorization,
@@ -110,8 +109,7 @@ class PersistenceClient:
         path = self._caller.path("form", *filter(None, (app, name if app else None)))
         query = [("all-versions", _word(all_versions)), ("all-forms", _word(all_forms))]
         query += [] if modified_since is None else [("modified-since", modified_since)]
-        answer = self._caller.connection.read(ServiceCall("GET", path, self._caller.fields(), query, is_safe=True))
-        return proper(read_forms, answer)
+        return proper(read_forms, self._caller.send("GET", path, query=query, is_safe=True))
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
@@ -135,17 +133,16 @@ class PersistenceClient:
         Raises:
             BusyError: a rebuild runs.
         """
-        self._caller.connection.read(ServiceCall("POST", self._caller.path("reindex"), self._caller.fields()))
+        self._caller.send("POST", self._caller.path("reindex"))
 
     def reindexing(self) -> ReportedReindexing:
         """Return the progress of a rebuild of indexes."""
-        call = ServiceCall("GET", self._caller.path("reindex", "status"), self._caller.fields(), is_safe=True)
-        return proper(read_reindexing, self._caller.connection.read(call))
+        answer = self._caller.send("GET", self._caller.path("reindex", "status"), is_safe=True)
+        return proper(read_reindexing, answer)
 
     def reencryptions(self) -> list[ReportedReencryption]:
         """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
-        call = ServiceCall("GET", self._caller.path("reencrypt"), self._caller.fields(), is_safe=True)
-        return proper(read_reencryptions, self._caller.connection.read(call))
+        return proper(read_reencryptions, self._caller.send("GET", self._caller.path("reencrypt"), is_safe=True))
 
     # For administrators: callers with an API key that the setting ``administrators`` names.
 
@@ -181,8 +178,8 @@ class PersistenceClient:
         """
         query = (("dry-run", _word(dry_run)), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
-        call = ServiceCall("POST", self._caller.path("import"), fields, query, OutgoingContent(archive))
-        return proper(read_import_report, self._caller.connection.read(call))
+        answer = self._caller.send("POST", self._caller.path("import"), fields, query, archive)
+        return proper(read_import_report, answer)
 
     def purge(
         self,
@@ -202,8 +199,8 @@ class PersistenceClient:
             BusyError: another purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", _word(dry_run)))
-        call = ServiceCall("POST", self._caller.path("purge", *place), query=query, is_safe=dry_run)
-        return proper(read_purge_report, self._caller.connection.read(call))
+        answer = self._caller.send("POST", self._caller.path("purge", *place), (), query, is_safe=dry_run)
+        return proper(read_purge_report, answer)
 
     def close(self) -> None:
         """Close the connections."""
@@ -216,7 +213,7 @@ class PersistenceClient:
         self.close()
 
     def _probe(self, path: str) -> str:
-        return self._caller.connection.read(ServiceCall("GET", path)).body.decode("utf-8", "replace")
+        return self._caller.send("GET", path, ()).body.decode("utf-8", "replace")
 
 
 def _user(user: User | str) -> User:

@@ -92,41 +92,6 @@ def preview_of(content_type: str | None) -> str:
     return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
 
 
-@dataclass(frozen=True, slots=True)
-class ContentRoutes:
-    """The routes of contents. Encrypted ones are refused."""
-
-    documents: Documents
-
-    def add_to(self, site: Site) -> None:
-        site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
-        site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
-
-    def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
-        return self._sent(address_of(app, form, collection, document), "application/xml")
-
-    def attachment(self, app: str, form: str, collection: str, document: str, name: str) -> AnyResponse:
-        """Answer with an attachment, shown inline if that is asked for and safe, else as a download."""
-        return self._sent(address_of(app, form, collection, document, name), "")
-
-    def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
-        found = self.documents.read(address, Get(instant=asked_instant())).found
-        if found.sidecar.encrypted and not address.is_main:
-            found.close()
-            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
-        given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
-        is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
-        kind = content_type or (given if preview_of(given) else "application/octet-stream")
-        name = _UNSAFE.sub("_", address.name)
-        headers = {
-            "Content-Security-Policy": _POLICY,
-            "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }
-        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
-        return Response(body, content_type=kind, headers=headers)
-
-
 def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
     with file, disk_errors(f"reading {address}"):
         yield from iter(partial(file.read, CHUNK), b"")
@@ -165,15 +130,23 @@ class ShownDocument:
         return document_path(endpoint, self.address, **values)
 
 
+_SUBJECT = "/<app>/<form>/<document>"
+
+
 @dataclass(frozen=True, slots=True)
-class DocumentPage:
-    """The page. It reads what is stored, without keys: encrypted values and files stay encrypted."""
+class DocumentPages:
+    """The pages and actions. They read what is stored, without keys: encrypted values and files stay encrypted."""
 
     forms: ServedForms
     documents: Documents
 
     def add_to(self, site: Site) -> None:
         site.page(PATH, "document", self.show, reads="read")
+        site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
+        site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
+        site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
+        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
+        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -230,61 +203,29 @@ class DocumentPage:
         except DamagedError as error:
             return ShownValues(cause=f"It is damaged: {error}")
 
+    def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
+        return self._sent(address_of(app, form, collection, document), "application/xml")
 
-def _published(shown: ShownDocument) -> PublishedVersion | None:
-    if shown.revision is None:
-        return None
-    try:
-        return shown.route.catalog.of(shown.address.form, shown.revision.version).published
-    except PersistenceError:
-        return None
+    def attachment(self, app: str, form: str, collection: str, document: str, name: str) -> AnyResponse:
+        """Answer with an attachment, shown inline if that is asked for and safe, else as a download."""
+        return self._sent(address_of(app, form, collection, document, name), "")
 
-
-def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
-    named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
-    files: list[ShownFile | Unreadable] = []
-    for each in shown.report.attachments:
-        if isinstance(each, Unreadable):
-            files.append(each)
-        else:
-            kind, is_encrypted = each.content_type or "", each.is_encrypted
-            preview = "" if is_encrypted else preview_of(kind)
-            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
-    return files
-
-
-def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
-    if not shown.address.keeps_history:
-        return [], 0
-    history = shown.route.storage.history(shown.address)
-    if history is None:
-        return [], 0
-    begin = (number - 1) * REVISIONS_SHOWN
-    # One more than is shown: the last one of a page is compared with the one before it.
-    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _lease(shown: ShownDocument) -> LockedError | None:
-    try:
-        shown.route.data.leases.require(shown.address, ANONYMOUS)
-    except LockedError as error:
-        return error
-    return None
-
-
-_SUBJECT = "/<app>/<form>/<document>"
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionPages:
-    """The page and the actions."""
-
-    documents: Documents
-
-    def add_to(self, site: Site) -> None:
-        site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
-        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
-        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
+    def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
+        found = self.documents.read(address, Get(instant=asked_instant())).found
+        if found.sidecar.encrypted and not address.is_main:
+            found.close()
+            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
+        given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
+        is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
+        kind = content_type or (given if preview_of(given) else "application/octet-stream")
+        name = _UNSAFE.sub("_", address.name)
+        headers = {
+            "Content-Security-Policy": _POLICY,
+            "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
+        return Response(body, content_type=kind, headers=headers)
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -341,8 +282,7 @@ class RevisionPages:
         return Done(f"The revision of {plan.file.older.modified} is the current one again.", back)
 
     def _asked(self, address: DocumentAddress, values: Values, user: User) -> Revert:
-        instant = instant_of(values["revision"]) or before_current(self.documents, address)
-        return Revert(instant=instant, user=user)
+        return Revert(instant=instant_of(values["revision"]) or before_current(self.documents, address), user=user)
 
     def _ask_to_break(self, values: Values) -> Question:
         address = _address(values)
@@ -369,6 +309,47 @@ class RevisionPages:
         except PreconditionError as error:
             raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
+
+
+def _published(shown: ShownDocument) -> PublishedVersion | None:
+    if shown.revision is None:
+        return None
+    try:
+        return shown.route.catalog.of(shown.address.form, shown.revision.version).published
+    except PersistenceError:
+        return None
+
+
+def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
+    named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
+    files: list[ShownFile | Unreadable] = []
+    for each in shown.report.attachments:
+        if isinstance(each, Unreadable):
+            files.append(each)
+        else:
+            kind, is_encrypted = each.content_type or "", each.is_encrypted
+            preview = "" if is_encrypted else preview_of(kind)
+            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
+    return files
+
+
+def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
+    if not shown.address.keeps_history:
+        return [], 0
+    history = shown.route.storage.history(shown.address)
+    if history is None:
+        return [], 0
+    begin = (number - 1) * REVISIONS_SHOWN
+    # One more than is shown: the last one of a page is compared with the one before it.
+    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
+
+
+def _lease(shown: ShownDocument) -> LockedError | None:
+    try:
+        shown.route.data.leases.require(shown.address, ANONYMOUS)
+    except LockedError as error:
+        return error
+    return None
 
 
 def _address(values: Values) -> DocumentAddress:

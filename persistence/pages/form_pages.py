@@ -200,40 +200,6 @@ def published_of(route: Route) -> list[PublishedVersion]:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class FormsPage:
-    """The page."""
-
-    forms: ServedForms
-
-    def add_to(self, site: Site) -> None:
-        site.page("/admin/forms", "forms", self.show, "Forms")
-
-    def show(self) -> str:
-        sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
-        if sort not in _ORDERS:
-            raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
-        counted = self.forms.counting.counted()
-        shown = sorted((self._shown(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
-        shown = [each for each in shown if each.versions or each.counts is not None]
-        total = DocumentCounts()
-        for each in shown:
-            total.add(each.counts or DocumentCounts())
-        if (sort, descending) != ("name", False):
-            shown.sort(key=_ORDERS[sort], reverse=descending)
-        return render_template(
-            "forms.html", forms=shown, total=total, counted_at=counted.at, sort=sort, descending=descending
-        )
-
-    def _shown(self, route: Route, counted: CountedForms) -> ShownForm:
-        published = published_of(route)
-        found = counted.counts.get(route.form)
-        counts = None if found is None or (not found.of_version and not published) else found.all
-        versions = {each.version for each in published} | set(() if found is None else found.of_version) - {0}
-        title = title_of(published[-1] if published else None)
-        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.managed is None)
-
-
 _CONTROL = "c."
 """The beginning of a parameter that is about the control whose path follows."""
 
@@ -387,16 +353,42 @@ def shown_version(forms: ServedForms, app: str, name: str, version: int) -> Show
 
 @dataclass(frozen=True, slots=True)
 class FormPages:
-    """The pages."""
+    """The pages of all forms, of a form and of a version."""
 
     forms: ServedForms
 
     def add_to(self, site: Site) -> None:
+        site.page("/admin/forms", "forms", self.all, "Forms")
         site.page(_PATH, "form", self.latest)
         site.page(f"{_PATH}/<int:version>", "version", self._of_version(self.documents), reads="search")
         csv = self._of_version(self.csv)
         site.page(f"{_PATH}/<int:version>/documents.csv", "version-csv", csv, reads="csv")
         site.page(f"{_PATH}/<int:version>/deleted", "version-deleted", self._of_version(_deleted))
+        site.page(f"{_PATH}/<int:version>/definition", "definition", self._of_version(_definition))
+
+    def all(self) -> str:
+        sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
+        if sort not in _ORDERS:
+            raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
+        counted = self.forms.counting.counted()
+        shown = sorted((self._line(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
+        shown = [each for each in shown if each.versions or each.counts is not None]
+        total = DocumentCounts()
+        for each in shown:
+            total.add(each.counts or DocumentCounts())
+        if (sort, descending) != ("name", False):
+            shown.sort(key=_ORDERS[sort], reverse=descending)
+        return render_template(
+            "forms.html", forms=shown, total=total, counted_at=counted.at, sort=sort, descending=descending
+        )
+
+    def _line(self, route: Route, counted: CountedForms) -> ShownForm:
+        published = published_of(route)
+        found = counted.counts.get(route.form)
+        counts = None if found is None or (not found.of_version and not published) else found.all
+        versions = {each.version for each in published} | set(() if found is None else found.of_version) - {0}
+        title = title_of(published[-1] if published else None)
+        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.managed is None)
 
     def _of_version(self, view: Callable[[ShownVersion], str | AnyResponse]) -> Callable[..., str | AnyResponse]:
         return lambda app, form, version: view(shown_version(self.forms, app, form, version))
@@ -488,34 +480,24 @@ class ShownPermission:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionPage:
-    """The page."""
-
-    forms: ServedForms
-
-    def add_to(self, site: Site) -> None:
-        site.page("/admin/forms/<app>/<form>/<int:version>/definition", "definition", self.show)
-
-    def show(self, app: str, form: str, version: int) -> str:
-        shown = shown_version(self.forms, app, form, version)
-        language = request.args.get("lang") or None
-        definition = shown_definition(shown.route, version, language)
-        configured = shown.route.properties
-        permissions, source = None, PermissionsSource.NOBODY
-        if shown.published is not None:
-            permissions = permissions_of(shown.published, configured)
-            source = permissions_source(shown.published, configured)
-        return render_template(
-            "definition.html",
-            shown=shown,
-            definition=definition,
-            language=language if language in definition.languages else next(iter(definition.languages), None),
-            operations=OPERATIONS,
-            permissions=list(_shown(permissions)),
-            source=SOURCES[source],
-            facts=list(_facts(shown)),
-        )
+def _definition(shown: ShownVersion) -> str:
+    language = request.args.get("lang") or None
+    definition = shown_definition(shown.route, shown.version, language)
+    configured = shown.route.properties
+    permissions, source = None, PermissionsSource.NOBODY
+    if shown.published is not None:
+        permissions = permissions_of(shown.published, configured)
+        source = permissions_source(shown.published, configured)
+    return render_template(
+        "definition.html",
+        shown=shown,
+        definition=definition,
+        language=language if language in definition.languages else next(iter(definition.languages), None),
+        operations=OPERATIONS,
+        permissions=list(_shown(permissions)),
+        source=SOURCES[source],
+        facts=list(_facts(shown)),
+    )
 
 
 def _shown(permissions: Permissions | None) -> Iterator[ShownPermission]:

@@ -19,8 +19,8 @@ from persistence.http.paths import clean
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
-from persistence.pages.document_pages import ContentRoutes, DocumentPage, RevisionPages
-from persistence.pages.form_pages import DefinitionPage, FormPages, FormsPage, ServedForms
+from persistence.pages.document_pages import DocumentPages
+from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.page_files import KeyUses, RecentErrors
 from persistence.pages.service_pages import AuditPage, KeysPage, OverviewPage, SettingsPage
@@ -137,14 +137,10 @@ class Pages:
         LoginPage(sessions).add_to(site)
         OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)
         forms = ServedForms(providers)
-        FormsPage(forms).add_to(site)
         FormPages(forms).add_to(site)
-        DefinitionPage(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
         documents = Documents(providers.router, dialect, as_administrator(dialect))
-        DocumentPage(forms, documents).add_to(site)
-        for page in (ContentRoutes, RevisionPages):
-            page(documents).add_to(site)
+        DocumentPages(forms, documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")
         HealthPage(
