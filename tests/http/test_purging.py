@@ -74,7 +74,7 @@ def test_the_current_revision_stays(service: Service) -> None:
     """Unlike in the real system, where the one before would become current."""
     [only] = stored(service)
     refused = service.delete(of(D, only), **V1)
-    assert (refused.status, "always stays" in refused.cause) == (409, True)
+    assert (refused.status, "is the current revision" in refused.cause) == (409, True)
     assert service.get(D, **V1).status == 200
 
 
