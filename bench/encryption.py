@@ -1,6 +1,6 @@
 """Attachments of 64 MiB, encrypted at rest and plain, PUT and GET in turn; and 5 KB of data with a marked value.
 
-One client, the public face. Prints a table with ratios; judges nothing.
+One client, the public API. Prints a table with ratios; judges nothing.
 """
 
 from __future__ import annotations

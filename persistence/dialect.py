@@ -16,7 +16,7 @@ class Dialect:
 
     ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With
     ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt. With
-    ``has_proxy`` the provider face is called by the proxy of a runtime, which has decided already (spec crud 11).
+    ``has_proxy`` the provider API is called by the proxy of a runtime, which has decided already (spec crud 11).
     ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
     query with an unknown element or attribute is refused. ``lists_restored`` says whether a history names
     the revision that another one has brought back.

@@ -131,7 +131,7 @@ def _order(item: pytest.Item) -> tuple[bool, bool]:
 
 
 def _is_left_out(item: pytest.Item) -> bool:
-    """Return whether a test says nothing of a pair, or uses the provider face, which leads to the front's own trees."""
+    """Return whether a test says nothing of a pair, or uses the provider API, which leads to the front's own trees."""
     callspec = getattr(item, "callspec", None)
     is_provider = callspec is not None and "provider" in callspec.id.split("-")
     return is_provider or proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid) is not None
@@ -286,7 +286,7 @@ def service(request: pytest.FixtureRequest, in_dialect: Callable[[str], Service]
     ``make test`` takes each dialect and each face once, and of the rows of a table each once, in turn;
     ``make test-long`` what is left.
 
-    Orbeon's provider face has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
+    Orbeon's provider API has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
     """
     dialect, face = request.param
     return replace(in_dialect(dialect), face=face)

@@ -62,7 +62,7 @@ def faces(directory: Path, dialect: str) -> Iterator[Faces]:
 
 
 def seen(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
-    """What must be the same through every face: status, every header with every value, body."""
+    """What must be the same through every API: status, every header with every value, body."""
     fields = [(name.lower(), value) for name, value in answer.headers.items()]
     fields = [field for field in fields if field[0] not in _OTHER_IN_EVERY_ANSWER]
     return answer.status, sorted(fields), answer.body

@@ -20,36 +20,36 @@ def settings(port: int, dialect: str, own: Path | None) -> str:
 
 
 _OF_A_TREE = "it is about files, workers or the index of a tree, which the service in front has not"
-_OWN_FACE = "it goes through the provider face of the service in front, which leads to its own trees"
+_OWN_API = "it goes through the provider API of the service in front, which leads to its own trees"
 _SETTINGS = "it changes the settings of a service, of which the service in front has a copy"
 _NOTE = "no answer tells of it: a provider keeps the contract's facts only"
 _DAMAGED = "what is damaged in the service behind is 502 here"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
 
 NOT_OF_A_PAIR = {
-    "test_access_tokens.py::test_behind_a_proxy": _OWN_FACE,
+    "test_access_tokens.py::test_behind_a_proxy": _OWN_API,
     "test_access_tokens.py::test_another_service": "it has providers of its own",
-    "test_administrators.py": _OWN_FACE,
+    "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
-    "test_encryption_places.py": _OWN_FACE,
+    "test_encryption_places.py": _OWN_API,
     "test_browsers.py": "who may call is decided in front, whatever is behind",
     "test_search_restricted.py": "what a service behind would show too much of is 501: test_pair.py",
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
-    "test_form_lists.py": _OWN_FACE,
+    "test_form_lists.py": _OWN_API,
     "test_flat_views.py": "flat views are made behind, and looked at in the tree",
     "test_history_elsewhere.py": "it has providers of its own",
-    "test_history_diffs.py::test_encrypted_values_are_not_shown": _OWN_FACE,
+    "test_history_diffs.py::test_encrypted_values_are_not_shown": _OWN_API,
     "test_history_diffs.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,
     "test_paths.py::test_an_index_that_was_built_by_other_paths": _OF_A_TREE,
-    "test_paths.py::test_a_stored_definition_with_a_mark": _OWN_FACE,
-    "test_provider_contract.py": _OWN_FACE,
+    "test_paths.py::test_a_stored_definition_with_a_mark": _OWN_API,
+    "test_provider_contract.py": _OWN_API,
     "test_purging.py": "it has providers of its own",
-    "test_provider_replay.py": _OWN_FACE,
+    "test_provider_replay.py": _OWN_API,
     "test_reencryption.py": "what is stored behind is re-encrypted by nobody but the service behind",
     "test_reencryption_elsewhere.py": "the same",
-    "test_releases.py": _OWN_FACE,
+    "test_releases.py": _OWN_API,
     "test_remote_bodies.py": "it has providers of its own",
     "test_remote_contract.py": "it has providers of its own",
     "test_remote_faults.py": "it has providers of its own",
@@ -63,9 +63,9 @@ NOT_OF_A_PAIR = {
     "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
     "test_search_freshness.py::test_an_index_is_rebuilt_in_a_process": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
-    "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_FACE,
-    "test_sequences.py": _OWN_FACE,
-    "test_summary_page.py": _OWN_FACE,
+    "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_API,
+    "test_sequences.py": _OWN_API,
+    "test_summary_page.py": _OWN_API,
     "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
     "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
     "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,
@@ -76,7 +76,7 @@ NOT_OF_A_PAIR = {
     "test_two_places.py": "it has providers of its own",
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": "it has providers of its own",
     "test_encryption.py::test_a_holder_is_told_by_its_path": "it has providers of its own",
-    "test_encryption.py::test_what_the_real_system_has_encrypted": _OWN_FACE,
+    "test_encryption.py::test_what_the_real_system_has_encrypted": _OWN_API,
     "test_encryption.py::test_nothing_marked_is_found_on_disk": "it has providers of its own",
     "test_encryption.py::test_nginx_is_not_sent": _OF_A_TREE,
     "test_encryption.py::test_definitions_and_the_designer": "the designer's application is called otherwise behind",

@@ -174,7 +174,7 @@ def pair(
     options: Sequence[str] = (),
     **more: Any,
 ) -> Iterator[tuple[Service, Service]]:
-    """A service to be asked through its public face, and the one behind it, whose data directory both show."""
+    """A service to be asked through its public API, and the one behind it, whose data directory both show."""
     own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
     with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
         file = directory / "proxied.toml"

@@ -135,7 +135,7 @@ _KINDS = {
     "": "health",
 }  # Kinds of resources by the first name of a path
 _RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([^/]*))?|\Z)")
-"""Paths of resources without the prefix of the face: their collection, and the next two names."""
+"""Paths of resources without the prefix of the API: their collection, and the next two names."""
 _MAIN = frozenset({None, "", FORM_XHTML})
 _MAIN_OF_DATA = frozenset({None, "", DATA_XML})
 _COUNTED_AT_ONCE = OBSERVATIONS_KEPT // 2

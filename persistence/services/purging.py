@@ -558,15 +558,6 @@ class Erasing:
         with suppress(NotFoundError):
             self.store.leases.broken(document)
 
-    def _remove_bodies(self, main: DocumentAddress) -> None:
-        storage = self.purge.storage_of(main.form)
-        for name in self.store.names(main):
-            address = main.moved(Collection.DATA, name)
-            with suppress(DamagedError):
-                current = None if address.is_main else self.store.sidecar(address)
-                if current is not None:
-                    remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
-
     def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
         yield self.store.document_files(form, document)
         bodies = self.bodies_of(form)
@@ -590,7 +581,3 @@ class Erasing:
             return
         found = (history.revision(position) for position in range(history.total)) if history is not None else ()
         yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)
-
-
-def _mentions(sidecar: Sidecar, user: str) -> bool:
-    return user in (sidecar.modifier, sidecar.creator)

@@ -104,7 +104,7 @@ def get_data(genes: Genes) -> Sent:
 
 
 def provider_data(genes: Genes) -> Sent:
-    """What the provider face keeps as it is, and the public face shows."""
+    """What the provider API keeps as it is, and the public API shows."""
     body = _document(genes)
     first = Sent("PUT", "/crud/cost/sealed/data/p/data.xml", body, XML)
     return Sent("GET", f"{_CRUD}/sealed/data/p/data.xml", None, XML, (first,), len(body))

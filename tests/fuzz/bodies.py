@@ -123,7 +123,7 @@ class Bodies:
 
 
 def _public(path: str) -> str:
-    """The path on the public face, which transforms data also where a proxy would do it for the other face."""
+    """The path on the public API, which transforms data also where a proxy would do it for the other API."""
     return path if path.startswith(_PUBLIC) else f"{_PUBLIC}{path}"
 
 

@@ -88,7 +88,7 @@ def _of_body(answer: Answer, operation: Operation | None, *, has_body: bool) -> 
     if answer.status < 400:
         kinds = operation.types.get(answer.status, ()) if operation else ()
         if answer["Content-Type"] is None and operation and operation.path == "/reindex" and not answer.body:
-            return  # a GET of it does what a POST does on the provider face of dialect orbeon
+            return  # a GET of it does what a POST does on the provider API of dialect orbeon
         if answer.status in (200, 206) and kinds and "*/*" not in kinds and answer["Content-Type"] not in kinds:
             yield f"content type {answer['Content-Type']!r}"
         if (answer.status in (201, 204, 304) or not has_body) and answer.body:

@@ -1,4 +1,4 @@
-"""Several trees over HTTP: definitions on one disk, data on another, and a provider face that names the tree."""
+"""Several trees over HTTP: definitions on one disk, data on another, and a provider API that names the tree."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_provider_face_takes_the_tree_that_the_header_names(public: Service)
     refused = by_provider(public, "GET", path, Datasource="disk3")
     assert (refused.status, refused.cause) == (400, "there is no datasource 'disk3' here")
     assert by_provider(public, "PUT", path, b"<d/>", Datasource="disk3").status == 400
-    assert public.get(path, Datasource="disk2").body == b"<d>default</d>", "the public face goes by the properties"
+    assert public.get(path, Datasource="disk2").body == b"<d>default</d>", "the public API goes by the properties"
     assert by_provider(public, "GET", path, Xmldb_Uri="/db/x").status == 200
 
 

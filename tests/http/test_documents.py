@@ -1,4 +1,4 @@
-"""Form data over HTTP: the seed's tables and spec crud 4, in both dialects and through both faces."""
+"""Form data over HTTP: the seed's tables and spec crud 4, in both dialects and through both APIs."""
 
 import re
 from email.utils import parsedate_to_datetime

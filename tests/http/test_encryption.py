@@ -39,7 +39,7 @@ def keys_of(directory: Path) -> EncryptionKeys:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, a provider of each data format and the password of the vector, through its public face."""
+    """A service with a key, a provider of each data format and the password of the vector, through its public API."""
     with keyed(tmp_path_factory.mktemp("encryption")) as service:
         yield service
 

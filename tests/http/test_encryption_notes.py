@@ -33,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @contextmanager
 def keyed(directory: Path) -> Iterator[Service]:
-    """A service with a key and the password of the vector, asked through its public face."""
+    """A service with a key and the password of the vector, asked through its public API."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')

@@ -1,6 +1,6 @@
 """Encrypted values are bound to their places and to each other: without the key nothing is changed unseen.
 
-What a person plants without a key is stored here through the provider face, which keeps bytes as they are: its sidecar
+What a person plants without a key is stored here through the provider API, which keeps bytes as they are: its sidecar
 is then right, and no tree or database can tell.
 """
 
@@ -37,7 +37,7 @@ SEAL = re.compile(rb"<\?encrypted-values [^?]*\?>")
 
 @pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, on each engine, through its public face."""
+    """A service with a key, on each engine, through its public API."""
     directory = tmp_path_factory.mktemp("places")
     options: tuple[str, ...] = ()
     if request.param == "database":

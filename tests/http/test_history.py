@@ -1,4 +1,4 @@
-"""Revision histories over HTTP: spec crud 8.1, on both faces and in both dialects."""
+"""Revision histories over HTTP: spec crud 8.1, on both APIs and in both dialects."""
 
 from __future__ import annotations
 

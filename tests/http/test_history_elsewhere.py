@@ -162,7 +162,7 @@ def test_every_reader_sees_what_the_service_behind_shows_them(behind: Service, f
 
 
 def test_two_revisions_are_compared_as_behind(behind: Service, front: Service, lived: str) -> None:
-    """In front, through the public face behind, and, without permissions, through the face of its proxies."""
+    """In front, through the public API behind, and, without permissions, through the face of its proxies."""
     public, boss = replace(behind, face=PUBLIC), READERS[-1]
     instants = times(asked(front, f"{lived}/D?page-size=100", **boss))
     for older, newer in ((1, 0), (14, 12), (3, 1), (8, 14)):

@@ -480,7 +480,7 @@ def test_misspelt_marks_of_encryption_are_refused_at_put(service: Service, form:
 
 @pytest.mark.parametrize("name", ["Jürgen", "李 ?", "o\u0308", "\U0001f600"])
 def test_an_owner_with_any_name_stays_the_owner(service: Service, form: str, name: str) -> None:
-    """Another service, whose provider face reads and writes Latin-1, keeps the whole name, too (``--proxied``)."""
+    """Another service, whose provider API reads and writes Latin-1, keeps the whole name, too (``--proxied``)."""
     clerks = '<permission operations="create"/><permission operations="update"><user-role any-of="clerk"/></permission>'
     publish(service, form, f'<permission operations="read update"><owner/></permission>{clerks}')
     path, owner = f"{form}/data/D/data.xml", name.encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""The provider face in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
+"""The provider API in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_permissions_are_the_proxys(provider: Service, form: str) -> None:
 
 
 def test_the_public_face_still_asks_for_permission(provider: Service, form: str) -> None:
-    """The contract holds for the provider face only, and its headers mean nothing elsewhere."""
+    """The contract holds for the provider API only, and its headers mean nothing elsewhere."""
     provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=1)
     path, public = f"{form}/data/D/data.xml", replace(provider, face=PUBLIC)
     assert public.put(path, Form_Definition_Version=1, Username="lea", **EXISTING).status == 201

@@ -33,7 +33,7 @@ REENCRYPT = f"{PUBLIC}/reencrypt"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, through its public face."""
+    """A service with a key, through its public API."""
     directory = tmp_path_factory.mktemp("again")
     keys_of(directory).new()
     with serving(directory) as service:

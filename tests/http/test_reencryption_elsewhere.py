@@ -18,7 +18,7 @@ from tests.service import PUBLIC, Service
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, through its public face; the bodies of attachments are in ``big``."""
+    """A service with a key, through its public API; the bodies of attachments are in ``big``."""
     directory = tmp_path_factory.mktemp("apart")
     keys_of(directory).new()
     (directory / "big").mkdir()

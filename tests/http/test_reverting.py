@@ -1,4 +1,4 @@
-"""Bringing back older revisions over HTTP, on both faces and in both dialects."""
+"""Bringing back older revisions over HTTP, on both APIs and in both dialects."""
 
 from __future__ import annotations
 

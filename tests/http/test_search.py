@@ -68,7 +68,7 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
 def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
-    """The set-up of the vectors, in both dialects and through both faces; nothing is changed in it."""
+    """The set-up of the vectors, in both dialects and through both APIs; nothing is changed in it."""
     planted.face = request.param
     return planted
 

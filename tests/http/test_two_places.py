@@ -64,7 +64,7 @@ def save(service: Service, *names: str) -> None:
 def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(
     tmp_path: Path, dialect: str, behind: Service
 ) -> None:
-    """The copy is published on the provider face. It decides nothing else: rules go by the definition behind."""
+    """The copy is published on the provider API. It decides nothing else: rules go by the definition behind."""
     with front(tmp_path / "front", dialect, behind, "form") as service:
         service.face = PUBLIC
         own_tree = replace(service, face=PROVIDER)

@@ -266,7 +266,7 @@ def refused(ask: Asker) -> Iterator[Question]:
 
 
 def other_faces(ask: Asker) -> Iterator[Question]:
-    """The provider face, which in one dialect is the public one and in the other has a contract of its own."""
+    """The provider API, which in one dialect is the public one and in the other has a contract of its own."""
     for path in (
         f"{ORDER}/data/d-1/data.xml",
         f"{ORDER}/data/d-7/data.xml",

@@ -48,7 +48,7 @@ def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
 
 
 def url(path: str) -> str:
-    """A path below ``crud/`` on the public face."""
+    """A path below ``crud/`` on the public API."""
     return f"{PUBLIC}/crud/{path}"
 
 

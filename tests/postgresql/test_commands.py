@@ -189,7 +189,7 @@ def test_attachments_are_purged_that_no_data_may_name(run: Run, client: FlaskCli
     """An encrypted value may name any attachment of its document."""
     sealed = b"<form><x encrypted='true'>sealed</x></form>"
     for name, body in (("E/1.bin", b"x"), ("E/data.xml", sealed), ("F/1.bin", b"x"), ("F/data.xml", b"<form/>")):
-        path = f"/crud/acme/order/data/{name}"  # the public face lets no client label a value
+        path = f"/crud/acme/order/data/{name}"  # the public API lets no client label a value
         last = client.put(path, data=body, headers=BY_ANN).headers["Svc-Last-Modified"]
     purged = run("purge", "acme/order", "--orphans", "--older-than", last, "--yes")
     assert "2 attachments" in purged.out, purged

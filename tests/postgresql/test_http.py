@@ -81,7 +81,7 @@ def served(database_server: Server, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def service(served: Service) -> Service:
-    """The service, through its public face."""
+    """The service, through its public API."""
     served.face = PUBLIC
     return served
 
@@ -135,7 +135,7 @@ def test_leases_and_connections_are_counted(service: Service, form: str) -> None
 
 @pytest.mark.parametrize("app", ["far", "near"])
 def test_data_is_where_the_properties_say(service: Service, form: str, app: str) -> None:
-    """In another database, or in a tree beside the databases; each is named on the provider face, too."""
+    """In another database, or in a tree beside the databases; each is named on the provider API, too."""
     form = f"{app}/{form[4:12]}"
     assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     assert service.put(f"{form}/data/D/data.xml", _order("Ann"), Form_Definition_Version=1).status == 201

@@ -55,7 +55,7 @@ def test_each_publication_of_next_is_a_new_version(lea: Proxy, form: str, name: 
 
 @pytest.mark.parametrize("metadata", ALLOWED, ids=["undefined", "empty", "clerks", "owners", "mixed"])
 def test_people_may_do_what_the_definition_allows(lea: Proxy, form: str, metadata: str) -> None:
-    """By the proxy's own judgement; the provider face lets all of it happen, and the public face judges alike."""
+    """By the proxy's own judgement; the provider API lets all of it happen, and the public API judges alike."""
     path, files = f"{form}/data/D/data.xml", [f"{number}.bin" for number in range(len(PEOPLE))]
     lea.publish(form, definition(""))
     lea.save(form, "D", *files)

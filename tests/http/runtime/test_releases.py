@@ -116,7 +116,7 @@ def test_responses_that_are_left_unread_hold_nobody(lea: Proxy, form: str) -> No
 
 
 def test_the_summary_page_duplicates_a_document(lea: Proxy, form: str) -> None:
-    """By a request of the runtime's own, which the public face has as well: the copy is the caller's."""
+    """By a request of the runtime's own, which the public API has as well: the copy is the caller's."""
     lea.publish(form, orders.definition())
     lea.save(form, "D", "a.bin", Workflow_Stage="begun")
     lea.write(f"{form}/draft/D/data.xml", b"<form>draft</form>", **V1)
