@@ -130,12 +130,12 @@ def encode(card: Card) -> str:
 class VersionKeys:
     """The indexed controls of a form version by which its documents are read.
 
-    ``numbers`` are the numbers of the controls by path, in the order of the index. ``round`` changes whenever the
+    ``numbers`` are the numbers of the controls by path, in the order of the index. ``generation`` changes whenever the
     documents must be read again.
     """
 
     version: int
-    round: int
+    generation: int
     numbers: Mapping[str, int]
 
 
@@ -210,10 +210,10 @@ def entries(card: Card) -> Iterator[EntryRow]:
         elif len(values) == 1:
             yield int(number), *key_of(values[0]), BOTH
         else:
-            yield from _several(int(number), values)
+            yield from _entries_of(int(number), values)
 
 
-def _several(number: int, values: Iterable[str]) -> Iterator[EntryRow]:
+def _entries_of(number: int, values: Iterable[str]) -> Iterator[EntryRow]:
     keys = sorted({key_of(value) for value in values}, key=order_of)
     for at, (fold, value) in enumerate(keys):
         edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)

@@ -67,13 +67,13 @@ ReadAhead = Mapping[DocumentName, StoredRevision]
 class IndexedDocument:
     """A document or draft as an index reads it and finds it.
 
-    ``fingerprint`` is computed from its files. ``rest`` is the text in none of its indexed controls, empty in a found
-    one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
+    ``fingerprint`` is computed from its files. ``free_text`` is the text outside of its indexed controls, empty in a
+    found one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
     """
 
     hit: Hit
     fingerprint: str
-    rest: str = ""
+    free_text: str = ""
 
 
 class IndexedPage(NamedTuple):

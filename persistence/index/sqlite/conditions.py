@@ -38,15 +38,15 @@ _FEW_PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class NumberedControls:
-    """The numbers of the indexed controls by path; a document may have more than one value of ``several``."""
+    """The numbers of the indexed controls by path; a document may have more than one value of ``multi_valued``."""
 
     numbers: Mapping[str, int]
-    several: frozenset[int]
+    multi_valued: frozenset[int]
 
     @staticmethod
     def of(connection: sqlite3.Connection) -> NumberedControls:
         """Return the controls that an index knows."""
-        found = connection.execute("SELECT path, number, several FROM controls").fetchall()
+        found = connection.execute("SELECT path, number, multi_valued FROM controls").fetchall()
         return NumberedControls(
             {path: number for path, number, _ in found}, frozenset(row[1] for row in found if row[2])
         )
@@ -99,10 +99,10 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True)
-class Arms:
+class UnionOfPartitions:
     """Pieces of SQL, each for partitions of its own."""
 
-    arms: tuple[tuple[frozenset[int], Sql | Arms], ...]
+    arms: tuple[tuple[frozenset[int], Sql | UnionOfPartitions], ...]
 
     def on(self, partitions: Iterable[int]) -> Sql:
         """Return the union of the pieces for some partitions, with their numbers filled in."""
@@ -152,7 +152,7 @@ class SqlCondition:
     ``texts`` selects the texts that meet it on any partition, where that is quicker than ``selects``.
     """
 
-    selects: Sql | Arms
+    selects: Sql | UnionOfPartitions
     test: Sql
     narrowing: Narrowing | None = None
     is_scan: bool = False
@@ -202,7 +202,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     if len(each) == 1:
         return each[0][1]
     return SqlCondition(
-        Arms(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
+        UnionOfPartitions(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
         _case([(Sql(f"c.partition IN ({', '.join(map(str, numbers))})"), one.test) for numbers, one in each]),
         is_scan=any(one.is_scan for _, one in each),
         is_quick=True,
@@ -278,7 +278,7 @@ _LONGEST_SAMPLE = 4_000
 
 _FIELDS = ", ".join(f"f.c{number}" for number in range(COLUMNS))
 _AT = (
-    f"SELECT r.c0, {_FIELDS} FROM rests_content r JOIN fields_content f ON f.id = r.id WHERE r.id >= ?"
+    f"SELECT r.c0, {_FIELDS} FROM free_text_content r JOIN fields_content f ON f.id = r.id WHERE r.id >= ?"
     " ORDER BY r.id LIMIT 1"
 )
 
@@ -415,7 +415,7 @@ def conditions(
         number = controls.numbers.get(control.path)
         if number is None:
             return None
-        found.append(_matching(number, control, "DISTINCT" if number in controls.several else "", rarity))
+        found.append(_matching(number, control, "DISTINCT" if number in controls.multi_valued else "", rarity))
     found += _fields(query.fields)
     if query.text:
         found.append(_anywhere(query.text.casefold(), controls, rarity))
@@ -509,18 +509,19 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
     in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
     texts = (folded,) * (len(used) + 1)
     test = Sql(
-        "EXISTS (SELECT 1 FROM documents d JOIN rests_content r ON r.id = d.text JOIN fields_content f ON f.id = d.text"
+        "EXISTS (SELECT 1 FROM documents d JOIN free_text_content r ON r.id = d.text"
+        " JOIN fields_content f ON f.id = d.text"
         f" WHERE d.row = c.row AND (instr(r.c0, ?) OR {in_fields}))",
         texts,
     )
     scans = Sql(
-        "SELECT d.row, d.partition FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
+        "SELECT d.row, d.partition FROM free_text_content r CROSS JOIN fields_content f ON f.id = r.id"
         " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d {indexed}"
         f" ON d.partition IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
     scanned = Sql(
-        "SELECT r.id AS text FROM rests_content r WHERE instr(r.c0, ?)"
+        "SELECT r.id AS text FROM free_text_content r WHERE instr(r.c0, ?)"
         f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = r.id AND ({in_fields}))",
         texts,
     )
@@ -528,7 +529,8 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
     if not asked:
         return SqlCondition(scans, test, is_scan=True, texts=scanned)
     either = Sql(
-        "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
+        "SELECT rowid AS text FROM free_text WHERE free_text MATCH ?"
+        " UNION SELECT rowid FROM fields WHERE fields MATCH ?",
         (asked, asked),
     )
     if len(folded) == TRIGRAM:  # where the index says that it is there, it is

@@ -30,9 +30,9 @@ from persistence.index.sqlite.flat_file import (
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
 from persistence.index.sqlite.tables import (
     FAILURES,
+    IndexedRow,
     IndexedVersion,
     IndexState,
-    KeptRow,
     OutdatedError,
     PreparedDocument,
     UnusableError,
@@ -63,8 +63,8 @@ __all__ = [
     "IndexReader",
     "IndexState",
     "IndexWriter",
+    "IndexedRow",
     "IndexedVersion",
-    "KeptRow",
     "NewIndex",
     "OutdatedError",
     "PreparedDocument",

@@ -28,13 +28,13 @@ from persistence.index.cards import (
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument, IndexedPage
 from persistence.index.sqlite.conditions import (
-    Arms,
     Narrowing,
     NumberedControls,
     Partition,
     Rarity,
     Sql,
     SqlCondition,
+    UnionOfPartitions,
     among,
     card_passing,
     conditions,
@@ -121,7 +121,7 @@ class Paging:
             found = more()
         return total, kept[self._begin :]
 
-    def walked(self, total: int, where: Sql, selects: Sql | Arms | None = None) -> list[int]:
+    def walked(self, total: int, where: Sql, selects: Sql | UnionOfPartitions | None = None) -> list[int]:
         """Return the page of ``total`` documents, found by a walk along all documents in their order.
 
         The walk passes by those for which ``where`` is false; with ``selects``, it goes along these documents only.
@@ -222,7 +222,7 @@ _SAMPLES = 2_000, 20_000, 200_000
 _LEAPS = 2_000  # Distinct values up to which the next one is looked for; beyond, all entries are read
 
 _PAGE = (
-    "SELECT d.document, d.draft, d.mark, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+    "SELECT d.document, d.draft, d.fingerprint, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
     " ORDER BY j.key"
 )
 _NEXT = (
@@ -408,7 +408,7 @@ class _Plan:
                 return None
         return among(narrows)
 
-    def _reach(self, source: Sql | Arms, most: int) -> int:
+    def _reach(self, source: Sql | UnionOfPartitions, most: int) -> int:
         bound = source.on(self._numbers)
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
         return int(self._connection.execute(text, bound.parameters).fetchone()[0])

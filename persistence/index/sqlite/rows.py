@@ -22,8 +22,8 @@ from persistence.index.sqlite.tables import (
     SCHEMA_FACT,
     TABLES,
     TEXTS,
+    IndexedRow,
     IndexState,
-    KeptRow,
     PreparedDocument,
     first_row,
     optimize,
@@ -34,14 +34,16 @@ from persistence.index.sqlite.tables import (
 from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
-_ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
+_ADD_FREE_TEXT = "INSERT INTO free_text (rowid, text) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
 _ADD_DOCUMENT = (
-    "INSERT INTO documents (row, text, partition, draft, document, mark, round, created, card)"
+    "INSERT INTO documents (row, text, partition, draft, document, fingerprint, generation, created, card)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -80,12 +82,12 @@ class IndexWriter(IndexState):
             found[path] = int(row[0])
         return found
 
-    def remove(self, kept: Iterable[KeptRow]) -> None:
+    def remove(self, kept: Iterable[IndexedRow]) -> None:
         execute = self.connection.execute
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
             card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
-            for table in ("fields", "rests", "texts"):
+            for table in ("fields", "free_text", "texts"):
                 execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
             execute("DELETE FROM documents WHERE row = ?", (each.row,))
             gone[each.partition] -= 1
@@ -100,19 +102,29 @@ class IndexWriter(IndexState):
         placed = list(self._placed(documents))
         many = self.connection.executemany
         documents_of = [
-            (row, text, partition, each.is_draft, each.document, each.fingerprint, each.round, each.created, each.card)
+            (
+                row,
+                text,
+                partition,
+                each.is_draft,
+                each.document,
+                each.fingerprint,
+                each.generation,
+                each.created,
+                each.card,
+            )
             for each, (row, text, partition) in placed
         ]
         many(_ADD_DOCUMENT, documents_of)
         many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
         many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
-        many(_ADD_REST, [(text, each.rest) for each, (_, text, _) in placed])
+        many(_ADD_FREE_TEXT, [(text, each.free_text) for each, (_, text, _) in placed])
         for each, (row, _, partition) in placed:
             many(
                 _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in each.entries]
             )
-        several = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
-        many("UPDATE controls SET several = 1 WHERE number = ? AND NOT several", [(number,) for number in several])
+        multi_valued = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
+        many(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
         self._count(Counter(partition for _, (_, _, partition) in placed))
 
     def partition_of(self, document: PreparedDocument) -> int:
@@ -215,7 +227,7 @@ class IndexAuditor(IndexState):
         """
         row = self.connection.execute(
             "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
-            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.mark = ?",
+            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
             (expected.document, expected.is_draft, expected.fingerprint),
         ).fetchone()
         if row is None:
@@ -261,11 +273,12 @@ class IndexAuditor(IndexState):
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
         fields = self.connection.execute(_TEXTS, (text,)).fetchone()
-        rest = self.connection.execute("SELECT c0 FROM rests_content WHERE id = ?", (text,)).fetchone()
-        if of != (row,) or fields != expected.fields or rest != (expected.rest,):
+        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
+        if of != (row,) or fields != expected.fields or free_text != (expected.free_text,):
             return "the index has other text of it"
         columns = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
-        for table, column, value in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
+        # One of each: it takes long.
+        for table, column, value in (*islice(columns, 1), ("free_text", "", expected.free_text)):
             if not self._is_found(table, column, text, value or ""):
                 return "the index does not find its text"
         return None
@@ -292,5 +305,5 @@ def make_empty(path: str) -> None:
 
 def remove_index(path: str) -> None:
     """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
-    for suffix in ("", "-wal", "-shm", "-journal", "-staged", "-rests"):
+    for suffix in ("", "-wal", "-shm", "-journal"):
         files.remove(path + suffix)

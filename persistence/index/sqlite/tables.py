@@ -40,18 +40,18 @@ def as_in_card(text: str) -> str:
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A document, ready to be written without a look at the index. ``fields`` and ``rest`` are folded."""
+    """A document, ready to be written without a look at the index. ``fields`` and ``free_text`` are folded."""
 
     document: str
     is_draft: bool
     version: int
-    round: int
+    generation: int
     fingerprint: str
     created: Instant
     modified: Instant
     card: str
     fields: tuple[str | None, ...]
-    rest: str
+    free_text: str
     entries: tuple[EntryRow, ...]
 
 
@@ -62,13 +62,13 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
         document=read.hit.document,
         is_draft=read.hit.is_draft,
         version=card.version,
-        round=keys.round,
+        generation=keys.generation,
         fingerprint=read.fingerprint,
         created=card.created,
         modified=card.modified,
         card=encode(card),
         fields=columns(card),
-        rest=read.rest.casefold(),
+        free_text=read.free_text.casefold(),
         entries=tuple(entries(card)),
     )
 
@@ -95,15 +95,15 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 4  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 5  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, multi_valued INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE versions (
-    version INTEGER PRIMARY KEY, mark TEXT NOT NULL, controls TEXT, round INTEGER NOT NULL,
+    version INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, controls TEXT, generation INTEGER NOT NULL,
     is_outdated INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE partitions (
@@ -112,7 +112,8 @@ CREATE TABLE partitions (
 );
 CREATE TABLE documents (
     row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
-    document TEXT NOT NULL, mark TEXT NOT NULL, round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
+    document TEXT NOT NULL, fingerprint TEXT NOT NULL, generation INTEGER NOT NULL, created TEXT NOT NULL,
+    card TEXT NOT NULL
 );
 CREATE TABLE entries (
     number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
@@ -123,13 +124,11 @@ CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
 );
-CREATE VIRTUAL TABLE rests USING fts5(
-    rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
+CREATE VIRTUAL TABLE free_text USING fts5(
+    text, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
 );
 """
-"""A row of ``versions`` is the state of a form version by which documents were read; ``mark`` is the fingerprint of a
-definition or document.
-"""
+"""A row of ``versions`` is the state of a form version by which documents were read."""
 
 INDEXES = """
 CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
@@ -137,7 +136,7 @@ CREATE INDEX documents_by_partition ON documents (partition, row);
 """
 """Apart, because a new index is filled before it has them."""
 
-TEXTS = ("fields", "rests")  # The tables of the index of texts: of indexed controls, and of all else
+TEXTS = ("fields", "free_text")  # The tables of the index of texts: of indexed controls, and of all else
 
 SCHEMA_FACT = "schema"
 TREE = "tree"  # The identity of the tree with which the index was last known to be up to date
@@ -189,31 +188,31 @@ def _tables_of(connection: sqlite3.Connection) -> list[tuple[str, str | None]]:
     return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
-class KeptRow(NamedTuple):
-    """The place of a document in the index, the round of its version, and the fingerprint that was read."""
+class IndexedRow(NamedTuple):
+    """The place of a document in the index, the generation of its version, and the fingerprint that was read."""
 
     text: int
     row: int
     partition: int
     version: int
-    round: int
+    generation: int
     fingerprint: str
 
 
 class IndexedVersion(NamedTuple):
     """A form version as the index has it.
 
-    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``round`` changes whenever
-    its documents must be read again.
+    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``generation`` changes
+    whenever its documents must be read again.
     """
 
     fingerprint: str
     controls: tuple[int, ...] | None
-    round: int
+    generation: int
 
 
 _KEPT = (
-    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.round, d.mark"
+    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.generation, d.fingerprint"
     " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
 )
 
@@ -258,13 +257,15 @@ class IndexState(Closable):
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
         found = dict(
-            self.connection.execute("SELECT draft, mark FROM documents WHERE document = ?", (document,)).fetchall()
+            self.connection.execute(
+                "SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)
+            ).fetchall()
         )
         return found.get(1, ""), found.get(0, "")
 
-    def kept(self, document: str) -> dict[bool, KeptRow]:
+    def kept(self, document: str) -> dict[bool, IndexedRow]:
         """Return the rows of a document by whether they are of its draft, as far as there are any."""
-        return {bool(draft): KeptRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
+        return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
 
     def count(self) -> int:
         """Return the number of documents and drafts."""
@@ -329,7 +330,7 @@ class IndexState(Closable):
 
     def definitions(self) -> list[tuple[int, str]]:
         """Return the versions that documents were read by, with the fingerprints of their definitions."""
-        return self.connection.execute("SELECT version, mark FROM versions").fetchall()
+        return self.connection.execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
         """Return the versions whose documents must be read again."""
@@ -338,31 +339,31 @@ class IndexState(Closable):
 
     def version(self, number: int) -> IndexedVersion | None:
         row = self.connection.execute(
-            "SELECT mark, controls, round FROM versions WHERE version = ?", (number,)
+            "SELECT fingerprint, controls, generation FROM versions WHERE version = ?", (number,)
         ).fetchone()
         if row is None:
             return None
-        fingerprint, controls, in_round = row
-        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), in_round)
+        fingerprint, controls, generation = row
+        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), generation)
 
     def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
         """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
         controls = None if version.controls is None else json.dumps(version.controls)
         self.connection.execute(
-            "INSERT INTO versions (version, mark, controls, round, is_outdated) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET mark = excluded.mark, controls = excluded.controls, round = excluded.round,"
-            " is_outdated = is_outdated OR excluded.is_outdated",
-            (number, version.fingerprint, controls, version.round, is_outdated),
+            "INSERT INTO versions (version, fingerprint, controls, generation, is_outdated) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET fingerprint = excluded.fingerprint, controls = excluded.controls,"
+            " generation = excluded.generation, is_outdated = is_outdated OR excluded.is_outdated",
+            (number, version.fingerprint, controls, version.generation, is_outdated),
         )
 
     def hide_version(self, number: int) -> None:
         """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
         self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
-    def settle_version(self, number: int, in_round: int) -> None:
+    def settle_version(self, number: int, generation: int) -> None:
         """Note that the documents of a version have been read again, unless its definition changed since."""
         self.connection.execute(
-            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND round = ?", (number, in_round)
+            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation)
         )
 
 

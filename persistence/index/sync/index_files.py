@@ -297,14 +297,18 @@ class TreeAudit(Closable):
             return None
         definition, known = self._source.definition(kept.version), index.version(kept.version)
         is_outdated = kept.version in index.outdated()
-        if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
+        if (
+            known is None
+            or is_outdated
+            or (known.fingerprint, known.generation) != (definition.fingerprint, kept.generation)
+        ):
             return None  # to be read again, before any answer
         read = self._source.read(seen.name, seen.current, self._source.definition)
         if read is None:
             return "the index has it, and it cannot be read"
         numbers = index.controls()
         keys = {path: numbers[path] for path in definition.paths if path in numbers}
-        return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.round, keys)))
+        return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.generation, keys)))
 
     def _ask(self, work: Callable[[engine.IndexReader], T]) -> T | Discrepancy | None:
         for look in range(_LOOKS_OF_AUDIT):

@@ -252,7 +252,7 @@ class Rebuild:
                 continue
             document = engine.prepared(read, refresh.keys(read.hit.facts.version)[0])
             yield document
-            size += len(document.rest) + len(document.card)
+            size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:
                 return
 
