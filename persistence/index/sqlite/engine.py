@@ -105,7 +105,7 @@ class IndexReader(IndexAuditor):
         if budget is not None:
             budget.restart()
         with limited(self.connection, budget):
-            return planner.find(self.connection, self._sample.rarity, scope, query, budget)
+            return planner.TreeSearch(self.connection, self._sample.rarity, scope, query, budget).page()
 
     def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
         """Return the different values of a control or a field, sorted. Raises as ``search`` does."""

@@ -59,14 +59,27 @@ class IndexFiles(Closable):
 
     def ask(self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
-        with disk_errors("looking what the index has still to take in of", form):
-            changed = [each.document for each in self._journal.outstanding() if each.form == form]
+        generations, source = self.generations(form), self.source(form)
         try:
-            return self._ask_current(form, work, nothing, changed)
+            with disk_errors("using the index of", form):
+                changed = [each.document for each in self._journal.outstanding() if each.form == form]
+                for _ in range(_ATTEMPTS):
+                    engine.require_space(self.root)
+                    path = generations.current()
+                    if path is None and next(source.documents(), None) is None:
+                        return nothing
+                    with suppress(_AgainError):
+                        if path is not None:
+                            with self._using(form, path) as used:
+                                if used.is_ready or self._has_become_ready(used):
+                                    return self._current(used, source, changed, work)
+                        self._pool.discard(form)
+                        self._make_ready(form)
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
             raise
+        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
@@ -112,29 +125,16 @@ class IndexFiles(Closable):
     def rebuild(self, form: Form) -> Rebuild:
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def _ask_current(
-        self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
+    def _current(
+        self, used: engine.IndexFile, source: Source, changed: Sequence[str], work: Callable[[engine.IndexReader], T]
     ) -> T:
-        generations, source = self.generations(form), self.source(form)
-        for _ in range(_ATTEMPTS):
-            with suppress(_AgainError), disk_errors("using the index of", form):
-                engine.require_space(self.root)
-                path = generations.current()
-                if path is None and next(source.documents(), None) is None:
-                    return nothing
-                if path is not None:
-                    with self._using(form, path) as used:
-                        if used.is_ready or self._has_become_ready(used):
-                            with used.reading() as index:
-                                stale = staleness.look(index, source, changed)
-                                if not any(stale):
-                                    return work(index)
-                            self._replace(source, used, stale)
-                            with used.reading() as index:
-                                return work(index)
-                self._pool.discard(form)
-                self._make_ready(form)
-        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+        with used.reading() as index:
+            stale = staleness.look(index, source, changed)
+            if not any(stale):
+                return work(index)
+        self._replace(source, used, stale)
+        with used.reading() as index:
+            return work(index)
 
     def _has_become_ready(self, used: engine.IndexFile) -> bool:
         for _ in range(_LOOKS):
