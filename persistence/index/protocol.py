@@ -37,7 +37,6 @@ class Budget:
         self._left = LARGEST_FOUND
 
     def allow_for(self, documents: int) -> None:
-        """Allow the time that a search of so many documents may take."""
         self._allowed = max(self._allowed, SEARCH_SECONDS + documents * SEARCH_SECONDS_PER_DOCUMENT)
 
     def start(self) -> None:
@@ -49,7 +48,6 @@ class Budget:
             self._running_since = None
 
     def is_over(self) -> bool:
-        """Return whether the time is used up."""
         running = 0.0 if self._running_since is None else time.thread_time() - self._running_since
         return self._used + running > self._allowed
 
@@ -63,7 +61,6 @@ class Budget:
             raise self.too_long()
 
     def too_long(self) -> BadRequestError:
-        """Return the error for a search that takes too long."""
         return BadRequestError(
             f"the search takes more than {self._allowed:.2f} s of processor time: ask for less, or more narrowly"
         )

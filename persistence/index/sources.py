@@ -140,7 +140,6 @@ class CachingExtraction(TextExtraction):
             self.stop_extracting()
 
     def keep(self, content: str) -> None:
-        """Keep the values of the whole document, under the id of its content."""
         if self._size <= LARGEST_HANDED:
             self._cache.put(content, self._definition, self.extracted())
 
@@ -163,7 +162,6 @@ class IndexedDefinition:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of the indexed controls, in the order of the index."""
         return tuple(key.path for key in self.keys)
 
 
@@ -211,12 +209,10 @@ class Source:
 
     @property
     def is_designer(self) -> bool:
-        """Return whether it is the designer's own storage."""
         return self.described.is_designer
 
     @property
     def data_format(self) -> str:
-        """Return the format of the form's data."""
         return self.described.data_format
 
     @property
@@ -254,9 +250,7 @@ class Source:
 
         The fingerprint of a draft includes the saved document's, which decides who may read the draft.
         """
-        if name.is_draft:
-            return self.fingerprints(name.document)[0]
-        return self._fingerprint(name)
+        return self.fingerprints(name.document)[0] if name.is_draft else self._fingerprint(name)
 
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of the draft and of the saved document; the draft is looked at first."""
@@ -265,7 +259,6 @@ class Source:
         return (f"{draft} {saved}" if draft and saved else draft), saved
 
     def size(self, name: DocumentName) -> int:
-        """Return the bytes of a document; 0 where there is none."""
         content = self.view.fingerprint(self._address(name))[1]
         return 0 if content is None else content[2]
 
@@ -312,7 +305,6 @@ class Source:
         return None
 
     def versions(self) -> Iterator[int]:
-        """Return the versions that have a definition, or had one."""
         return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
 
     def documents(self) -> Iterator[DocumentName]:

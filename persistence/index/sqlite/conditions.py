@@ -45,7 +45,6 @@ class NumberedControls:
 
     @staticmethod
     def of(connection: sqlite3.Connection) -> NumberedControls:
-        """Return the controls that an index knows."""
         found = connection.execute("SELECT path, number, multi_valued FROM controls").fetchall()
         return NumberedControls(
             {path: number for path, number, _ in found}, frozenset(row[1] for row in found if row[2])
@@ -91,7 +90,6 @@ class Sql:
     parameters: tuple[Parameter, ...] = ()
 
     def on(self, partitions: Iterable[int]) -> Sql:
-        """Return the piece with the numbers of the partitions filled in."""
         numbers = tuple(partitions)
         indexed = "INDEXED BY documents_by_partition" if len(numbers) <= _FEW_PARTITIONS else "NOT INDEXED"
         listed = f"({', '.join(map(str, numbers))})"
@@ -105,19 +103,16 @@ class UnionOfPartitions:
     arms: tuple[tuple[frozenset[int], Sql | UnionOfPartitions], ...]
 
     def on(self, partitions: Iterable[int]) -> Sql:
-        """Return the union of the pieces for some partitions, with their numbers filled in."""
         numbers = frozenset(partitions)
         parts = [sql.on(sorted(own & numbers)) for own, sql in self.arms if not own.isdisjoint(numbers)]
         return joined(" UNION ALL ", parts)
 
 
 def joined(separator: str, parts: Sequence[Sql]) -> Sql:
-    """Return several pieces as one, with a separator between."""
     return Sql(separator.join(part.text for part in parts), parameters_of(parts))
 
 
 def parameters_of(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
-    """Return the parameters of several pieces, one after the other."""
     return tuple(parameter for part in parts for parameter in part.parameters)
 
 
@@ -197,7 +192,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     """
     if not any(partition.owner_sets for partition in searched):
         return None
-    groups = owner_groups(searched, is_by_saved=is_by_saved)
+    groups = owner_groups(((each.number, each.is_draft, each.owner_sets) for each in searched), is_by_saved=is_by_saved)
     each = [(numbers, _of_owners(owner_sets, facts)) for (owner_sets, facts), numbers in groups.items()]
     if len(each) == 1:
         return each[0][1]
@@ -300,7 +295,6 @@ def query_for(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a query of the index of texts has it."""
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -339,12 +333,10 @@ def install(connection: sqlite3.Connection, check: Callable[[], None]) -> None:
 
 
 def passing(tests: Iterable[CardTest], of: str) -> Sql:
-    """Return an expression that is true where the document of a row passes all tests."""
     return card_passing(tests, f"(SELECT card FROM documents d WHERE d.row = {of}.row)")
 
 
 def card_passing(tests: Iterable[CardTest], card: str) -> Sql:
-    """Return an expression that is true where a card passes all tests."""
     asked = json.dumps([(each.number, each.text, each.are_words) for each in tests], ensure_ascii=False)
     return Sql(f"has_parts({card}, ?)", (asked,))
 

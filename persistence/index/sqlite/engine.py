@@ -100,7 +100,6 @@ class IndexReader(IndexAuditor):
         self._sample = conditions.Sample(self.connection)
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
-        """Return the number of documents that a search finds, and those on the page."""
         self._budget = budget
         if budget is not None:
             budget.restart()
@@ -108,7 +107,6 @@ class IndexReader(IndexAuditor):
             return planner.TreeSearch(self.connection, self._sample.rarity, scope, query, budget).page()
 
     def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
-        """Return the different values of a control or a field, sorted. Raises as ``search`` does."""
         self._budget = budget
         with limited(self.connection, budget):
             return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
@@ -204,7 +202,6 @@ class IndexFile(Closable):
 
     @contextmanager
     def writing(self) -> Iterator[IndexWriter]:
-        """Lend the connection that writes, which threads have in turn."""
         try:
             with self._turn:
                 if self._writer is None:
@@ -217,7 +214,6 @@ class IndexFile(Closable):
                 self._close_writer()
 
     def close(self) -> None:
-        """Close the unused connections; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             while self._readers:
@@ -271,7 +267,6 @@ class IndexPool(Closable):
         return fresh
 
     def close(self) -> None:
-        """Close all files; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             unused = list(self._open.values())

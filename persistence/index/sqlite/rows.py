@@ -59,7 +59,6 @@ class IndexWriter(IndexState):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change rows for a block, in one transaction."""
         with transaction(self.connection):
             self._partitions.clear()  # others may have changed them
             yield
@@ -212,7 +211,6 @@ class NewIndex(IndexWriter):
         tables.sync(self.path)
 
     def partition_of(self, document: PreparedDocument) -> int:
-        """Return the partition that is seen, or the hidden one."""
         is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
         return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
 
@@ -242,7 +240,6 @@ class IndexAuditor(IndexState):
         return self._text_difference(expected, number, text)
 
     def counts(self) -> Discrepancy | None:
-        """Check that partitions count their documents right."""
         wrong = self.connection.execute(
             "SELECT 1 FROM partitions p"
             " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"

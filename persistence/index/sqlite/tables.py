@@ -56,7 +56,6 @@ class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
-    """Make a document ready to be written."""
     card = card_of(read, keys.numbers)
     return PreparedDocument(
         document=read.hit.document,
@@ -80,7 +79,6 @@ def first_row(modified: Instant) -> int:
 
 
 def columns(card: Card) -> tuple[str | None, ...]:
-    """Return the columns of text of the indexed controls, folded."""
     found: list[str | None] = [None] * COLUMNS
     for number, values in card.values.items():
         if values:
@@ -91,7 +89,6 @@ def columns(card: Card) -> tuple[str | None, ...]:
 
 
 def column_of(number: int) -> int:
-    """Return the column of text of a control."""
     return number % COLUMNS
 
 
@@ -167,7 +164,6 @@ def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
 
 
 def optimize(connection: sqlite3.Connection) -> None:
-    """Merge all pieces of the index of texts."""
     for table in TEXTS:
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -232,12 +228,10 @@ class IndexState(Closable):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the index has rows of all documents, and does not only stand for one that is being built."""
         return bool(read_fact(self.connection, COMPLETE))
 
     @property
     def tree(self) -> str:
-        """Return the identity of the tree with which the index was last known to be up to date."""
         return str(read_fact(self.connection, TREE))
 
     @tree.setter
@@ -268,18 +262,15 @@ class IndexState(Closable):
         return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
 
     def count(self) -> int:
-        """Return the number of documents and drafts."""
         return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
-        """Return the next documents and drafts after a row, each with its row."""
         found = self.connection.execute(
             "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
         )
         return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
-        """Return the next documents of a version after a row."""
         return self.connection.execute(
             "SELECT row, document FROM documents WHERE row > ? AND partition IN"
             " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
@@ -299,11 +290,9 @@ class IndexState(Closable):
 
     @property
     def is_rebuilding(self) -> bool:
-        """Return whether another index is being built."""
         return bool(read_fact(self.connection, REBUILDING))
 
     def begin_rebuild(self) -> None:
-        """List changed documents from now on."""
         write_fact(self.connection, REBUILDING, 1)
 
     def end_rebuild(self) -> None:
@@ -319,21 +308,17 @@ class IndexState(Closable):
         )
 
     def missed(self) -> list[str]:
-        """Return the documents that have changed since the rebuild began."""
         return [document for (document,) in self.connection.execute("SELECT document FROM missed")]
 
     # Form versions.
 
     def controls(self) -> dict[str, int]:
-        """Return the numbers of controls by path."""
         return dict(self.connection.execute("SELECT path, number FROM controls").fetchall())
 
     def definitions(self) -> list[tuple[int, str]]:
-        """Return the versions that documents were read by, with the fingerprints of their definitions."""
         return self.connection.execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
-        """Return the versions whose documents must be read again."""
         found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
         return [version for (version,) in found]
 
@@ -425,7 +410,6 @@ class OutdatedError(UnusableError):
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change a file for a block, alone."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -437,7 +421,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
-    """Open a file, which must be there."""
     return sqlite3.connect(
         f"file:{quote(path)}?mode=rw",
         uri=True,
@@ -462,7 +445,6 @@ def opened_to_write(path: str) -> sqlite3.Connection:
 
 
 def sync(path: str) -> None:
-    """Make a finished file durable."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         files.sync(descriptor)
@@ -535,7 +517,6 @@ def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskEr
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """Return the primary code of an error; 0 where SQLite gave none."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -219,11 +219,9 @@ class TreeAudit(Closable):
             self._file = None
 
     def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the current state of a document."""
         return self._lasting(IndexFault.STALE, DocumentName(document, is_draft), self._difference)
 
     def contents(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the values of a document which it has in its current state."""
         return self._lasting(IndexFault.WRONG, DocumentName(document, is_draft), self._wrong_values)
 
     def names(self) -> Iterator[tuple[str, bool]]:
@@ -237,11 +235,9 @@ class TreeAudit(Closable):
             last = rows[-1][0]
 
     def counts(self) -> Discrepancy | None:
-        """Check that the index can be read, and counts its documents right."""
         return self._ask(engine.IndexReader.counts)
 
     def throughout(self) -> Discrepancy | None:
-        """Check that all of it can be read and belongs together."""
         return self._ask(engine.IndexReader.integrity)
 
     def _lasting(
@@ -270,8 +266,11 @@ class TreeAudit(Closable):
         return self._ask(look)
 
     def _difference(self, seen: _Look) -> str | None:
-        if seen.known == seen.current or self._is_in_journal(seen.name.document):
+        if seen.known == seen.current:
             return None
+        with disk_errors("reading the journal of", self._source.form):
+            if JournalEntry(self._source.form, seen.name.document) in self._journal.outstanding():
+                return None
         if not seen.current:
             return "the index still has it"
         if seen.known:
@@ -285,13 +284,9 @@ class TreeAudit(Closable):
     def _wrong_values(self, seen: _Look) -> str | Discrepancy | None:
         if not seen.current or seen.current != seen.known:
             return None
-        return self._ask(partial(self._compare, seen))
+        return self._ask(partial(self._values_differ, seen))
 
-    def _is_in_journal(self, document: str) -> bool:
-        with disk_errors("looking what the index has still to take in of", self._source.form):
-            return JournalEntry(self._source.form, document) in self._journal.outstanding()
-
-    def _compare(self, seen: _Look, index: engine.IndexReader) -> str | None:
+    def _values_differ(self, seen: _Look, index: engine.IndexReader) -> str | None:
         kept = index.kept(seen.name.document).get(seen.name.is_draft)
         if kept is None or kept.fingerprint != seen.current:
             return None

@@ -76,7 +76,6 @@ class Generations:
         self._lock = f"{self._directory}/lock"
 
     def current(self) -> str | None:
-        """Return the path of the file in use; ``None`` where none is named."""
         try:
             descriptor = files.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
@@ -88,7 +87,6 @@ class Generations:
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
 
     def fresh(self) -> str:
-        """Return a path for a new file."""
         return f"{self._directory}/{fresh_id()}{_SUFFIX}"
 
     def use(self, path: str) -> None:
@@ -118,7 +116,12 @@ class Generations:
 
     def _others(self) -> list[str]:
         current = os.path.basename(self.current() or "")
-        return [f"{self._directory}/{name}" for name in os.listdir(self._directory) if _is_stray(name, current)]
+        found = []
+        for name in os.listdir(self._directory):
+            base = name.partition(_SUFFIX)[0] + _SUFFIX
+            if (_NAME.fullmatch(base) and base != current) or _UNFINISHED.fullmatch(name):
+                found.append(f"{self._directory}/{name}")
+        return found
 
     @contextmanager
     def rebuilding(self, *, timeout: float) -> Iterator[None]:
@@ -127,11 +130,6 @@ class Generations:
         files.ensure_file(self._lock)
         with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
             yield
-
-
-def _is_stray(name: str, current: str) -> bool:
-    base = name.partition(_SUFFIX)[0] + _SUFFIX
-    return (_NAME.fullmatch(base) is not None and base != current) or _UNFINISHED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +168,6 @@ class Rebuild:
                 self._verify(progress)
 
     def condition(self) -> IndexCondition:
-        """Return how far the index in use can be trusted."""
         path = self.generations.current()
         if path is None:
             return IndexCondition.NONE
@@ -288,7 +285,6 @@ class FlatMaker:
 
     @classmethod
     def of(cls, source: Source, root: str) -> Self:
-        """Make the views of a source in the tree of a root."""
         return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
@@ -427,11 +423,9 @@ class IndexJob(msgspec.Struct, frozen=True):
         return len(self.tasks)
 
     def count(self) -> int:
-        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
         return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
-        """Rebuild now, in this process. Raises as ``RebuildJob.run`` does."""
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
@@ -538,7 +532,6 @@ class JobProcesses(Closable):
         self._is_closed = False
 
     def begin(self, job: IndexJob) -> Child:
-        """Start a process that does a job."""
         with self._lock:
             if self._is_closed:
                 raise closed("the maker of indexes")
@@ -548,7 +541,6 @@ class JobProcesses(Closable):
             return process
 
     def run(self, job: IndexJob) -> bool:
-        """Do a job in a process and wait for its end; return whether it succeeded. Raises as ``begin`` does."""
         return self.begin(job).wait() == 0
 
     def close(self) -> None:

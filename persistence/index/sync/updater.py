@@ -57,23 +57,20 @@ class FlatViews(Closable):
         self._is_asked = False
 
     def close(self) -> None:
-        """End the processes that make views, and close the file."""
         self._processes.close()
         with self._lock:
             self._is_closed = True
             self._close()
 
     def create(self, form: Form, version: int) -> None:
-        """Make the views of a version, as ``ReportTables`` says."""
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
-        elif not self._processes.run(self._job((self.task(form, version, is_new=True),))):
+        elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted."""
         if self._file.identity is not None:
             self._maker(form).drop(version)
 
@@ -115,7 +112,7 @@ class FlatViews(Closable):
                 return
             forms = catalogue.forms() if catalogue.is_complete else self._forms()
             tasks = tuple(self.task(form, but=tree) for form in forms)
-            self._restoring, self._restored = self._processes.begin(self._job(tasks)), kept.identity
+            self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
 
     def _is_wanted(self) -> bool:
         for form in self._forms():
@@ -190,11 +187,7 @@ class FlatViews(Closable):
             self._inherited = kept
 
     def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
-        """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
         return FlatTask(self._source_of(form).described, version, but, is_new)
-
-    def _job(self, tasks: tuple[FlatTask, ...]) -> IndexJob:
-        return IndexJob(self._root, flat=tasks)
 
 
 class _KeptCatalogue(NamedTuple):
@@ -395,13 +388,10 @@ class Updater(Closable):
         except (BusyError, DiskFullError):  # where it is being built, it lists what changes meanwhile
             return is_indexed
         except Exception as error:  # noqa: BLE001 - after any error, the index must not stay as it is
-            if self._is_over():
+            if self._is_ending or not threading.main_thread().is_alive():
                 return False
             self._give_up(form, error)
         return True
-
-    def _is_over(self) -> bool:
-        return self._is_ending or not threading.main_thread().is_alive()
 
     def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
         try:
