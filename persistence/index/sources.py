@@ -195,13 +195,14 @@ class Source:
     """The stored state of one form. Methods raise ``DiskError``, and ``BusyError`` if writers were always in the way.
 
     ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
-    in ``cache``.
+    in ``cache``. ``found`` is a version and the fingerprint of its definition, where the request found it already.
     """
 
     described: SourceDescription
     view: Readable
     catalog: Catalog
     cache: ExtractionCache = field(default_factory=ExtractionCache)
+    found: tuple[int, Fingerprint] | None = None
 
     @property
     def form(self) -> Form:
@@ -224,7 +225,9 @@ class Source:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.described.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self._stated(self.catalog.of(self.described.form, version))
+        if self.found is not None and self.found[0] == version:
+            return self._stated(self.found[1])
+        return self._stated(self.catalog.of(self.described.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
         if self.is_designer:
@@ -371,14 +374,14 @@ class Source:
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
         state = DefinitionState.PUBLISHED if keys.is_published else state
-        return IndexedDefinition(self._stated(definition), state, keys.keys)
+        return IndexedDefinition(self._stated(definition.fingerprint), state, keys.keys)
 
     def is_by_rules(self, fingerprint: str) -> bool:
         """Return whether the keys of a definition were read by the rules that hold now."""
         return self.is_designer or fingerprint.startswith(_RULES)
 
-    def _stated(self, definition: Definition) -> str:
-        return f"{_RULES}{self.described.data_format}{_text(definition.fingerprint)}"
+    def _stated(self, fingerprint: Fingerprint) -> str:
+        return f"{_RULES}{self.described.data_format}{_text(fingerprint)}"
 
 
 def _text(fingerprint: Fingerprint) -> str:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from persistence.index.sync.journal import Journal, JournalEntry
 from persistence.index.sync.rebuild import Generations, Rebuild
 from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
 from persistence.model.addresses import Form
+from persistence.model.queries import Scope
 from persistence.storage.layout import Layout
 
 _ATTEMPTS = 5
@@ -57,7 +58,7 @@ class IndexFiles(Closable):
     def close(self) -> None:
         self._pool.close()
 
-    def ask(self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
+    def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
         generations, source = self.generations(form), self.source(form)
         try:
@@ -72,7 +73,7 @@ class IndexFiles(Closable):
                         if path is not None:
                             with self._using(form, path) as used:
                                 if used.is_ready or self._has_become_ready(used):
-                                    return self._current(used, source, changed, work)
+                                    return self._current(used, source, scope, changed, work)
                         self._pool.discard(form)
                         self._make_ready(form)
         except DiskError as error:
@@ -126,10 +127,16 @@ class IndexFiles(Closable):
         return Rebuild(self.root, self.generations(form), self.source(form))
 
     def _current(
-        self, used: engine.IndexFile, source: Source, changed: Sequence[str], work: Callable[[engine.IndexReader], T]
+        self,
+        used: engine.IndexFile,
+        source: Source,
+        scope: Scope,
+        changed: Sequence[str],
+        work: Callable[[engine.IndexReader], T],
     ) -> T:
         with used.reading() as index:
-            stale = staleness.look(index, source, changed)
+            looked_at = source if scope.definition is None else replace(source, found=scope.definition)
+            stale = staleness.look(index, looked_at, changed)
             if not any(stale):
                 return work(index)
         self._replace(source, used, stale)

@@ -80,7 +80,7 @@ class TreeIndex(Closable):
         """
         source = self.files.source(form)
         for _ in range(_PAGES):
-            found = self.files.ask(form, lambda index: index.search(scope, query, budget), IndexedPage())
+            found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
             stale = [
                 each.hit.document
                 for each in found.documents
@@ -93,7 +93,7 @@ class TreeIndex(Closable):
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         nothing: list[str] = []
-        yield from self.files.ask(form, lambda index: index.distinct(scope, by, budget), nothing)
+        yield from self.files.ask(form, scope, lambda index: index.distinct(scope, by, budget), nothing)
 
     def checking(self, definition: Definition) -> Streaming:
         return self.files.source(definition.form).checking(definition)
