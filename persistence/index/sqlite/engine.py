@@ -138,14 +138,14 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
 class IndexFile(Closable):
     """The connections of this process to one file, which must be there and be an index of this version.
 
-    It owns them. ``what`` names the index in errors. Methods raise ``UnusableError``, ``DiskError`` and ``BusyError``;
-    so do the blocks for which a connection is lent.
+    It owns them. ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
+    ``UnusableError``, ``DiskError`` and ``BusyError``.
     """
 
-    def __init__(self, path: str, what: str) -> None:
+    def __init__(self, path: str, subject: str) -> None:
         self.path = path
         self.is_ready = False
-        self._what = what
+        self._subject = subject
         self._has_failed = False
         try:
             require_own(path)
@@ -158,7 +158,7 @@ class IndexFile(Closable):
                 reader.close()
                 raise
         except FAILURES as error:
-            raise meaning_of(error, path, what) from error
+            raise meaning_of(error, path, subject) from error
         self._readers = [reader]
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
@@ -222,7 +222,7 @@ class IndexFile(Closable):
 
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)
-        return meaning_of(error, self.path, self._what)
+        return meaning_of(error, self.path, self._subject)
 
     def _close_writer(self) -> None:
         if self._turn.acquire(blocking=False):

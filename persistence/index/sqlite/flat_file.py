@@ -75,7 +75,7 @@ class InconsistentError(DiskError):
 FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for flat_failure
 
 
-def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | BusyError:
+def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
     """Return what an error says of the file.
 
     ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
@@ -83,7 +83,7 @@ def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | Bu
     """
     if not isinstance(error, sqlite3.Error) or is_lost(error):
         return UnusableError("the file of flat views", str(error))
-    meaning = as_domain_error(error, doing)
+    meaning = as_domain_error(error, action)
     return meaning if is_transient(error) else InconsistentError(str(meaning))
 
 

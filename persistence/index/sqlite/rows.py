@@ -235,7 +235,7 @@ class IndexAuditor(IndexState):
             return "the index has it at another place"
         if decode(card) != decode(expected.card):
             return "the index has other values of it"
-        if not all(self._has_entry(entry, partition, number) for entry in expected.entries):
+        if not self._has_entries(expected.entries, partition, number):
             return "the index has not entered all its values"
         return self._text_difference(expected, number, text)
 
@@ -259,13 +259,12 @@ class IndexAuditor(IndexState):
             return None
         return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
 
-    def _has_entry(self, entry: EntryRow, partition: int, row: int) -> bool:
-        number, fold, value, edge = entry
-        found = self.connection.execute(
-            "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?",
-            (number, partition, fold, value, row),
-        ).fetchone()
-        return bool(found == (edge,))
+    def _has_entries(self, expected: Iterable[EntryRow], partition: int, row: int) -> bool:
+        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        return all(
+            self.connection.execute(asked, (number, partition, fold, value, row)).fetchone() == (edge,)
+            for number, fold, value, edge in expected
+        )
 
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
@@ -276,17 +275,12 @@ class IndexAuditor(IndexState):
         columns = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
         # One of each: it takes long.
         for table, column, value in (*islice(columns, 1), ("free_text", "", expected.free_text)):
-            if not self._is_found(table, column, text, value or ""):
+            middle = max(len(value) // 2 - 1, 0)
+            match = column + quoted(value[middle : middle + TRIGRAM])
+            asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
                 return "the index does not find its text"
         return None
-
-    def _is_found(self, table: str, column: str, number: int, text: str) -> bool:
-        middle = max(len(text) // 2 - 1, 0)
-        trigram = text[middle : middle + TRIGRAM]
-        if len(trigram) < TRIGRAM:
-            return True
-        asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
-        return self.connection.execute(asked, (column + quoted(trigram), number)).fetchone() is not None
 
 
 def make_empty(path: str) -> None:

@@ -489,12 +489,12 @@ def require_schema(connection: sqlite3.Connection, path: str) -> None:
 
 
 @contextmanager
-def domain_errors(what: str) -> Iterator[None]:
-    """Raise the domain error for one of SQLite in a block, in which ``what`` is used."""
+def domain_errors(subject: str) -> Iterator[None]:
+    """Raise the domain error for one of SQLite in a block, in which ``subject`` is used."""
     try:
         yield
     except sqlite3.Error as error:
-        raise as_domain_error(error, what) from error
+        raise as_domain_error(error, subject) from error
 
 
 FAILURES = (
@@ -505,13 +505,13 @@ FAILURES = (
 """Errors of using an index, for ``meaning_of``."""
 
 
-def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskError | BusyError:
+def meaning_of(error: Exception, path: str, subject: str) -> UnusableError | DiskError | BusyError:
     """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
     match error:
         case sqlite3.Error():
-            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, what)
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, subject)
         case FileNotFoundError():
-            return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
+            return as_disk_error(error, "using", subject) if os.path.exists(path) else UnusableError(path)
         case _:
             return UnusableError(path, f"{type(error).__name__}: {error}")
 
@@ -548,9 +548,9 @@ def is_transient(error: sqlite3.Error) -> bool:
     return code_of(error) in _TRANSIENT
 
 
-def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
-    """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
-    text = f"{what}: {error}"
+def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError:
+    """Return the domain error for one that says nothing about the content of a file; ``subject`` was being used."""
+    text = f"{subject}: {error}"
     match code_of(error):
         case sqlite3.SQLITE_FULL:
             return DiskFullError(text)

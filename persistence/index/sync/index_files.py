@@ -39,9 +39,8 @@ T = TypeVar("T")
 class IndexFiles(Closable):
     """The index files of the forms of a tree, one for each. It owns the connections to them.
 
-    ``source_of`` gives the tree of a form, and ``begin`` starts a process that rebuilds the index of a large form.
-
-    Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses.
+    ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
+    being built, and ``DiskError``.
     """
 
     def __init__(

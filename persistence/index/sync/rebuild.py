@@ -157,8 +157,8 @@ class Rebuild:
     ) -> None:
         """Bring the index into a condition; build it if it is missing or unusable.
 
-        With ``REBUILT``, documents that are hidden because their definition was deleted (spec search 2.5) come back,
-        all or those of the version ``only``.
+        ``REBUILT`` shows documents that are hidden because their definition was deleted (spec search 2.5), all or those
+        of the version ``only``.
         """
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
@@ -272,10 +272,7 @@ _RETRY_AFTER = 5
 
 @dataclass(frozen=True, slots=True)
 class FlatMaker:
-    """Makes the flat views of one form, called as ``naming`` says.
-
-    Methods raise ``DiskError``, ``BusyError`` and the domain errors of reading a definition.
-    """
+    """Makes the flat views of one form, called as ``naming`` says."""
 
     view: Readable
     catalog: Catalog
@@ -331,8 +328,8 @@ class FlatMaker:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        what = f"making flat views of {self.form}"
-        with disk_errors(what):
+        action = f"making flat views of {self.form}"
+        with disk_errors(action):
             for _ in range(_ATTEMPTS):
                 found = None
                 try:
@@ -342,7 +339,7 @@ class FlatMaker:
                         work(catalogue)
                         catalogue.checkpoint(_CHECKPOINT)
                 except engine.FLAT_FAILURES as error:
-                    meaning = engine.flat_failure(error, what)
+                    meaning = engine.flat_failure(error, action)
                     if not isinstance(meaning, engine.UnusableError):
                         raise meaning from error
                     self._file.discard(found)
@@ -437,20 +434,13 @@ class IndexJob(msgspec.Struct, frozen=True):
             return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
-        """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
-
-        Raises as ``run`` does.
-        """
+        """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""
         if self.tasks:
             with disk_errors("making the index"), reported(self, progress) as report:
                 for task in self.tasks:
                     with disk_errors("making the index of", task.source.form):
-                        self._rebuild(task).run(
-                            task.aim,
-                            timeout=_LONGEST_WAIT,
-                            progress=report,
-                            only=task.only,
-                        )
+                        rebuild = self._rebuild(task)
+                        rebuild.run(task.aim, timeout=_LONGEST_WAIT, progress=report, only=task.only)
         yield from self._make_flat_views()
 
     def _make_flat_views(self) -> Iterator[str]:
@@ -476,10 +466,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
 @contextmanager
 def reported(job: IndexJob, progress: Progress) -> Iterator[Progress]:
-    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``.
-
-    Raises ``OSError``.
-    """
+    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``."""
     path = f"{job.root}/{REINDEXING}"
     files.ensure_file(path)
     current, written = 0, 0.0
@@ -522,8 +509,7 @@ _LONGEST_END = 10.0  # Seconds that a process may take at its end to remove its 
 class JobProcesses(Closable):
     """Starts processes that rebuild, and owns them. For all threads.
 
-    An index that a process has not finished when it is ended is rebuilt by the next search. The processes are no forks,
-    as the service has threads.
+    An index that a process has not finished when it is ended is rebuilt by the next search.
     """
 
     def __init__(self) -> None:

@@ -28,20 +28,11 @@ _PAGES = 3  # How often a page is looked for again because documents on it have 
 class TreeIndex(Closable):
     """The indexes of the forms of a tree, one file for each. A ``MaintainedIndex``.
 
-    It owns its connections, the processes that rebuild, ``journal`` and ``flat``: ``close`` closes them.
-
-    Methods raise ``BusyError`` while an index is being built, ``DiskError`` where the disk refuses, and
-    ``DiskFullError`` on a full disk, because SQLite has to write beside an index to read it.
-    ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
+    It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
+    ``DiskFullError``, because SQLite has to write beside an index to read it.
     """
 
-    def __init__(
-        self,
-        root: str,
-        journal: Journal,
-        source_of: Callable[[Form], Source],
-        flat: FlatViews,
-    ) -> None:
+    def __init__(self, root: str, journal: Journal, source_of: Callable[[Form], Source], flat: FlatViews) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
@@ -177,9 +168,7 @@ _RETRY_AFTER = 30
 class TreeReindexer:
     """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
 
-    Each call ends when the rebuild is done; of two at once the second waits.
-
-    Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
+    Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
     """
 
     def __init__(self, view: StoreReader, index: TreeIndex) -> None:

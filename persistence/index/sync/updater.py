@@ -32,9 +32,8 @@ _PATIENCE = 1.0
 class FlatViews(Closable):
     """The flat views of the tree of a root. A ``ReportTables``.
 
-    It owns a connection to their file and the processes that make them. ``source_of`` gives the source of a form, and
-    ``defined_elsewhere`` the forms whose data is in the tree, and whose definitions are in another one.
-    Methods raise ``DiskError`` and ``BusyError``.
+    It owns a connection to their file and the processes that make them. ``defined_elsewhere`` gives the forms whose
+    data is in the tree, and whose definitions are in another one. Methods raise ``DiskError`` and ``BusyError``.
     """
 
     def __init__(
@@ -100,7 +99,12 @@ class FlatViews(Closable):
         """
         if self._file.identity is None and not self._is_asked:
             self._is_asked = True
-            if self._is_wanted():
+            catalogs = ((form, self._source_of(form).catalog) for form in self._forms())
+            if any(
+                catalog.of(form, version).has_flat_views
+                for form, catalog in catalogs
+                for version in catalog.storage.versions(form)
+            ):
                 self._file.make()
         with self._using("looking at the flat views") as kept:
             if kept is None:
@@ -114,13 +118,6 @@ class FlatViews(Closable):
             tasks = tuple(self.task(form, but=tree) for form in forms)
             self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
 
-    def _is_wanted(self) -> bool:
-        for form in self._forms():
-            catalog = self._source_of(form).catalog
-            if any(catalog.of(form, version).has_flat_views for version in catalog.storage.versions(form)):
-                return True
-        return False
-
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
 
@@ -128,13 +125,13 @@ class FlatViews(Closable):
         return FlatMaker.of(self._source_of(form), self._root)
 
     @contextmanager
-    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
+    def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
         """Use the connection of this process for a block; ``None`` where there is no file.
 
         A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
         to be read again. ``restore`` does the rest.
         """
-        with self._lock, disk_errors(doing):
+        with self._lock, disk_errors(action):
             if self._is_closed:
                 raise closed("the file of flat views")
             engine.require_space(self._root)
@@ -142,14 +139,14 @@ class FlatViews(Closable):
             try:
                 kept = self._opened(found)
             except engine.FLAT_FAILURES as error:
-                self._repair(engine.flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, action), found, form)
                 found, is_fresh = self._file.identity, True
                 kept = self._opened(found)
             try:
                 yield kept
             except engine.FLAT_FAILURES as error:
                 self._close()
-                self._repair(engine.flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, action), found, form)
             else:
                 if not is_fresh:
                     return
@@ -223,8 +220,7 @@ class _Changed(NamedTuple):
 class Updater(Closable):
     """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
 
-    It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look for
-    journals of dead processes, which ``recover`` works off.
+    It owns the thread that does so, and that looks for journals of dead processes, which ``recover`` works off.
     """
 
     def __init__(
