@@ -71,22 +71,19 @@ class Budget:
         Raise ``BadRequestError`` where the answer would be too large.
         """
         texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
-        self._take(HIT_COSTS + len(hit.document) + sum(map(_size, texts)))
+        self._take(HIT_COSTS + len(hit.document), texts)
 
     def hold_value(self, value: str) -> None:
         """Count a text of the answer. Raises as ``hold`` does."""
-        self._take(_size(value))
+        self._take(0, (value,))
 
-    def _take(self, size: int) -> None:
-        self._left -= size
+    def _take(self, size: int, texts: Iterable[str]) -> None:
+        sizes = (VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER) for text in texts)
+        self._left -= size + sum(sizes)
         if self._left < 0:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"
             )
-
-
-def _size(text: str) -> int:
-    return VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER)
 
 
 class SearchIndex(Protocol):

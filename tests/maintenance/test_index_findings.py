@@ -132,7 +132,7 @@ def change_a_text(workshop: Workshop) -> None:
 
 
 def lose_a_text_in_the_index_of_texts(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM rests_data WHERE id > 10")
+    change(workshop, "DELETE FROM free_text_data WHERE id > 10")
 
 
 def garble_a_page(workshop: Workshop) -> None:
