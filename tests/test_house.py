@@ -45,6 +45,7 @@ SMALL_HELPERS = 200
 LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
+    "bounded_cache.py": "for all layers, and imports nothing",
     "children.py": "the one place that starts processes, for all layers",
     "client_request.py": "what a provider forwards of a request: of no layer",
     "closable.py": "for all layers that open something",

@@ -526,7 +526,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def copied(source: str, target: str) -> tuple[int, str]:
-    """Copy a file over ``target``, not durably; return size and SHA-256 of what was copied, whatever the source does."""
+    """Copy a file over ``target``, not durably; return size and SHA-256 of what was copied."""
     hashing, size = hashlib.sha256(), 0
     with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):

@@ -52,7 +52,7 @@ def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
         before = signal.signal(signal.SIGIO, signal.SIG_IGN)
         fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         try:
-            said = "import sys; from persistence.storage import nofollow; nofollow.open_to_read(sys.argv[1])"
+            said = "import sys; from persistence.storage import files; files.open_to_read(sys.argv[1])"
             done = subprocess.run(
                 [sys.executable, "-c", said, str(path)], capture_output=True, text=True, check=False, timeout=20
             )

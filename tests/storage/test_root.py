@@ -56,7 +56,7 @@ def test_a_root_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
         (files, "sync", "writing and fsync"),
         (files, "keep_as", "hard links"),
         (files, "rename", "rename"),
-        (files, "sync", "fsync of a directory"),
+        (files, "sync_directory", "fsync of a directory"),
         (os, "statvfs", "free space"),
         (fcntl, "flock", "locks between processes"),
     ],
