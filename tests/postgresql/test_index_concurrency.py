@@ -285,10 +285,10 @@ _NODE = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from persistence.postgresql import reindexing
+from persistence.postgresql import database_index
 from persistence.postgresql.index_rows import IndexBatches
 from tests.postgresql.indexed import IndexedDatabase
-reindexing.REREAD_AT_ONCE, reindexing._READERS = 2, 2
+database_index.REREAD_AT_ONCE, database_index._READERS = 2, 2
 reread = IndexBatches.reread
 def slowly(*given, **named):
     reread(*given, **named)
