@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -96,7 +96,6 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
-        """Return the values of a control or a fact."""
         if number > 0:
             return self.values.get(number, ())
         owner = self if number not in OF_DRAFTS else self.reader
@@ -130,17 +129,16 @@ def encode(card: Card) -> str:
 class VersionKeys:
     """The indexed controls of a form version by which its documents are read.
 
-    ``numbers`` are the numbers of the controls by path, in the order of the index. ``round`` changes whenever the
+    ``numbers`` are the numbers of the controls by path, in the order of the index. ``generation`` changes whenever the
     documents must be read again.
     """
 
     version: int
-    round: int
+    generation: int
     numbers: Mapping[str, int]
 
 
 def card_of(read: IndexedDocument, numbers: Mapping[str, int]) -> Card:
-    """Return the card of a document, with the values of the controls that have numbers by their paths."""
     hit, decides = read.hit, read.hit.saved_owner
     return Card(
         **asdict(hit.facts),
@@ -189,7 +187,6 @@ def key_of(value: str) -> tuple[Fold, Value]:
 
 
 def is_cut(fold: Fold) -> bool:
-    """Return whether an entry has only the beginning of its value."""
     return isinstance(fold, str) and fold.endswith(SEPARATOR)
 
 
@@ -210,18 +207,13 @@ def entries(card: Card) -> Iterator[EntryRow]:
         elif len(values) == 1:
             yield int(number), *key_of(values[0]), BOTH
         else:
-            yield from _several(int(number), values)
-
-
-def _several(number: int, values: Iterable[str]) -> Iterator[EntryRow]:
-    keys = sorted({key_of(value) for value in values}, key=order_of)
-    for at, (fold, value) in enumerate(keys):
-        edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)
-        yield number, fold, value, int(edge)
+            keys = sorted({key_of(value) for value in values}, key=order_of)
+            for at, (fold, value) in enumerate(keys):
+                edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)
+                yield int(number), fold, value, int(edge)
 
 
 def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, Value]:
-    """Return the order in which keys are sorted: numbers before texts."""
     fold, value = key
     return isinstance(fold, str), fold, value
 
@@ -236,22 +228,6 @@ _BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
 _AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
 
 
-class OwnedPartition(Protocol):
-    """The saved documents, or the drafts, of one version, and the owners whose documents a user may see there."""
-
-    @property
-    def number(self) -> int:
-        """Return its number."""
-
-    @property
-    def is_draft(self) -> bool:
-        """Return whether its documents are drafts."""
-
-    @property
-    def owner_sets(self) -> OwnerSets:
-        """Return the owners; all of them where it is empty."""
-
-
 def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets | None:
     """Return the owners whose documents are seen in a partition; ``None`` where it is not searched."""
     if is_draft not in _DRAFTS[scope.drafts.kind] or (scope.versions is not None and version not in scope.versions):
@@ -261,23 +237,23 @@ def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets 
 
 
 def owner_groups(
-    searched: Iterable[OwnedPartition], *, is_by_saved: bool
+    searched: Iterable[tuple[int, bool, OwnerSets]], *, is_by_saved: bool
 ) -> dict[tuple[OwnerSets, OwnerFacts], list[int]]:
-    """Return the numbers of partitions by the owners whose documents are seen, and the facts that name these."""
+    """Return the numbers of partitions by the owners whose documents are seen, and the facts that name these.
+
+    Each partition has its number, whether its documents are drafts, and the owners.
+    """
     groups: dict[tuple[OwnerSets, OwnerFacts], list[int]] = {}
-    for partition in searched:
-        facts = OF_DRAFTS if is_by_saved and partition.is_draft else OWNER_FACTS
-        groups.setdefault((partition.owner_sets, facts), []).append(partition.number)
-    if sum(_size(owner_sets) for owner_sets, _ in groups) > SEARCHED_OWNERS:
+    for number, is_draft, owner_sets in searched:
+        facts = OF_DRAFTS if is_by_saved and is_draft else OWNER_FACTS
+        groups.setdefault((owner_sets, facts), []).append(number)
+    holders = (holder for owner_sets, _ in groups for owner_set in owner_sets for holder in owner_set.holders)
+    if sum(max(1, len(holder.organizations)) for holder in holders) > SEARCHED_OWNERS:
         raise BadRequestError(
             f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
             " this user: search one version at a time"
         )
     return groups
-
-
-def _size(owner_sets: OwnerSets) -> int:
-    return sum(max(1, len(holder.organizations)) for owner_set in owner_sets for holder in owner_set.holders)
 
 
 class TimeRange(NamedTuple):

@@ -25,8 +25,8 @@ _LARGEST_CHARACTER = 4
 class Budget:
     """The budget of one request, which one thread works on.
 
-    Time is processor time, so that a request is not refused because others are served. ``began`` is by the clock, for
-    whoever has to wait for another machine.
+    Time is processor time, so that a request is not refused because others are served; ``began`` is by the clock, for
+    waits for another machine.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,6 @@ class Budget:
         self._left = LARGEST_FOUND
 
     def allow_for(self, documents: int) -> None:
-        """Allow the time that a search of so many documents may take."""
         self._allowed = max(self._allowed, SEARCH_SECONDS + documents * SEARCH_SECONDS_PER_DOCUMENT)
 
     def start(self) -> None:
@@ -49,21 +48,15 @@ class Budget:
             self._running_since = None
 
     def is_over(self) -> bool:
-        """Return whether the time is used up."""
         running = 0.0 if self._running_since is None else time.thread_time() - self._running_since
         return self._used + running > self._allowed
 
     def check(self) -> None:
-        """Make sure that there is time left.
-
-        Raises:
-            BadRequestError: there is none.
-        """
+        """Make sure that there is time left; raise ``BadRequestError`` otherwise."""
         if self.is_over():
             raise self.too_long()
 
     def too_long(self) -> BadRequestError:
-        """Return the error for a search that takes too long."""
         return BadRequestError(
             f"the search takes more than {self._allowed:.2f} s of processor time: ask for less, or more narrowly"
         )
@@ -73,30 +66,24 @@ class Budget:
         self._left = LARGEST_FOUND
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
-        """Count a document of the answer, with the values at some paths. A path counts as often as it is given.
+        """Count a document of the answer, with the values at some paths, as often as they are given.
 
-        Raises:
-            BadRequestError: the answer would be too large.
+        Raise ``BadRequestError`` where the answer would be too large.
         """
-        size = HIT_COSTS + len(hit.document)
-        for path in paths:
-            size += sum(map(_size, (path, *hit.values.get(path, ()))))
-        self._take(size)
+        texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
+        self._take(HIT_COSTS + len(hit.document), texts)
 
     def hold_value(self, value: str) -> None:
         """Count a text of the answer. Raises as ``hold`` does."""
-        self._take(_size(value))
+        self._take(0, (value,))
 
-    def _take(self, size: int) -> None:
-        self._left -= size
+    def _take(self, size: int, texts: Iterable[str]) -> None:
+        sizes = (VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER) for text in texts)
+        self._left -= size + sum(sizes)
         if self._left < 0:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"
             )
-
-
-def _size(text: str) -> int:
-    return VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER)
 
 
 class SearchIndex(Protocol):
@@ -210,20 +197,18 @@ class IndexFault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """Something that is wrong with an index; ``what`` says it in half a line."""
+    """Something that is wrong with an index; ``message`` has half a line."""
 
     fault: IndexFault
-    what: str
+    message: str
 
 
 class IndexAudit(Protocol):
     """Compares the index of one form with its documents while both change; for one thread.
 
-    A discrepancy is real, and nobody is about to mend it. What the service finds out for itself before it answers is
-    none: that there is no index, that it was made by another version, or that a document has just changed.
-
-    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way. Once an index is found broken,
-    nothing more is reported about it.
+    The service repairs some states itself before it answers, which are not discrepancies: a missing index, one of
+    another version of the service, a document that has just changed. Methods raise ``DiskError``, and ``BusyError``
+    where writers were always in the way. Once an index is found broken, nothing more is reported about it.
     """
 
     def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:

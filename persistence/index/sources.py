@@ -67,13 +67,13 @@ ReadAhead = Mapping[DocumentName, StoredRevision]
 class IndexedDocument:
     """A document or draft as an index reads it and finds it.
 
-    ``fingerprint`` is computed from its files. ``rest`` is the text in none of its indexed controls, empty in a found
-    one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
+    ``fingerprint`` is computed from its files. ``free_text`` is the text outside of its indexed controls, empty in a
+    found one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
     """
 
     hit: Hit
     fingerprint: str
-    rest: str = ""
+    free_text: str = ""
 
 
 class IndexedPage(NamedTuple):
@@ -140,7 +140,6 @@ class CachingExtraction(TextExtraction):
             self.stop_extracting()
 
     def keep(self, content: str) -> None:
-        """Keep the values of the whole document, under the id of its content."""
         if self._size <= LARGEST_HANDED:
             self._cache.put(content, self._definition, self.extracted())
 
@@ -163,7 +162,6 @@ class IndexedDefinition:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of the indexed controls, in the order of the index."""
         return tuple(key.path for key in self.keys)
 
 
@@ -197,13 +195,14 @@ class Source:
     """The stored state of one form. Methods raise ``DiskError``, and ``BusyError`` if writers were always in the way.
 
     ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
-    in ``cache``.
+    in ``cache``. ``found`` is a version and the fingerprint of its definition, where the request found it already.
     """
 
     described: SourceDescription
     view: Readable
     catalog: Catalog
     cache: ExtractionCache = field(default_factory=ExtractionCache)
+    found: tuple[int, Fingerprint] | None = None
 
     @property
     def form(self) -> Form:
@@ -211,12 +210,10 @@ class Source:
 
     @property
     def is_designer(self) -> bool:
-        """Return whether it is the designer's own storage."""
         return self.described.is_designer
 
     @property
     def data_format(self) -> str:
-        """Return the format of the form's data."""
         return self.described.data_format
 
     @property
@@ -228,7 +225,9 @@ class Source:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.described.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self._stated(self.catalog.of(self.described.form, version))
+        if self.found is not None and self.found[0] == version:
+            return self._stated(self.found[1])
+        return self._stated(self.catalog.of(self.described.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
         if self.is_designer:
@@ -254,9 +253,7 @@ class Source:
 
         The fingerprint of a draft includes the saved document's, which decides who may read the draft.
         """
-        if name.is_draft:
-            return self.fingerprints(name.document)[0]
-        return self._fingerprint(name)
+        return self.fingerprints(name.document)[0] if name.is_draft else self._fingerprint(name)
 
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of the draft and of the saved document; the draft is looked at first."""
@@ -265,7 +262,6 @@ class Source:
         return (f"{draft} {saved}" if draft and saved else draft), saved
 
     def size(self, name: DocumentName) -> int:
-        """Return the bytes of a document; 0 where there is none."""
         content = self.view.fingerprint(self._address(name))[1]
         return 0 if content is None else content[2]
 
@@ -312,7 +308,6 @@ class Source:
         return None
 
     def versions(self) -> Iterator[int]:
-        """Return the versions that have a definition, or had one."""
         return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
 
     def documents(self) -> Iterator[DocumentName]:
@@ -379,14 +374,14 @@ class Source:
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
         state = DefinitionState.PUBLISHED if keys.is_published else state
-        return IndexedDefinition(self._stated(definition), state, keys.keys)
+        return IndexedDefinition(self._stated(definition.fingerprint), state, keys.keys)
 
     def is_by_rules(self, fingerprint: str) -> bool:
         """Return whether the keys of a definition were read by the rules that hold now."""
         return self.is_designer or fingerprint.startswith(_RULES)
 
-    def _stated(self, definition: Definition) -> str:
-        return f"{_RULES}{self.described.data_format}{_text(definition.fingerprint)}"
+    def _stated(self, fingerprint: Fingerprint) -> str:
+        return f"{_RULES}{self.described.data_format}{_text(fingerprint)}"
 
 
 def _text(fingerprint: Fingerprint) -> str:

@@ -224,11 +224,11 @@ class IndexInspector:
         if found is None:
             return
         if found.fault is IndexFault.STALE and document is not None:
-            yield FindingKind.INDEX_STALE.at(path, found.what), partial(self._index.update, form, [document])
+            yield FindingKind.INDEX_STALE.at(path, found.message), partial(self._index.update, form, [document])
         elif found.fault is IndexFault.WRONG:
-            yield FindingKind.INDEX_WRONG.at(path, found.what), invalidate
+            yield FindingKind.INDEX_WRONG.at(path, found.message), invalidate
         else:
-            yield FindingKind.INDEX_DAMAGED.at(self._tree.layout.index(form), found.what), invalidate
+            yield FindingKind.INDEX_DAMAGED.at(self._tree.layout.index(form), found.message), invalidate
 
     def _audit_of(self, form: Form) -> IndexAudit:
         """Return the audit of a form; only one is open, because the tree is walked form by form."""

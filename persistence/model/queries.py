@@ -102,12 +102,15 @@ class Scope:
     """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
 
     For an index that decides itself: the user has one of the operations ``any_of`` on each found document.
+    ``definition`` is a version and the fingerprint of its definition as the request found it, so that an index need not
+    look again.
     """
 
     versions: tuple[int, ...] | None = None
     drafts: DraftFilter = DraftFilter()
     seen: VisibleOwners = EVERYTHING
     any_of: tuple[str, ...] = FINDING
+    definition: tuple[int, tuple[tuple[int, int, int] | None, ...]] | None = None
 
     @property
     def is_empty(self) -> bool:

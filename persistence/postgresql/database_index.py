@@ -380,7 +380,7 @@ class _Partition:
     number: int
     version: int
     is_draft: bool
-    round: int
+    generation: int
     documents: int
     indexed: VersionState
 
@@ -391,7 +391,7 @@ class _Partition:
     @property
     def is_seen(self) -> bool:
         """True if its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
-        return self.round == self.indexed.round
+        return self.generation == self.indexed.generation
 
     @property
     def is_outdated(self) -> bool:

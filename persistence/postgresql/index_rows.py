@@ -84,10 +84,10 @@ def keys_of(text: str) -> tuple[NumberedKey, ...]:
 class VersionState:
     """The state of a form version by which documents are read; ``keys`` are its indexed controls, as JSON.
 
-    In another ``round`` the same document has other entries.
+    In another ``generation`` the same document has other entries.
     """
 
-    round: int
+    generation: int
     state: DefinitionState
     data_format: str
     fingerprint: str
@@ -100,7 +100,7 @@ class VersionState:
     @property
     def row(self) -> tuple[int, str, str, str, str]:
         """The columns beside the key."""
-        return self.round, self.state.name, self.data_format, self.fingerprint, self.keys
+        return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -115,10 +115,10 @@ class VersionState:
     def following(self, now: VersionState) -> VersionState:
         """Return the next state, with the definition of ``now``.
 
-        A version that is deleted begins a new round too: what was read before is hidden (spec search 2.5).
+        A version that is deleted begins a new generation too: what was read before is hidden (spec search 2.5).
         """
         is_same = self._indexed == now._indexed
-        return replace(now, round=self.round if is_same else self.round + 1)
+        return replace(now, generation=self.generation if is_same else self.generation + 1)
 
     @property
     def _indexed(self) -> str | None:
@@ -129,12 +129,12 @@ _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
 class PartitionKey(NamedTuple):
-    """The number of a form, the version of documents, and the round in which they were read."""
+    """The number of a form, the version of documents, and the generation in which they were read."""
 
     form: int
     version: int
     is_draft: bool
-    round: int
+    generation: int
 
 
 class IndexedVersions:
@@ -264,7 +264,7 @@ ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documen
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentRow:
+class IndexedRow:
     """The index row of a document or draft."""
 
     seq: int
@@ -274,12 +274,12 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadDocument:
-    """A document or draft as it is now; ``rest`` is folded."""
+    """A document or draft as it is now; ``free_text`` is folded."""
 
     version: int
     partition: int
     card: Card
-    rest: str
+    free_text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class IndexRows:
                 asked = _Asked(self._kept(connection, number, document), {})
             reading = self.reading(connection, form, asked.versions)
             now = dict(reading.read(document))  # what is read for it, the same round trip reads
-            kept = {is_draft: DocumentRow(*row) for is_draft, *row in asked.kept.fetchall()}
+            kept = {is_draft: IndexedRow(*row) for is_draft, *row in asked.kept.fetchall()}
             change = _Change(connection, number, document)
             for is_draft in (True, False):
                 change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
@@ -335,7 +335,7 @@ class IndexRows:
         with self._database.transaction("comparing the index of", form) as connection:
             connection.execute(_LOCK, (self.lock(number, document),))
             rows = connection.execute(_ROWS, (number, document)).fetchall()
-            kept = {is_draft: DocumentRow(*row) for is_draft, *row in rows}
+            kept = {is_draft: IndexedRow(*row) for is_draft, *row in rows}
             now = dict(self.reading(connection, form).read(document))
             found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
             return next(filter(None, found), None)
@@ -378,9 +378,9 @@ class DocumentReading:
             if read is not None:
                 version = read.hit.facts.version
                 indexed = self._known[version]
-                key = PartitionKey(self._number, version, is_draft, indexed.round)
-                card, rest = card_of(read, indexed.numbers), plain(read.rest.casefold())
-                yield is_draft, ReadDocument(version, self._versions.partition(key), card, rest)
+                key = PartitionKey(self._number, version, is_draft, indexed.generation)
+                card, free_text = card_of(read, indexed.numbers), plain(read.free_text.casefold())
+                yield is_draft, ReadDocument(version, self._versions.partition(key), card, free_text)
 
     def _definition(self, version: int) -> IndexedDefinition:
         if version not in self._known:
@@ -388,7 +388,7 @@ class DocumentReading:
         return self._known[version].definition
 
 
-def _difference(connection: Rows, kept: DocumentRow | None, now: ReadDocument | None) -> str | None:
+def _difference(connection: Rows, kept: IndexedRow | None, now: ReadDocument | None) -> str | None:
     if now is None:
         return None if kept is None else "the index still has it"
     if kept is None:
@@ -402,7 +402,7 @@ def _difference(connection: Rows, kept: DocumentRow | None, now: ReadDocument | 
     entry_rows = connection.execute(_ENTRIES, (kept.seq,)).fetchall()
     text = connection.execute(_TEXT, (kept.seq,)).fetchone()
     is_same = len(entry_rows) == len(expected) and {tuple(row) for row in entry_rows} == expected
-    return None if is_same and text == (now.rest,) else "the index would not find all values of it"
+    return None if is_same and text == (now.free_text,) else "the index would not find all values of it"
 
 
 class _Change:
@@ -415,7 +415,7 @@ class _Change:
         self._totals: Counter[int] = Counter()
 
     def replace(
-        self, kept: DocumentRow | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
+        self, kept: IndexedRow | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
     ) -> None:
         if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
             self._connection.execute(_REMOVE, {"seq": kept.seq})
@@ -428,21 +428,21 @@ class _Change:
             self._change(kept, now, text)
             return
         columns = columns_of(now.card, entries(now.card))
-        values = self._form, self._document, is_draft, now.partition, now.card.modified, text, now.rest, *columns
+        values = self._form, self._document, is_draft, now.partition, now.card.modified, text, now.free_text, *columns
         self._connection.execute(_ADD, values)
         self._totals[now.partition] += 1
 
     def count(self) -> None:
         count(self._connection, self._totals)
 
-    def _change(self, kept: DocumentRow, now: ReadDocument, text: str) -> None:
+    def _change(self, kept: IndexedRow, now: ReadDocument, text: str) -> None:
         before, after = set(entries(decode(kept.card))), set(entries(now.card))
         if gone := before - after:
             controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
             self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
         if come := after - before:
             self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *columns_of(now.card, come)))
-        changed = {"rest": now.rest, "modified": now.card.modified, "card": text, "seq": kept.seq}
+        changed = {"rest": now.free_text, "modified": now.card.modified, "card": text, "seq": kept.seq}
         self._connection.execute(_CHANGE, changed)
 
 
@@ -537,9 +537,9 @@ class IndexBatches:
         with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
             locked = [document for (document,) in connection.execute(_TRY, (list(left), locks)).fetchall()]
             ahead, apart = _read_ahead(connection, number, locked)
-            kept: dict[str, dict[bool, DocumentRow]] = {}
+            kept: dict[str, dict[bool, IndexedRow]] = {}
             for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (number, locked)):
-                kept.setdefault(document, {})[is_draft] = DocumentRow(*row)
+                kept.setdefault(document, {})[is_draft] = IndexedRow(*row)
             reading, change = self.rows.reading(connection, form), _BatchedChange(connection, number)
             for document in locked:
                 if document not in apart:
@@ -590,7 +590,7 @@ class _BatchedChange:
     def replace(
         self,
         document: str,
-        kept: Mapping[bool, DocumentRow],
+        kept: Mapping[bool, IndexedRow],
         now: Mapping[bool, ReadDocument],
         *,
         is_rewritten: bool,
@@ -626,7 +626,7 @@ class _BatchedChange:
                 for seq, each in written:
                     for entry in zip(*columns_of(each.card, entries(each.card)), strict=True):
                         copy.write_row((each.partition, seq, *entry))
-            texts = [seq for seq, _ in written], [each.rest for _, each in written]
+            texts = [seq for seq, _ in written], [each.free_text for _, each in written]
             self.connection.execute(_SET_TEXTS, texts)
         count(self.connection, self.totals)
 

@@ -282,7 +282,7 @@ def _add_text(found: SearchConditions, folded: str, controls: list[int], partiti
 def _add_owners(found: SearchConditions, searched: Sequence[SearchedPartition], *, is_by_saved: bool) -> None:
     if not any(partition.owner_sets for partition in searched):
         return
-    groups = owner_groups(searched, is_by_saved=is_by_saved)
+    groups = owner_groups(((each.number, each.is_draft, each.owner_sets) for each in searched), is_by_saved=is_by_saved)
     if len(groups) == 1:
         (((owner_sets, facts), _),) = groups.items()
         key = _key_of(owner_sets, facts)

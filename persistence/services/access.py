@@ -279,7 +279,8 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
     if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
         seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
-    return Scope(searched.numbers, drafts, seen, any_of)
+    indexed = searched.indexed
+    return Scope(searched.numbers, drafts, seen, any_of, (indexed.version, indexed.fingerprint))
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:

@@ -36,7 +36,7 @@ PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
     "each is looked for": {planner: {"_WORTH_READING": 0}, conditions: {"_FEW_PARTITIONS": 0}},
     "everything is a lot": {
-        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1, "NEAR": 2, "_WALKING": 1, "_SORTING": 0},
+        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1, "NEAR": 2, "_SCANNING": 1, "_SORTING": 0},
     },
     "lists are walked": {
         planner: {"_FEW": 2, "_LEAPS": 0, "NEAR": 0, "_SORTING": 10**6},

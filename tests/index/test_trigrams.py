@@ -15,7 +15,7 @@ def test_a_document_with_many_long_texts_adds_no_more_than_one_with_a_single_lon
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
         connection.execute("INSERT INTO texts VALUES (1, 1)")
-        connection.execute("INSERT INTO rests (rowid, rest) VALUES (1, '')")
+        connection.execute("INSERT INTO free_text (rowid, text) VALUES (1, '')")
         text = f"abc{'-' * 1000}xyz"
         connection.execute(f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (1, {_MARKS})", (text,) * COLUMNS)  # noqa: S608 - names of columns
         sample = Sample(connection)

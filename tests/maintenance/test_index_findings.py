@@ -128,11 +128,11 @@ def add_an_entry(workshop: Workshop) -> None:
 
 
 def change_a_text(workshop: Workshop) -> None:
-    change(workshop, "UPDATE rests SET rest = 'never said' WHERE rest LIKE '%call back%'")
+    change(workshop, "UPDATE free_text SET text = 'never said' WHERE text LIKE '%call back%'")
 
 
 def lose_a_text_in_the_index_of_texts(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM rests_data WHERE id > 10")
+    change(workshop, "DELETE FROM free_text_data WHERE id > 10")
 
 
 def garble_a_page(workshop: Workshop) -> None:

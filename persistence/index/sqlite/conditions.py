@@ -38,15 +38,14 @@ _FEW_PARTITIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class NumberedControls:
-    """The numbers of the indexed controls by path; a document may have more than one value of ``several``."""
+    """The numbers of the indexed controls by path; a document may have more than one value of ``multi_valued``."""
 
     numbers: Mapping[str, int]
-    several: frozenset[int]
+    multi_valued: frozenset[int]
 
     @staticmethod
     def of(connection: sqlite3.Connection) -> NumberedControls:
-        """Return the controls that an index knows."""
-        found = connection.execute("SELECT path, number, several FROM controls").fetchall()
+        found = connection.execute("SELECT path, number, multi_valued FROM controls").fetchall()
         return NumberedControls(
             {path: number for path, number, _ in found}, frozenset(row[1] for row in found if row[2])
         )
@@ -91,7 +90,6 @@ class Sql:
     parameters: tuple[Parameter, ...] = ()
 
     def on(self, partitions: Iterable[int]) -> Sql:
-        """Return the piece with the numbers of the partitions filled in."""
         numbers = tuple(partitions)
         indexed = "INDEXED BY documents_by_partition" if len(numbers) <= _FEW_PARTITIONS else "NOT INDEXED"
         listed = f"({', '.join(map(str, numbers))})"
@@ -99,25 +97,22 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True)
-class Arms:
+class UnionOfPartitions:
     """Pieces of SQL, each for partitions of its own."""
 
-    arms: tuple[tuple[frozenset[int], Sql | Arms], ...]
+    arms: tuple[tuple[frozenset[int], Sql | UnionOfPartitions], ...]
 
     def on(self, partitions: Iterable[int]) -> Sql:
-        """Return the union of the pieces for some partitions, with their numbers filled in."""
         numbers = frozenset(partitions)
         parts = [sql.on(sorted(own & numbers)) for own, sql in self.arms if not own.isdisjoint(numbers)]
         return joined(" UNION ALL ", parts)
 
 
 def joined(separator: str, parts: Sequence[Sql]) -> Sql:
-    """Return several pieces as one, with a separator between."""
     return Sql(separator.join(part.text for part in parts), parameters_of(parts))
 
 
 def parameters_of(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
-    """Return the parameters of several pieces, one after the other."""
     return tuple(parameter for part in parts for parameter in part.parameters)
 
 
@@ -152,7 +147,7 @@ class SqlCondition:
     ``texts`` selects the texts that meet it on any partition, where that is quicker than ``selects``.
     """
 
-    selects: Sql | Arms
+    selects: Sql | UnionOfPartitions
     test: Sql
     narrowing: Narrowing | None = None
     is_scan: bool = False
@@ -197,12 +192,12 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     """
     if not any(partition.owner_sets for partition in searched):
         return None
-    groups = owner_groups(searched, is_by_saved=is_by_saved)
+    groups = owner_groups(((each.number, each.is_draft, each.owner_sets) for each in searched), is_by_saved=is_by_saved)
     each = [(numbers, _of_owners(owner_sets, facts)) for (owner_sets, facts), numbers in groups.items()]
     if len(each) == 1:
         return each[0][1]
     return SqlCondition(
-        Arms(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
+        UnionOfPartitions(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
         _case([(Sql(f"c.partition IN ({', '.join(map(str, numbers))})"), one.test) for numbers, one in each]),
         is_scan=any(one.is_scan for _, one in each),
         is_quick=True,
@@ -278,7 +273,7 @@ _LONGEST_SAMPLE = 4_000
 
 _FIELDS = ", ".join(f"f.c{number}" for number in range(COLUMNS))
 _AT = (
-    f"SELECT r.c0, {_FIELDS} FROM rests_content r JOIN fields_content f ON f.id = r.id WHERE r.id >= ?"
+    f"SELECT r.c0, {_FIELDS} FROM free_text_content r JOIN fields_content f ON f.id = r.id WHERE r.id >= ?"
     " ORDER BY r.id LIMIT 1"
 )
 
@@ -300,7 +295,6 @@ def query_for(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a query of the index of texts has it."""
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -339,12 +333,10 @@ def install(connection: sqlite3.Connection, check: Callable[[], None]) -> None:
 
 
 def passing(tests: Iterable[CardTest], of: str) -> Sql:
-    """Return an expression that is true where the document of a row passes all tests."""
     return card_passing(tests, f"(SELECT card FROM documents d WHERE d.row = {of}.row)")
 
 
 def card_passing(tests: Iterable[CardTest], card: str) -> Sql:
-    """Return an expression that is true where a card passes all tests."""
     asked = json.dumps([(each.number, each.text, each.are_words) for each in tests], ensure_ascii=False)
     return Sql(f"has_parts({card}, ?)", (asked,))
 
@@ -415,7 +407,7 @@ def conditions(
         number = controls.numbers.get(control.path)
         if number is None:
             return None
-        found.append(_matching(number, control, "DISTINCT" if number in controls.several else "", rarity))
+        found.append(_matching(number, control, "DISTINCT" if number in controls.multi_valued else "", rarity))
     found += _fields(query.fields)
     if query.text:
         found.append(_anywhere(query.text.casefold(), controls, rarity))
@@ -509,18 +501,19 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
     in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
     texts = (folded,) * (len(used) + 1)
     test = Sql(
-        "EXISTS (SELECT 1 FROM documents d JOIN rests_content r ON r.id = d.text JOIN fields_content f ON f.id = d.text"
+        "EXISTS (SELECT 1 FROM documents d JOIN free_text_content r ON r.id = d.text"
+        " JOIN fields_content f ON f.id = d.text"
         f" WHERE d.row = c.row AND (instr(r.c0, ?) OR {in_fields}))",
         texts,
     )
     scans = Sql(
-        "SELECT d.row, d.partition FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
+        "SELECT d.row, d.partition FROM free_text_content r CROSS JOIN fields_content f ON f.id = r.id"
         " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d {indexed}"
         f" ON d.partition IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
     scanned = Sql(
-        "SELECT r.id AS text FROM rests_content r WHERE instr(r.c0, ?)"
+        "SELECT r.id AS text FROM free_text_content r WHERE instr(r.c0, ?)"
         f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = r.id AND ({in_fields}))",
         texts,
     )
@@ -528,7 +521,8 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
     if not asked:
         return SqlCondition(scans, test, is_scan=True, texts=scanned)
     either = Sql(
-        "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
+        "SELECT rowid AS text FROM free_text WHERE free_text MATCH ?"
+        " UNION SELECT rowid FROM fields WHERE fields MATCH ?",
         (asked, asked),
     )
     if len(folded) == TRIGRAM:  # where the index says that it is there, it is

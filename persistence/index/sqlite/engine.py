@@ -30,9 +30,9 @@ from persistence.index.sqlite.flat_file import (
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
 from persistence.index.sqlite.tables import (
     FAILURES,
+    IndexedRow,
     IndexedVersion,
     IndexState,
-    KeptRow,
     OutdatedError,
     PreparedDocument,
     UnusableError,
@@ -63,8 +63,8 @@ __all__ = [
     "IndexReader",
     "IndexState",
     "IndexWriter",
+    "IndexedRow",
     "IndexedVersion",
-    "KeptRow",
     "NewIndex",
     "OutdatedError",
     "PreparedDocument",
@@ -100,15 +100,13 @@ class IndexReader(IndexAuditor):
         self._sample = conditions.Sample(self.connection)
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
-        """Return the number of documents that a search finds, and those on the page."""
         self._budget = budget
         if budget is not None:
             budget.restart()
         with limited(self.connection, budget):
-            return planner.find(self.connection, self._sample.rarity, scope, query, budget)
+            return planner.TreeSearch(self.connection, self._sample.rarity, scope, query, budget).page()
 
     def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
-        """Return the different values of a control or a field, sorted. Raises as ``search`` does."""
         self._budget = budget
         with limited(self.connection, budget):
             return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
@@ -140,14 +138,14 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
 class IndexFile(Closable):
     """The connections of this process to one file, which must be there and be an index of this version.
 
-    It owns them. ``what`` names the index in errors. Methods raise ``UnusableError``, ``DiskError`` and ``BusyError``;
-    so do the blocks for which a connection is lent.
+    It owns them. ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
+    ``UnusableError``, ``DiskError`` and ``BusyError``.
     """
 
-    def __init__(self, path: str, what: str) -> None:
+    def __init__(self, path: str, subject: str) -> None:
         self.path = path
         self.is_ready = False
-        self._what = what
+        self._subject = subject
         self._has_failed = False
         try:
             require_own(path)
@@ -160,7 +158,7 @@ class IndexFile(Closable):
                 reader.close()
                 raise
         except FAILURES as error:
-            raise meaning_of(error, path, what) from error
+            raise meaning_of(error, path, subject) from error
         self._readers = [reader]
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
@@ -204,7 +202,6 @@ class IndexFile(Closable):
 
     @contextmanager
     def writing(self) -> Iterator[IndexWriter]:
-        """Lend the connection that writes, which threads have in turn."""
         try:
             with self._turn:
                 if self._writer is None:
@@ -217,7 +214,6 @@ class IndexFile(Closable):
                 self._close_writer()
 
     def close(self) -> None:
-        """Close the unused connections; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             while self._readers:
@@ -226,7 +222,7 @@ class IndexFile(Closable):
 
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)
-        return meaning_of(error, self.path, self._what)
+        return meaning_of(error, self.path, self._subject)
 
     def _close_writer(self) -> None:
         if self._turn.acquire(blocking=False):
@@ -271,7 +267,6 @@ class IndexPool(Closable):
         return fresh
 
     def close(self) -> None:
-        """Close all files; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             unused = list(self._open.values())

@@ -75,7 +75,7 @@ class InconsistentError(DiskError):
 FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for flat_failure
 
 
-def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | BusyError:
+def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
     """Return what an error says of the file.
 
     ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
@@ -83,7 +83,7 @@ def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | Bu
     """
     if not isinstance(error, sqlite3.Error) or is_lost(error):
         return UnusableError("the file of flat views", str(error))
-    meaning = as_domain_error(error, doing)
+    meaning = as_domain_error(error, action)
     return meaning if is_transient(error) else InconsistentError(str(meaning))
 
 
@@ -207,7 +207,6 @@ class FlatCatalogue(Closable):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the file for a block, in one transaction."""
         with tables.transaction(self._connection):
             yield
 
@@ -218,18 +217,15 @@ class FlatCatalogue(Closable):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all views are there that definitions ask for."""
         return read_fact(self._connection, COMPLETE) is not None
 
     def complete(self) -> None:
-        """Note that all views are there that definitions ask for."""
         write_fact(self._connection, COMPLETE, 1)
 
     def forms(self) -> list[Form]:
         return [Form(*row) for row in self._execute("SELECT DISTINCT app, form FROM catalogue_versions")]
 
     def is_of(self, tree: str) -> bool:
-        """Return whether all rows were read from a tree."""
         return not self._execute("SELECT 1 FROM catalogue_versions WHERE tree <> ?", (tree,)).fetchone()
 
     def versions(self, form: Form) -> dict[int, CataloguedVersion]:
@@ -313,7 +309,6 @@ class FlatCatalogue(Closable):
                 )
 
     def remove_rows(self, views: Iterable[FlatView], document: str) -> None:
-        """Delete the rows of a document from the tables of some views."""
         for view in views:
             self._execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -28,13 +27,13 @@ from persistence.index.cards import (
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument, IndexedPage
 from persistence.index.sqlite.conditions import (
-    Arms,
     Narrowing,
     NumberedControls,
     Partition,
     Rarity,
     Sql,
     SqlCondition,
+    UnionOfPartitions,
     among,
     card_passing,
     conditions,
@@ -46,166 +45,18 @@ from persistence.model.queries import Field, Query, Scope
 
 NEAR = 1_000  # Up to which place of the list documents are kept while many are counted
 
-_MOST_ARMS = 400  # Queries in one statement; SQLite allows 500
+_MOST_UNITED = 400  # Queries in one statement; SQLite allows 500
 
-_FEW_WALKS = 2
+_FEW_SCANS = 2
 """Partitions of which the first documents are put in one order before they are looked at: a version and its drafts."""
 
-_WALKING, _SORTING = 1, 10
-"""The costs of a document that is passed by on a walk, and of one that is sorted; only their ratio matters."""
+_SCANNING, _SORTING = 1, 10
+"""The costs of a document that a scan passes by, and of one that is sorted; only their ratio matters."""
+
+_FEW = 20_000  # Documents that are sorted at once; where more are found, the list is scanned in its order
 
 _Row = tuple[Any, ...]
 """A row and its partition, and where documents are sorted by a control or fact, the fold and value they have of it."""
-
-
-class Paging:
-    """The order that a query asks for, and the page of it, on some partitions. Methods raise ``sqlite3.Error``."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        query: Query,
-        controls: NumberedControls,
-        partitions: Sequence[Partition],
-        budget: Budget | None = None,
-    ) -> None:
-        self._connection = connection
-        self._budget = budget
-        self._begin, self._end = query.offset, query.offset + query.size
-        self._is_descending = query.sort.is_descending
-        self._partitions = partitions
-        by = query.sort.by
-        # A control that no document has a value of leaves the second order: the last save comes first.
-        self._newest_first = query.sort.is_descending or by is not Field.LAST_MODIFIED
-        self._number: int | None = FACTS.get(by) if isinstance(by, Field) else controls.numbers.get(by)
-
-    @property
-    def is_by_save(self) -> bool:
-        """Return whether the order is by last save, as the order of the rows is."""
-        return self._number is None
-
-    @property
-    def is_near(self) -> bool:
-        return self._end <= NEAR
-
-    @property
-    def end(self) -> int:
-        """Return the number of documents up to the end of the page."""
-        return self._end
-
-    def of(self, found: Sequence[int]) -> list[int]:
-        """Return the page of documents that are in their order."""
-        return list(found[self._begin : self._end])
-
-    def gathered(self, rows: list[int]) -> list[int]:
-        """Return the page of documents that are all at hand."""
-        if self._begin >= len(rows):
-            return []
-        if self._number is None:
-            return sorted(rows, reverse=self._newest_first)[self._begin : self._end]
-        passed = self._end / len(rows) * sum(partition.documents for partition in self._partitions)
-        if passed * _WALKING < len(rows) * _SORTING:
-            among = Sql("c.row IN (SELECT value FROM json_each(?))", (json.dumps(rows),))
-            return self.walked(len(rows), among)
-        rows.sort(reverse=True)
-        rows.sort(key=partial(self._key, self._number), reverse=self._is_descending)
-        return rows[self._begin : self._end]
-
-    def foremost(self, found: list[int], more: Callable[[], list[int]]) -> tuple[int, list[int]]:
-        """Return the number of documents in the order of rows, and a near page: later rows need not be kept."""
-        foremost = heapq.nlargest if self._newest_first else heapq.nsmallest
-        total, kept = 0, list[int]()
-        while found:
-            total += len(found)
-            kept = foremost(self._end, kept + found)
-            found = more()
-        return total, kept[self._begin :]
-
-    def walked(self, total: int, where: Sql, selects: Sql | Arms | None = None) -> list[int]:
-        """Return the page of ``total`` documents, found by a walk along all documents in their order.
-
-        The walk passes by those for which ``where`` is false; with ``selects``, it goes along these documents only.
-        """
-        if self._begin >= total:
-            return []
-        walks = [
-            Sql(f"SELECT c.* FROM ({source.text}) c WHERE {where.text} ORDER BY {self._order}", source.parameters)
-            for source in (
-                self._along(partition) if selects is None else selects.on([partition.number])
-                for partition in self._partitions
-            )
-        ]
-        walks = [Sql(walk.text, walk.parameters + where.parameters) for walk in walks]
-        if len(walks) > 1 and self.is_near:
-            return self._merged(walks)
-        walk = walks[0] if len(walks) == 1 else self._united(walks)
-        return self._rows(f"{walk.text} LIMIT {self._end - self._begin} OFFSET {self._begin}", walk)
-
-    def first(self, most: int) -> list[int]:
-        """Return up to so many documents in their order, whatever they meet; none of many partitions."""
-        if len(self._partitions) > _FEW_WALKS:
-            return []
-        found: list[_Row] = []
-        for along in map(self._along, self._partitions):
-            walk = f"SELECT * FROM ({along.text}) ORDER BY {self._order} LIMIT {most}"
-            found += self._connection.execute(walk, along.parameters)
-        return [row[0] for row in (found if len(self._partitions) == 1 else self._sorted(found)[:most])]
-
-    @property
-    def _order(self) -> str:
-        if self._number is None:
-            return f"row {'DESC' if self._newest_first else 'ASC'}"
-        direction = "DESC" if self._is_descending else "ASC"
-        return f"fold {direction}, value {direction}, row DESC"
-
-    def _along(self, partition: Partition) -> Sql:
-        if self._number is None:
-            return Sql("SELECT row, partition FROM documents WHERE partition = ?", (partition.number,))
-        if self._number > 0 and self._number not in partition.controls:
-            return Sql(
-                f"SELECT row, partition, {NOTHING} AS fold, {NOTHING} AS value FROM documents WHERE partition = ?",
-                (partition.number,),
-            )
-        edge = Edge.HIGHEST if self._is_descending else Edge.LOWEST
-        return Sql(
-            "SELECT row, partition, fold, value FROM entries WHERE number = ? AND partition = ? AND edge & ?",
-            (self._number, partition.number, int(edge)),
-        )
-
-    def _merged(self, walks: Iterable[Sql]) -> list[int]:
-        """Return a near page of several walks: one statement for all would hold a sorter for each."""
-        found: list[_Row] = []
-        for walk in walks:
-            found += self._connection.execute(f"{walk.text} LIMIT {self._end}", walk.parameters)
-            if len(found) > NEAR:
-                found = self._sorted(found)[: self._end]
-        return [row[0] for row in self._sorted(found)[self._begin : self._end]]
-
-    def _sorted(self, found: list[_Row]) -> list[_Row]:
-        if self._number is None:
-            return sorted(found, reverse=self._newest_first)
-        newest = sorted(found, key=itemgetter(0), reverse=True)
-        return sorted(newest, key=lambda row: order_of((row[2], row[3])), reverse=self._is_descending)
-
-    def _united(self, walks: Sequence[Sql]) -> Sql:
-        arms = [f"SELECT * FROM ({walk.text} LIMIT {self._end})" for walk in walks]
-        while len(arms) > _MOST_ARMS:
-            parts = [arms[at : at + _MOST_ARMS] for at in range(0, len(arms), _MOST_ARMS)]
-            arms = [f"SELECT * FROM ({' UNION ALL '.join(part)})" for part in parts]
-        return Sql(f"SELECT * FROM ({' UNION ALL '.join(arms)}) ORDER BY {self._order}", parameters_of(walks))
-
-    def _rows(self, statement: str, walk: Sql) -> list[int]:
-        return [row[0] for row in self._connection.execute(statement, walk.parameters)]
-
-    def _key(self, number: int, row: int) -> tuple[bool, Fold, Value]:
-        if self._budget is not None:
-            self._budget.check()
-        card = decode(self._connection.execute("SELECT card FROM documents WHERE row = ?", (row,)).fetchone()[0])
-        keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
-        return max(keys) if self._is_descending else min(keys)
-
-
-_FEW = 20_000  # Documents that are gathered at once; where more are found, the list is walked along in its order
 
 _WORTH_READING = 4
 """Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
@@ -222,7 +73,7 @@ _SAMPLES = 2_000, 20_000, 200_000
 _LEAPS = 2_000  # Distinct values up to which the next one is looked for; beyond, all entries are read
 
 _PAGE = (
-    "SELECT d.document, d.draft, d.mark, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+    "SELECT d.document, d.draft, d.fingerprint, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
     " ORDER BY j.key"
 )
 _NEXT = (
@@ -234,51 +85,50 @@ _EVERYTHING = tested(())
 _Key = tuple[Fold, Value]
 
 
-def find(
-    connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
-) -> IndexedPage:
-    """Return the number of documents that a search finds, and those on the page."""
-    controls = NumberedControls.of(connection)
-    searched = partitions_of(connection, scope)
-    documents = sum(partition.documents for partition in searched)
-    if budget is not None:
-        budget.allow_for(documents)
-    asked = conditions(scope, query, controls, rarity, searched)
-    if asked is None or not searched:
-        return IndexedPage()
-    paging = Paging(connection, query, controls, searched, budget)
-    numbers = tuple(partition.number for partition in searched)
-    plan = _Plan(connection, documents, numbers, asked, paging)
-    begun = None if query.needs_total else plan.begun()
-    total, rows = begun or plan.run()
-    wanted = None if query.paths is None else frozenset(query.paths)
-    paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
-    page = []
-    for row in connection.execute(_PAGE, (json.dumps(rows),)):
-        found = _hit(row, paths)
+class TreeSearch:
+    """One search of an index, in the order of its query. Methods raise ``sqlite3.Error``."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
+    ) -> None:
+        self._connection = connection
+        self._query = query
+        self._budget = budget
+        self._controls = NumberedControls.of(connection)
+        self._partitions = partitions_of(connection, scope)
+        self._numbers = tuple(partition.number for partition in self._partitions)
+        self._documents = sum(partition.documents for partition in self._partitions)
         if budget is not None:
-            budget.check()
-            budget.hold(found.hit, query.paths or ())
-        page.append(found)
-    return IndexedPage(total, page, has_more=begun is not None)
+            budget.allow_for(self._documents)
+        asked = conditions(scope, query, self._controls, rarity, self._partitions)
+        self._finds_nothing = asked is None or not self._partitions
+        self._conditions = asked or []
+        self._begin, self._end = query.offset, query.offset + query.size
+        self._is_descending = query.sort.is_descending
+        by = query.sort.by
+        # A control that no document has a value of leaves the second order: the last save comes first.
+        self._newest_first = query.sort.is_descending or by is not Field.LAST_MODIFIED
+        # None is the order of the last save, as the order of the rows is.
+        self._sorted_by: int | None = FACTS.get(by) if isinstance(by, Field) else self._controls.numbers.get(by)
 
+    def page(self) -> IndexedPage:
+        """Return the number of documents that are found, and those on the page."""
+        if self._finds_nothing:
+            return IndexedPage()
+        head = None if self._query.needs_total else self._from_head_of_list()
+        total, rows = head or self._found_by_plan()
+        wanted = None if self._query.paths is None else frozenset(self._query.paths)
+        paths = {number: path for path, number in self._controls.numbers.items() if wanted is None or path in wanted}
+        page = []
+        for document, draft, fingerprint, card in self._connection.execute(_PAGE, (json.dumps(rows),)):
+            hit = hit_of(decode(card), document, paths, is_draft=bool(draft))
+            if self._budget is not None:
+                self._budget.check()
+                self._budget.hold(hit, self._query.paths or ())
+            page.append(IndexedDocument(hit, fingerprint))
+        return IndexedPage(total, page, has_more=head is not None)
 
-def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedDocument:
-    document, draft, fingerprint, text = row
-    return IndexedDocument(hit_of(decode(text), document, paths, is_draft=bool(draft)), fingerprint)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How the rows of one search are found."""
-
-    _connection: sqlite3.Connection
-    _documents: int
-    _numbers: tuple[int, ...]
-    _conditions: Sequence[SqlCondition]
-    _paging: Paging
-
-    def begun(self) -> tuple[int, list[int]] | None:
+    def _from_head_of_list(self) -> tuple[int, list[int]] | None:
         """Return how many documents are known so far, which are more than up to the page's end, and its rows.
 
         Return ``None`` where the first documents of the order are not so many, and where all are quickly counted.
@@ -286,22 +136,21 @@ class _Plan:
         if self._documents <= _LOOKED_AT or all(each.is_quick for each in self._conditions):
             return None
         where, found = tested(self._conditions), list[int]()
-        rows = self._paging.first(_MOST_LOOKED_AT)
+        rows = self._first(_MOST_LOOKED_AT)
         for at in range(0, len(rows), _LOOKED_AT):
             found += self._passing(rows[at : at + _LOOKED_AT], where)
-            if len(found) > self._paging.end:
-                return len(found), self._paging.of(found)
-            if len(found) * _MOST_LOOKED_AT < (at + _LOOKED_AT) * self._paging.end:
+            if len(found) > self._end:
+                return len(found), found[self._begin : self._end]
+            if len(found) * _MOST_LOOKED_AT < (at + _LOOKED_AT) * self._end:
                 break
         return None
 
-    def run(self) -> tuple[int, list[int]]:
+    def _found_by_plan(self) -> tuple[int, list[int]]:
         if not self._conditions:
-            total = self._documents
-            return total, self._paging.walked(total, _EVERYTHING)
+            return self._documents, self._scan(self._documents, _EVERYTHING)
         if len(self._conditions) == 1 and self._conditions[0].texts is not None and self._is_all:
             return self._of_texts(self._conditions[0], self._conditions[0].texts)
-        selecting, reach = self._selecting(self._conditions)
+        selecting, reach = self._selecting()
         tests = [each for each in self._conditions if each is not selecting]
         if selecting.narrowing is not None:
             narrowed = self._narrowed(selecting.narrowing)
@@ -320,15 +169,15 @@ class _Plan:
     def _of_texts(self, condition: SqlCondition, texts: Sql) -> tuple[int, list[int]]:
         """Return the number of documents whose texts meet the only condition, and the page of them.
 
-        Where they are many, the texts are counted without a look at their documents, and the page is found by a walk.
+        Where they are many, the texts are counted without a look at their documents, and the page is found by a scan.
         """
         narrowed = None if condition.narrowing is None else self._narrowed(condition.narrowing)
         if narrowed is not None:
             return self._found(condition, narrowed.on(self._numbers), tested(self._conditions))
         total = int(self._connection.execute(f"SELECT count(*) FROM ({texts.text})", texts.parameters).fetchone()[0])
         if total > _FEW:
-            return total, self._paging.walked(total, tested(self._conditions))
-        return total, self._paging.gathered(self._rows(among(texts).on(self._numbers)))
+            return total, self._scan(total, tested(self._conditions))
+        return total, self._sort(self._rows(among(texts).on(self._numbers)))
 
     def _met(self, selecting: SqlCondition, tests: Iterable[SqlCondition]) -> tuple[int, list[int]]:
         """Return the number of documents that meet all conditions, and the page of them, where few meet the first.
@@ -349,7 +198,7 @@ class _Plan:
         on_card = [each.card_test for each in left if each.card_test is not None]
         if on_card and rows:
             rows = self._passing(rows, card_passing(on_card, "c.card"))
-        return len(rows), self._paging.gathered(rows)
+        return len(rows), self._sort(rows)
 
     def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
         selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
@@ -371,25 +220,26 @@ class _Plan:
         cursor = self._connection.execute(f"SELECT c.row {selected}", parameters)
         found = [row[0] for row in cursor.fetchmany(_FEW + 1)]
         if len(found) <= _FEW:
-            return len(found), self._paging.gathered(found)
-        if selecting.is_ordered and self._paging.is_by_save:
+            return len(found), self._sort(found)
+        is_by_save = self._sorted_by is None
+        if selecting.is_ordered and is_by_save:
             total = int(self._connection.execute(f"SELECT count(*) {selected}", parameters).fetchone()[0])
-            return total, self._paging.walked(total, where, selecting.selects)
-        if self._paging.is_by_save and self._paging.is_near:
-            return self._paging.foremost(found, lambda: [row[0] for row in cursor.fetchmany(_FEW)])
+            return total, self._scan(total, where, selecting.selects)
         total = len(found)
+        if is_by_save and self._end <= NEAR:
+            return self._top(found, cursor)
         while more := len(cursor.fetchmany(_FEW)):
             total += more
-        return total, self._paging.walked(total, tested(self._conditions))
+        return total, self._scan(total, tested(self._conditions))
 
-    def _selecting(self, found: Sequence[SqlCondition]) -> tuple[SqlCondition, int | None]:
+    def _selecting(self) -> tuple[SqlCondition, int | None]:
         """Return the condition that selects the fewest documents, as far as that is quickly counted, and how many.
 
         Return ``None`` for the number where there was nothing to choose between.
         """
-        quick = [condition for condition in found if not condition.is_scan]
+        quick = [condition for condition in self._conditions if not condition.is_scan]
         if len(quick) < 2:  # noqa: PLR2004 - nothing to choose between
-            return next(iter(quick or found)), None
+            return (quick or self._conditions)[0], None
         sources = [each.narrowing.narrows if each.narrowing else each.selects for each in quick]
         for most in _SAMPLES:
             reached = [self._reach(source, most) for source in sources]
@@ -408,10 +258,109 @@ class _Plan:
                 return None
         return among(narrows)
 
-    def _reach(self, source: Sql | Arms, most: int) -> int:
+    def _reach(self, source: Sql | UnionOfPartitions, most: int) -> int:
         bound = source.on(self._numbers)
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
         return int(self._connection.execute(text, bound.parameters).fetchone()[0])
+
+    def _sort(self, rows: list[int]) -> list[int]:
+        """Return the page of documents that are all at hand."""
+        if self._begin >= len(rows):
+            return []
+        if self._sorted_by is None:
+            return sorted(rows, reverse=self._newest_first)[self._begin : self._end]
+        if self._end / len(rows) * self._documents * _SCANNING < len(rows) * _SORTING:
+            return self._scan(len(rows), Sql("c.row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)))
+        rows.sort(reverse=True)
+        rows.sort(key=partial(self._key, self._sorted_by), reverse=self._is_descending)
+        return rows[self._begin : self._end]
+
+    def _top(self, found: list[int], cursor: sqlite3.Cursor) -> tuple[int, list[int]]:
+        """Return the number of documents in the order of rows, and a near page: later rows need not be kept."""
+        top = heapq.nlargest if self._newest_first else heapq.nsmallest
+        total, kept = 0, list[int]()
+        while found:
+            total += len(found)
+            kept = top(self._end, kept + found)
+            found = [row[0] for row in cursor.fetchmany(_FEW)]
+        return total, kept[self._begin :]
+
+    def _scan(self, total: int, where: Sql, selects: Sql | UnionOfPartitions | None = None) -> list[int]:
+        """Return the page of ``total`` documents, found by a scan of all documents in their order.
+
+        The scan passes by those for which ``where`` is false; with ``selects``, it goes along these documents only.
+        """
+        if self._begin >= total:
+            return []
+        scans = []
+        for partition in self._partitions:
+            source = self._along(partition) if selects is None else selects.on([partition.number])
+            text = f"SELECT c.* FROM ({source.text}) c WHERE {where.text} ORDER BY {self._order}"
+            scans.append(Sql(text, source.parameters + where.parameters))
+        if len(scans) > 1 and self._end <= NEAR:
+            return self._merged(scans)
+        scan = scans[0] if len(scans) == 1 else self._united(scans)
+        return self._rows(Sql(f"{scan.text} LIMIT {self._end - self._begin} OFFSET {self._begin}", scan.parameters))
+
+    def _first(self, most: int) -> list[int]:
+        """Return up to so many documents in their order, whichever they are; none of many partitions."""
+        if len(self._partitions) > _FEW_SCANS:
+            return []
+        found: list[_Row] = []
+        for along in map(self._along, self._partitions):
+            scan = f"SELECT * FROM ({along.text}) ORDER BY {self._order} LIMIT {most}"
+            found += self._connection.execute(scan, along.parameters)
+        return [row[0] for row in (found if len(self._partitions) == 1 else self._in_order(found)[:most])]
+
+    @property
+    def _order(self) -> str:
+        if self._sorted_by is None:
+            return f"row {'DESC' if self._newest_first else 'ASC'}"
+        direction = "DESC" if self._is_descending else "ASC"
+        return f"fold {direction}, value {direction}, row DESC"
+
+    def _along(self, partition: Partition) -> Sql:
+        if self._sorted_by is None:
+            return Sql("SELECT row, partition FROM documents WHERE partition = ?", (partition.number,))
+        if self._sorted_by > 0 and self._sorted_by not in partition.controls:
+            return Sql(
+                f"SELECT row, partition, {NOTHING} AS fold, {NOTHING} AS value FROM documents WHERE partition = ?",
+                (partition.number,),
+            )
+        edge = Edge.HIGHEST if self._is_descending else Edge.LOWEST
+        return Sql(
+            "SELECT row, partition, fold, value FROM entries WHERE number = ? AND partition = ? AND edge & ?",
+            (self._sorted_by, partition.number, int(edge)),
+        )
+
+    def _merged(self, scans: Iterable[Sql]) -> list[int]:
+        """Return a near page of several scans: one statement for all would hold a sorter for each."""
+        found: list[_Row] = []
+        for scan in scans:
+            found += self._connection.execute(f"{scan.text} LIMIT {self._end}", scan.parameters)
+            if len(found) > NEAR:
+                found = self._in_order(found)[: self._end]
+        return [row[0] for row in self._in_order(found)[self._begin : self._end]]
+
+    def _in_order(self, found: list[_Row]) -> list[_Row]:
+        if self._sorted_by is None:
+            return sorted(found, reverse=self._newest_first)
+        newest = sorted(found, key=itemgetter(0), reverse=True)
+        return sorted(newest, key=lambda row: order_of((row[2], row[3])), reverse=self._is_descending)
+
+    def _united(self, scans: Sequence[Sql]) -> Sql:
+        parts = [f"SELECT * FROM ({scan.text} LIMIT {self._end})" for scan in scans]
+        while len(parts) > _MOST_UNITED:
+            groups = [parts[at : at + _MOST_UNITED] for at in range(0, len(parts), _MOST_UNITED)]
+            parts = [f"SELECT * FROM ({' UNION ALL '.join(group)})" for group in groups]
+        return Sql(f"SELECT * FROM ({' UNION ALL '.join(parts)}) ORDER BY {self._order}", parameters_of(scans))
+
+    def _key(self, number: int, row: int) -> tuple[bool, Fold, Value]:
+        if self._budget is not None:
+            self._budget.check()
+        card = decode(self._connection.execute("SELECT card FROM documents WHERE row = ?", (row,)).fetchone()[0])
+        keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
+        return max(keys) if self._is_descending else min(keys)
 
 
 def distinct(

@@ -22,8 +22,8 @@ from persistence.index.sqlite.tables import (
     SCHEMA_FACT,
     TABLES,
     TEXTS,
+    IndexedRow,
     IndexState,
-    KeptRow,
     PreparedDocument,
     first_row,
     optimize,
@@ -34,14 +34,16 @@ from persistence.index.sqlite.tables import (
 from persistence.storage import files
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
-_ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
+_ADD_FREE_TEXT = "INSERT INTO free_text (rowid, text) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
 _ADD_DOCUMENT = (
-    "INSERT INTO documents (row, text, partition, draft, document, mark, round, created, card)"
+    "INSERT INTO documents (row, text, partition, draft, document, fingerprint, generation, created, card)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -57,7 +59,6 @@ class IndexWriter(IndexState):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change rows for a block, in one transaction."""
         with transaction(self.connection):
             self._partitions.clear()  # others may have changed them
             yield
@@ -80,12 +81,12 @@ class IndexWriter(IndexState):
             found[path] = int(row[0])
         return found
 
-    def remove(self, kept: Iterable[KeptRow]) -> None:
+    def remove(self, kept: Iterable[IndexedRow]) -> None:
         execute = self.connection.execute
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
             card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
-            for table in ("fields", "rests", "texts"):
+            for table in ("fields", "free_text", "texts"):
                 execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
             execute("DELETE FROM documents WHERE row = ?", (each.row,))
             gone[each.partition] -= 1
@@ -100,19 +101,29 @@ class IndexWriter(IndexState):
         placed = list(self._placed(documents))
         many = self.connection.executemany
         documents_of = [
-            (row, text, partition, each.is_draft, each.document, each.fingerprint, each.round, each.created, each.card)
+            (
+                row,
+                text,
+                partition,
+                each.is_draft,
+                each.document,
+                each.fingerprint,
+                each.generation,
+                each.created,
+                each.card,
+            )
             for each, (row, text, partition) in placed
         ]
         many(_ADD_DOCUMENT, documents_of)
         many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
         many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
-        many(_ADD_REST, [(text, each.rest) for each, (_, text, _) in placed])
+        many(_ADD_FREE_TEXT, [(text, each.free_text) for each, (_, text, _) in placed])
         for each, (row, _, partition) in placed:
             many(
                 _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in each.entries]
             )
-        several = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
-        many("UPDATE controls SET several = 1 WHERE number = ? AND NOT several", [(number,) for number in several])
+        multi_valued = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
+        many(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
         self._count(Counter(partition for _, (_, _, partition) in placed))
 
     def partition_of(self, document: PreparedDocument) -> int:
@@ -200,7 +211,6 @@ class NewIndex(IndexWriter):
         tables.sync(self.path)
 
     def partition_of(self, document: PreparedDocument) -> int:
-        """Return the partition that is seen, or the hidden one."""
         is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
         return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
 
@@ -215,7 +225,7 @@ class IndexAuditor(IndexState):
         """
         row = self.connection.execute(
             "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
-            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.mark = ?",
+            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
             (expected.document, expected.is_draft, expected.fingerprint),
         ).fetchone()
         if row is None:
@@ -225,12 +235,11 @@ class IndexAuditor(IndexState):
             return "the index has it at another place"
         if decode(card) != decode(expected.card):
             return "the index has other values of it"
-        if not all(self._has_entry(entry, partition, number) for entry in expected.entries):
+        if not self._has_entries(expected.entries, partition, number):
             return "the index has not entered all its values"
         return self._text_difference(expected, number, text)
 
     def counts(self) -> Discrepancy | None:
-        """Check that partitions count their documents right."""
         wrong = self.connection.execute(
             "SELECT 1 FROM partitions p"
             " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
@@ -250,33 +259,28 @@ class IndexAuditor(IndexState):
             return None
         return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
 
-    def _has_entry(self, entry: EntryRow, partition: int, row: int) -> bool:
-        number, fold, value, edge = entry
-        found = self.connection.execute(
-            "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?",
-            (number, partition, fold, value, row),
-        ).fetchone()
-        return bool(found == (edge,))
+    def _has_entries(self, expected: Iterable[EntryRow], partition: int, row: int) -> bool:
+        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        return all(
+            self.connection.execute(asked, (number, partition, fold, value, row)).fetchone() == (edge,)
+            for number, fold, value, edge in expected
+        )
 
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
         fields = self.connection.execute(_TEXTS, (text,)).fetchone()
-        rest = self.connection.execute("SELECT c0 FROM rests_content WHERE id = ?", (text,)).fetchone()
-        if of != (row,) or fields != expected.fields or rest != (expected.rest,):
+        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
+        if of != (row,) or fields != expected.fields or free_text != (expected.free_text,):
             return "the index has other text of it"
         columns = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
-        for table, column, value in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
-            if not self._is_found(table, column, text, value or ""):
+        # One of each: it takes long.
+        for table, column, value in (*islice(columns, 1), ("free_text", "", expected.free_text)):
+            middle = max(len(value) // 2 - 1, 0)
+            match = column + quoted(value[middle : middle + TRIGRAM])
+            asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
                 return "the index does not find its text"
         return None
-
-    def _is_found(self, table: str, column: str, number: int, text: str) -> bool:
-        middle = max(len(text) // 2 - 1, 0)
-        trigram = text[middle : middle + TRIGRAM]
-        if len(trigram) < TRIGRAM:
-            return True
-        asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
-        return self.connection.execute(asked, (column + quoted(trigram), number)).fetchone() is not None
 
 
 def make_empty(path: str) -> None:
@@ -292,5 +296,5 @@ def make_empty(path: str) -> None:
 
 def remove_index(path: str) -> None:
     """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
-    for suffix in ("", "-wal", "-shm", "-journal", "-staged", "-rests"):
+    for suffix in ("", "-wal", "-shm", "-journal"):
         files.remove(path + suffix)

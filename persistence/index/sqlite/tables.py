@@ -40,35 +40,34 @@ def as_in_card(text: str) -> str:
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A document, ready to be written without a look at the index. ``fields`` and ``rest`` are folded."""
+    """A document, ready to be written without a look at the index. ``fields`` and ``free_text`` are folded."""
 
     document: str
     is_draft: bool
     version: int
-    round: int
+    generation: int
     fingerprint: str
     created: Instant
     modified: Instant
     card: str
     fields: tuple[str | None, ...]
-    rest: str
+    free_text: str
     entries: tuple[EntryRow, ...]
 
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
-    """Make a document ready to be written."""
     card = card_of(read, keys.numbers)
     return PreparedDocument(
         document=read.hit.document,
         is_draft=read.hit.is_draft,
         version=card.version,
-        round=keys.round,
+        generation=keys.generation,
         fingerprint=read.fingerprint,
         created=card.created,
         modified=card.modified,
         card=encode(card),
         fields=columns(card),
-        rest=read.rest.casefold(),
+        free_text=read.free_text.casefold(),
         entries=tuple(entries(card)),
     )
 
@@ -80,7 +79,6 @@ def first_row(modified: Instant) -> int:
 
 
 def columns(card: Card) -> tuple[str | None, ...]:
-    """Return the columns of text of the indexed controls, folded."""
     found: list[str | None] = [None] * COLUMNS
     for number, values in card.values.items():
         if values:
@@ -91,19 +89,18 @@ def columns(card: Card) -> tuple[str | None, ...]:
 
 
 def column_of(number: int) -> int:
-    """Return the column of text of a control."""
     return number % COLUMNS
 
 
-SCHEMA = 4  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 5  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, multi_valued INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE versions (
-    version INTEGER PRIMARY KEY, mark TEXT NOT NULL, controls TEXT, round INTEGER NOT NULL,
+    version INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, controls TEXT, generation INTEGER NOT NULL,
     is_outdated INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE partitions (
@@ -112,7 +109,8 @@ CREATE TABLE partitions (
 );
 CREATE TABLE documents (
     row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
-    document TEXT NOT NULL, mark TEXT NOT NULL, round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
+    document TEXT NOT NULL, fingerprint TEXT NOT NULL, generation INTEGER NOT NULL, created TEXT NOT NULL,
+    card TEXT NOT NULL
 );
 CREATE TABLE entries (
     number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
@@ -123,13 +121,11 @@ CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
 );
-CREATE VIRTUAL TABLE rests USING fts5(
-    rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
+CREATE VIRTUAL TABLE free_text USING fts5(
+    text, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
 );
 """
-"""A row of ``versions`` is the state of a form version by which documents were read; ``mark`` is the fingerprint of a
-definition or document.
-"""
+"""A row of ``versions`` is the state of a form version by which documents were read."""
 
 INDEXES = """
 CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
@@ -137,7 +133,7 @@ CREATE INDEX documents_by_partition ON documents (partition, row);
 """
 """Apart, because a new index is filled before it has them."""
 
-TEXTS = ("fields", "rests")  # The tables of the index of texts: of indexed controls, and of all else
+TEXTS = ("fields", "free_text")  # The tables of the index of texts: of indexed controls, and of all else
 
 SCHEMA_FACT = "schema"
 TREE = "tree"  # The identity of the tree with which the index was last known to be up to date
@@ -168,7 +164,6 @@ def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
 
 
 def optimize(connection: sqlite3.Connection) -> None:
-    """Merge all pieces of the index of texts."""
     for table in TEXTS:
         connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -189,31 +184,31 @@ def _tables_of(connection: sqlite3.Connection) -> list[tuple[str, str | None]]:
     return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
-class KeptRow(NamedTuple):
-    """The place of a document in the index, the round of its version, and the fingerprint that was read."""
+class IndexedRow(NamedTuple):
+    """The place of a document in the index, the generation of its version, and the fingerprint that was read."""
 
     text: int
     row: int
     partition: int
     version: int
-    round: int
+    generation: int
     fingerprint: str
 
 
 class IndexedVersion(NamedTuple):
     """A form version as the index has it.
 
-    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``round`` changes whenever
-    its documents must be read again.
+    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``generation`` changes
+    whenever its documents must be read again.
     """
 
     fingerprint: str
     controls: tuple[int, ...] | None
-    round: int
+    generation: int
 
 
 _KEPT = (
-    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.round, d.mark"
+    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.generation, d.fingerprint"
     " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
 )
 
@@ -233,12 +228,10 @@ class IndexState(Closable):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the index has rows of all documents, and does not only stand for one that is being built."""
         return bool(read_fact(self.connection, COMPLETE))
 
     @property
     def tree(self) -> str:
-        """Return the identity of the tree with which the index was last known to be up to date."""
         return str(read_fact(self.connection, TREE))
 
     @tree.setter
@@ -258,27 +251,26 @@ class IndexState(Closable):
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
         found = dict(
-            self.connection.execute("SELECT draft, mark FROM documents WHERE document = ?", (document,)).fetchall()
+            self.connection.execute(
+                "SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)
+            ).fetchall()
         )
         return found.get(1, ""), found.get(0, "")
 
-    def kept(self, document: str) -> dict[bool, KeptRow]:
+    def kept(self, document: str) -> dict[bool, IndexedRow]:
         """Return the rows of a document by whether they are of its draft, as far as there are any."""
-        return {bool(draft): KeptRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
+        return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
 
     def count(self) -> int:
-        """Return the number of documents and drafts."""
         return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
-        """Return the next documents and drafts after a row, each with its row."""
         found = self.connection.execute(
             "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
         )
         return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
-        """Return the next documents of a version after a row."""
         return self.connection.execute(
             "SELECT row, document FROM documents WHERE row > ? AND partition IN"
             " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
@@ -298,11 +290,9 @@ class IndexState(Closable):
 
     @property
     def is_rebuilding(self) -> bool:
-        """Return whether another index is being built."""
         return bool(read_fact(self.connection, REBUILDING))
 
     def begin_rebuild(self) -> None:
-        """List changed documents from now on."""
         write_fact(self.connection, REBUILDING, 1)
 
     def end_rebuild(self) -> None:
@@ -318,51 +308,47 @@ class IndexState(Closable):
         )
 
     def missed(self) -> list[str]:
-        """Return the documents that have changed since the rebuild began."""
         return [document for (document,) in self.connection.execute("SELECT document FROM missed")]
 
     # Form versions.
 
     def controls(self) -> dict[str, int]:
-        """Return the numbers of controls by path."""
         return dict(self.connection.execute("SELECT path, number FROM controls").fetchall())
 
     def definitions(self) -> list[tuple[int, str]]:
-        """Return the versions that documents were read by, with the fingerprints of their definitions."""
-        return self.connection.execute("SELECT version, mark FROM versions").fetchall()
+        return self.connection.execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
-        """Return the versions whose documents must be read again."""
         found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
         return [version for (version,) in found]
 
     def version(self, number: int) -> IndexedVersion | None:
         row = self.connection.execute(
-            "SELECT mark, controls, round FROM versions WHERE version = ?", (number,)
+            "SELECT fingerprint, controls, generation FROM versions WHERE version = ?", (number,)
         ).fetchone()
         if row is None:
             return None
-        fingerprint, controls, in_round = row
-        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), in_round)
+        fingerprint, controls, generation = row
+        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), generation)
 
     def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
         """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
         controls = None if version.controls is None else json.dumps(version.controls)
         self.connection.execute(
-            "INSERT INTO versions (version, mark, controls, round, is_outdated) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET mark = excluded.mark, controls = excluded.controls, round = excluded.round,"
-            " is_outdated = is_outdated OR excluded.is_outdated",
-            (number, version.fingerprint, controls, version.round, is_outdated),
+            "INSERT INTO versions (version, fingerprint, controls, generation, is_outdated) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET fingerprint = excluded.fingerprint, controls = excluded.controls,"
+            " generation = excluded.generation, is_outdated = is_outdated OR excluded.is_outdated",
+            (number, version.fingerprint, controls, version.generation, is_outdated),
         )
 
     def hide_version(self, number: int) -> None:
         """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
         self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
-    def settle_version(self, number: int, in_round: int) -> None:
+    def settle_version(self, number: int, generation: int) -> None:
         """Note that the documents of a version have been read again, unless its definition changed since."""
         self.connection.execute(
-            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND round = ?", (number, in_round)
+            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation)
         )
 
 
@@ -424,7 +410,6 @@ class OutdatedError(UnusableError):
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change a file for a block, alone."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -436,7 +421,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
-    """Open a file, which must be there."""
     return sqlite3.connect(
         f"file:{quote(path)}?mode=rw",
         uri=True,
@@ -461,7 +445,6 @@ def opened_to_write(path: str) -> sqlite3.Connection:
 
 
 def sync(path: str) -> None:
-    """Make a finished file durable."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         files.sync(descriptor)
@@ -506,12 +489,12 @@ def require_schema(connection: sqlite3.Connection, path: str) -> None:
 
 
 @contextmanager
-def domain_errors(what: str) -> Iterator[None]:
-    """Raise the domain error for one of SQLite in a block, in which ``what`` is used."""
+def domain_errors(subject: str) -> Iterator[None]:
+    """Raise the domain error for one of SQLite in a block, in which ``subject`` is used."""
     try:
         yield
     except sqlite3.Error as error:
-        raise as_domain_error(error, what) from error
+        raise as_domain_error(error, subject) from error
 
 
 FAILURES = (
@@ -522,19 +505,18 @@ FAILURES = (
 """Errors of using an index, for ``meaning_of``."""
 
 
-def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskError | BusyError:
+def meaning_of(error: Exception, path: str, subject: str) -> UnusableError | DiskError | BusyError:
     """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
     match error:
         case sqlite3.Error():
-            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, what)
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, subject)
         case FileNotFoundError():
-            return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
+            return as_disk_error(error, "using", subject) if os.path.exists(path) else UnusableError(path)
         case _:
             return UnusableError(path, f"{type(error).__name__}: {error}")
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """Return the primary code of an error; 0 where SQLite gave none."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -566,9 +548,9 @@ def is_transient(error: sqlite3.Error) -> bool:
     return code_of(error) in _TRANSIENT
 
 
-def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
-    """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
-    text = f"{what}: {error}"
+def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError:
+    """Return the domain error for one that says nothing about the content of a file; ``subject`` was being used."""
+    text = f"{subject}: {error}"
     match code_of(error):
         case sqlite3.SQLITE_FULL:
             return DiskFullError(text)

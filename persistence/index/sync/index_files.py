@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from persistence.index.sync.journal import Journal, JournalEntry
 from persistence.index.sync.rebuild import Generations, Rebuild
 from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
 from persistence.model.addresses import Form
+from persistence.model.queries import Scope
 from persistence.storage.layout import Layout
 
 _ATTEMPTS = 5
@@ -38,9 +39,8 @@ T = TypeVar("T")
 class IndexFiles(Closable):
     """The index files of the forms of a tree, one for each. It owns the connections to them.
 
-    ``source_of`` gives the tree of a form, and ``begin`` starts a process that rebuilds the index of a large form.
-
-    Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses.
+    ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
+    being built, and ``DiskError``.
     """
 
     def __init__(
@@ -57,16 +57,29 @@ class IndexFiles(Closable):
     def close(self) -> None:
         self._pool.close()
 
-    def ask(self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
+    def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
-        with disk_errors("looking what the index has still to take in of", form):
-            changed = [each.document for each in self._journal.outstanding() if each.form == form]
+        generations, source = self.generations(form), self.source(form)
         try:
-            return self._ask_current(form, work, nothing, changed)
+            with disk_errors("using the index of", form):
+                changed = [each.document for each in self._journal.outstanding() if each.form == form]
+                for _ in range(_ATTEMPTS):
+                    engine.require_space(self.root)
+                    path = generations.current()
+                    if path is None and next(source.documents(), None) is None:
+                        return nothing
+                    with suppress(_AgainError):
+                        if path is not None:
+                            with self._using(form, path) as used:
+                                if used.is_ready or self._has_become_ready(used):
+                                    return self._current(used, source, scope, changed, work)
+                        self._pool.discard(form)
+                        self._make_ready(form)
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
             raise
+        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
@@ -112,29 +125,22 @@ class IndexFiles(Closable):
     def rebuild(self, form: Form) -> Rebuild:
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def _ask_current(
-        self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
+    def _current(
+        self,
+        used: engine.IndexFile,
+        source: Source,
+        scope: Scope,
+        changed: Sequence[str],
+        work: Callable[[engine.IndexReader], T],
     ) -> T:
-        generations, source = self.generations(form), self.source(form)
-        for _ in range(_ATTEMPTS):
-            with suppress(_AgainError), disk_errors("using the index of", form):
-                engine.require_space(self.root)
-                path = generations.current()
-                if path is None and next(source.documents(), None) is None:
-                    return nothing
-                if path is not None:
-                    with self._using(form, path) as used:
-                        if used.is_ready or self._has_become_ready(used):
-                            with used.reading() as index:
-                                stale = staleness.look(index, source, changed)
-                                if not any(stale):
-                                    return work(index)
-                            self._replace(source, used, stale)
-                            with used.reading() as index:
-                                return work(index)
-                self._pool.discard(form)
-                self._make_ready(form)
-        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+        with used.reading() as index:
+            looked_at = source if scope.definition is None else replace(source, found=scope.definition)
+            stale = staleness.look(index, looked_at, changed)
+            if not any(stale):
+                return work(index)
+        self._replace(source, used, stale)
+        with used.reading() as index:
+            return work(index)
 
     def _has_become_ready(self, used: engine.IndexFile) -> bool:
         for _ in range(_LOOKS):
@@ -219,11 +225,9 @@ class TreeAudit(Closable):
             self._file = None
 
     def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the current state of a document."""
         return self._lasting(IndexFault.STALE, DocumentName(document, is_draft), self._difference)
 
     def contents(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the values of a document which it has in its current state."""
         return self._lasting(IndexFault.WRONG, DocumentName(document, is_draft), self._wrong_values)
 
     def names(self) -> Iterator[tuple[str, bool]]:
@@ -237,11 +241,9 @@ class TreeAudit(Closable):
             last = rows[-1][0]
 
     def counts(self) -> Discrepancy | None:
-        """Check that the index can be read, and counts its documents right."""
         return self._ask(engine.IndexReader.counts)
 
     def throughout(self) -> Discrepancy | None:
-        """Check that all of it can be read and belongs together."""
         return self._ask(engine.IndexReader.integrity)
 
     def _lasting(
@@ -270,8 +272,11 @@ class TreeAudit(Closable):
         return self._ask(look)
 
     def _difference(self, seen: _Look) -> str | None:
-        if seen.known == seen.current or self._is_in_journal(seen.name.document):
+        if seen.known == seen.current:
             return None
+        with disk_errors("reading the journal of", self._source.form):
+            if JournalEntry(self._source.form, seen.name.document) in self._journal.outstanding():
+                return None
         if not seen.current:
             return "the index still has it"
         if seen.known:
@@ -285,26 +290,26 @@ class TreeAudit(Closable):
     def _wrong_values(self, seen: _Look) -> str | Discrepancy | None:
         if not seen.current or seen.current != seen.known:
             return None
-        return self._ask(partial(self._compare, seen))
+        return self._ask(partial(self._values_differ, seen))
 
-    def _is_in_journal(self, document: str) -> bool:
-        with disk_errors("looking what the index has still to take in of", self._source.form):
-            return JournalEntry(self._source.form, document) in self._journal.outstanding()
-
-    def _compare(self, seen: _Look, index: engine.IndexReader) -> str | None:
+    def _values_differ(self, seen: _Look, index: engine.IndexReader) -> str | None:
         kept = index.kept(seen.name.document).get(seen.name.is_draft)
         if kept is None or kept.fingerprint != seen.current:
             return None
         definition, known = self._source.definition(kept.version), index.version(kept.version)
         is_outdated = kept.version in index.outdated()
-        if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
+        if (
+            known is None
+            or is_outdated
+            or (known.fingerprint, known.generation) != (definition.fingerprint, kept.generation)
+        ):
             return None  # to be read again, before any answer
         read = self._source.read(seen.name, seen.current, self._source.definition)
         if read is None:
             return "the index has it, and it cannot be read"
         numbers = index.controls()
         keys = {path: numbers[path] for path in definition.paths if path in numbers}
-        return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.round, keys)))
+        return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.generation, keys)))
 
     def _ask(self, work: Callable[[engine.IndexReader], T]) -> T | Discrepancy | None:
         for look in range(_LOOKS_OF_AUDIT):

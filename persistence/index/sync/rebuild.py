@@ -76,7 +76,6 @@ class Generations:
         self._lock = f"{self._directory}/lock"
 
     def current(self) -> str | None:
-        """Return the path of the file in use; ``None`` where none is named."""
         try:
             descriptor = files.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
@@ -88,7 +87,6 @@ class Generations:
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
 
     def fresh(self) -> str:
-        """Return a path for a new file."""
         return f"{self._directory}/{fresh_id()}{_SUFFIX}"
 
     def use(self, path: str) -> None:
@@ -118,7 +116,12 @@ class Generations:
 
     def _others(self) -> list[str]:
         current = os.path.basename(self.current() or "")
-        return [f"{self._directory}/{name}" for name in os.listdir(self._directory) if _is_stray(name, current)]
+        found = []
+        for name in os.listdir(self._directory):
+            base = name.partition(_SUFFIX)[0] + _SUFFIX
+            if (_NAME.fullmatch(base) and base != current) or _UNFINISHED.fullmatch(name):
+                found.append(f"{self._directory}/{name}")
+        return found
 
     @contextmanager
     def rebuilding(self, *, timeout: float) -> Iterator[None]:
@@ -127,11 +130,6 @@ class Generations:
         files.ensure_file(self._lock)
         with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
             yield
-
-
-def _is_stray(name: str, current: str) -> bool:
-    base = name.partition(_SUFFIX)[0] + _SUFFIX
-    return (_NAME.fullmatch(base) is not None and base != current) or _UNFINISHED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +157,8 @@ class Rebuild:
     ) -> None:
         """Bring the index into a condition; build it if it is missing or unusable.
 
-        With ``REBUILT``, documents that are hidden because their definition was deleted (spec search 2.5) come back,
-        all or those of the version ``only``.
+        ``REBUILT`` shows documents that are hidden because their definition was deleted (spec search 2.5), all or those
+        of the version ``only``.
         """
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
@@ -170,7 +168,6 @@ class Rebuild:
                 self._verify(progress)
 
     def condition(self) -> IndexCondition:
-        """Return how far the index in use can be trusted."""
         path = self.generations.current()
         if path is None:
             return IndexCondition.NONE
@@ -252,7 +249,7 @@ class Rebuild:
                 continue
             document = engine.prepared(read, refresh.keys(read.hit.facts.version)[0])
             yield document
-            size += len(document.rest) + len(document.card)
+            size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:
                 return
 
@@ -275,10 +272,7 @@ _RETRY_AFTER = 5
 
 @dataclass(frozen=True, slots=True)
 class FlatMaker:
-    """Makes the flat views of one form, called as ``naming`` says.
-
-    Methods raise ``DiskError``, ``BusyError`` and the domain errors of reading a definition.
-    """
+    """Makes the flat views of one form, called as ``naming`` says."""
 
     view: Readable
     catalog: Catalog
@@ -288,7 +282,6 @@ class FlatMaker:
 
     @classmethod
     def of(cls, source: Source, root: str) -> Self:
-        """Make the views of a source in the tree of a root."""
         return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
@@ -335,8 +328,8 @@ class FlatMaker:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        what = f"making flat views of {self.form}"
-        with disk_errors(what):
+        action = f"making flat views of {self.form}"
+        with disk_errors(action):
             for _ in range(_ATTEMPTS):
                 found = None
                 try:
@@ -346,7 +339,7 @@ class FlatMaker:
                         work(catalogue)
                         catalogue.checkpoint(_CHECKPOINT)
                 except engine.FLAT_FAILURES as error:
-                    meaning = engine.flat_failure(error, what)
+                    meaning = engine.flat_failure(error, action)
                     if not isinstance(meaning, engine.UnusableError):
                         raise meaning from error
                     self._file.discard(found)
@@ -427,11 +420,9 @@ class IndexJob(msgspec.Struct, frozen=True):
         return len(self.tasks)
 
     def count(self) -> int:
-        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
         return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
-        """Rebuild now, in this process. Raises as ``RebuildJob.run`` does."""
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
@@ -443,20 +434,13 @@ class IndexJob(msgspec.Struct, frozen=True):
             return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
-        """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
-
-        Raises as ``run`` does.
-        """
+        """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""
         if self.tasks:
             with disk_errors("making the index"), reported(self, progress) as report:
                 for task in self.tasks:
                     with disk_errors("making the index of", task.source.form):
-                        self._rebuild(task).run(
-                            task.aim,
-                            timeout=_LONGEST_WAIT,
-                            progress=report,
-                            only=task.only,
-                        )
+                        rebuild = self._rebuild(task)
+                        rebuild.run(task.aim, timeout=_LONGEST_WAIT, progress=report, only=task.only)
         yield from self._make_flat_views()
 
     def _make_flat_views(self) -> Iterator[str]:
@@ -482,10 +466,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
 @contextmanager
 def reported(job: IndexJob, progress: Progress) -> Iterator[Progress]:
-    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``.
-
-    Raises ``OSError``.
-    """
+    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``."""
     path = f"{job.root}/{REINDEXING}"
     files.ensure_file(path)
     current, written = 0, 0.0
@@ -528,8 +509,7 @@ _LONGEST_END = 10.0  # Seconds that a process may take at its end to remove its 
 class JobProcesses(Closable):
     """Starts processes that rebuild, and owns them. For all threads.
 
-    An index that a process has not finished when it is ended is rebuilt by the next search. The processes are no forks,
-    as the service has threads.
+    An index that a process has not finished when it is ended is rebuilt by the next search.
     """
 
     def __init__(self) -> None:
@@ -538,7 +518,6 @@ class JobProcesses(Closable):
         self._is_closed = False
 
     def begin(self, job: IndexJob) -> Child:
-        """Start a process that does a job."""
         with self._lock:
             if self._is_closed:
                 raise closed("the maker of indexes")
@@ -548,7 +527,6 @@ class JobProcesses(Closable):
             return process
 
     def run(self, job: IndexJob) -> bool:
-        """Do a job in a process and wait for its end; return whether it succeeded. Raises as ``begin`` does."""
         return self.begin(job).wait() == 0
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
-from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
+from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter, VersionKeys, prepared
 from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files
 
@@ -179,7 +179,7 @@ class _DocumentState(NamedTuple):
 
     name: DocumentName
     fingerprint: str
-    kept: KeptRow | None
+    kept: IndexedRow | None
 
 
 class Refresh:
@@ -220,12 +220,14 @@ class Refresh:
                 self._replace(
                     each
                     for each in self._states(document for _, document in rows)
-                    if each.kept is not None and each.kept.version == version and each.kept.round != keys.round
+                    if each.kept is not None
+                    and each.kept.version == version
+                    and each.kept.generation != keys.generation
                 )
             last = rows[-1][0]
             yield
         if known is not None:
-            self._index.settle_version(version, known.round)
+            self._index.settle_version(version, known.generation)
 
     def everything(self) -> Iterator[int]:
         """Compare the whole tree, and replace all rows that differ; yield the number of documents in each batch."""
@@ -269,7 +271,9 @@ class Refresh:
             document = self._source.read(each.name, each.fingerprint, definitions)
             if document is not None:
                 self._ahead[each.name] = definitions(document.hit.facts.version), document
-                size += len(document.rest) + sum(len(text) for texts in document.hit.values.values() for text in texts)
+                size += len(document.free_text) + sum(
+                    len(text) for texts in document.hit.values.values() for text in texts
+                )
             if size > MOST_READ_AHEAD:
                 break
         return changes, states
@@ -317,11 +321,13 @@ class Refresh:
         if known is None:
             self._index.store_version(version, now)
             return VersionKeys(version, 1, numbers)
-        in_round = known.round
+        generation = known.generation
         if known.fingerprint != now.fingerprint:
             if definition.state is DefinitionState.DELETED and known.controls is not None:
                 self._index.hide_version(version)
             elif now.controls != known.controls:
-                in_round += 1
-            self._index.store_version(version, now._replace(round=in_round), is_outdated=in_round != known.round)
-        return VersionKeys(version, in_round, numbers)
+                generation += 1
+            self._index.store_version(
+                version, now._replace(generation=generation), is_outdated=generation != known.generation
+            )
+        return VersionKeys(version, generation, numbers)

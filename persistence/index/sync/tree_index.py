@@ -24,27 +24,15 @@ from persistence.xml.streaming import Streaming
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
 
-_NOTHING_FOUND = IndexedPage()
-_NO_VALUES: Sequence[str] = ()
-
 
 class TreeIndex(Closable):
     """The indexes of the forms of a tree, one file for each. A ``MaintainedIndex``.
 
-    It owns its connections, the processes that rebuild, ``journal`` and ``flat``: ``close`` closes them.
-
-    Methods raise ``BusyError`` while an index is being built, ``DiskError`` where the disk refuses, and
-    ``DiskFullError`` on a full disk, because SQLite has to write beside an index to read it.
-    ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
+    It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
+    ``DiskFullError``, because SQLite has to write beside an index to read it.
     """
 
-    def __init__(
-        self,
-        root: str,
-        journal: Journal,
-        source_of: Callable[[Form], Source],
-        flat: FlatViews,
-    ) -> None:
+    def __init__(self, root: str, journal: Journal, source_of: Callable[[Form], Source], flat: FlatViews) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
@@ -61,7 +49,6 @@ class TreeIndex(Closable):
         self._journal.close()
 
     def updater(self, failed: Failed) -> Updater:
-        """Return the updater of this index, which hears of changes; it is the caller's."""
         self._updater = Updater(self._journal, self.files, self.flat, self.recover, failed)
         return self._updater
 
@@ -84,7 +71,7 @@ class TreeIndex(Closable):
         """
         source = self.files.source(form)
         for _ in range(_PAGES):
-            found = self.files.ask(form, lambda index: index.search(scope, query, budget), _NOTHING_FOUND)
+            found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
             stale = [
                 each.hit.document
                 for each in found.documents
@@ -96,17 +83,15 @@ class TreeIndex(Closable):
         return Hits(found.total, tuple(each.hit for each in found.documents), found.has_more)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """Yield the different values of a field or control, as ``SearchIndex`` says."""
-        yield from self.files.ask(form, lambda index: index.distinct(scope, by, budget), _NO_VALUES)
+        nothing: list[str] = []
+        yield from self.files.ask(form, scope, lambda index: index.distinct(scope, by, budget), nothing)
 
     def checking(self, definition: Definition) -> Streaming:
-        """Return a parser that checks a document while it is received, and may extract its values for the index."""
         return self.files.source(definition.form).checking(definition)
 
     # Changes.
 
     def update(self, form: Form, documents: Iterable[str]) -> None:
-        """Bring the rows of some documents up to date, in the index and in flat views."""
         documents = tuple(documents)
         self.files.refresh(form, documents)
         self.flat.refresh(form, documents)
@@ -122,17 +107,14 @@ class TreeIndex(Closable):
             left.remove()
 
     def invalidate(self, form: Form) -> None:
-        """Let the index of a form be rebuilt: it has missed a change. Raises ``OSError``."""
         self.files.invalidate(form)
 
     def orphaned(self, seconds: float) -> Iterator[str]:
-        """Yield the paths of journals of dead processes that were not recovered for so long. Raises ``OSError``."""
         return self._journal.orphaned(seconds)
 
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
-        """Return whether a search of a form finds an index, or needs none because there are no documents."""
         with disk_errors("looking at the index of", form):
             is_ready = self.files.rebuild(form).condition() is IndexCondition.READY
             return is_ready or next(self.files.source(form).documents(), None) is None
@@ -142,7 +124,6 @@ class TreeIndex(Closable):
         return not source.is_designer and next(source.versions(), None) is not None
 
     def versions(self, form: Form) -> Iterator[int]:
-        """Return the versions of a form that have a definition, or had one."""
         return self.files.source(form).versions()
 
     def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> IndexJob:
@@ -164,12 +145,10 @@ class TreeIndex(Closable):
         return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:
-        """Return the progress of the current rebuild, whichever process runs it."""
         with disk_errors("looking how far the index is"):
             return progress_in(self.files.root)
 
     def stray_files(self, form: Form) -> list[str]:
-        """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
         return self.files.generations(form).stray_files()
 
     def audit(self, form: Form) -> TreeAudit:
@@ -189,9 +168,7 @@ _RETRY_AFTER = 30
 class TreeReindexer:
     """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
 
-    Each call ends when the rebuild is done; of two at once the second waits.
-
-    Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
+    Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
     """
 
     def __init__(self, view: StoreReader, index: TreeIndex) -> None:
@@ -200,7 +177,6 @@ class TreeReindexer:
         self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def all(self) -> None:
-        """Rebuild all indexes."""
         self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
 
     def version(self, form: Form, number: int | None) -> None:
@@ -208,7 +184,6 @@ class TreeReindexer:
             self._run(self._index.job((form,), RebuildAim.REBUILT, number))
 
     def status(self) -> ReindexingStatus:
-        """Return the progress of the current rebuild, whichever process runs it."""
         return self._index.status()
 
     def _run(self, job: IndexJob) -> None:

@@ -32,9 +32,8 @@ _PATIENCE = 1.0
 class FlatViews(Closable):
     """The flat views of the tree of a root. A ``ReportTables``.
 
-    It owns a connection to their file and the processes that make them. ``source_of`` gives the source of a form, and
-    ``defined_elsewhere`` the forms whose data is in the tree, and whose definitions are in another one.
-    Methods raise ``DiskError`` and ``BusyError``.
+    It owns a connection to their file and the processes that make them. ``defined_elsewhere`` gives the forms whose
+    data is in the tree, and whose definitions are in another one. Methods raise ``DiskError`` and ``BusyError``.
     """
 
     def __init__(
@@ -57,23 +56,20 @@ class FlatViews(Closable):
         self._is_asked = False
 
     def close(self) -> None:
-        """End the processes that make views, and close the file."""
         self._processes.close()
         with self._lock:
             self._is_closed = True
             self._close()
 
     def create(self, form: Form, version: int) -> None:
-        """Make the views of a version, as ``ReportTables`` says."""
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
-        elif not self._processes.run(self._job((self.task(form, version, is_new=True),))):
+        elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted."""
         if self._file.identity is not None:
             self._maker(form).drop(version)
 
@@ -103,7 +99,12 @@ class FlatViews(Closable):
         """
         if self._file.identity is None and not self._is_asked:
             self._is_asked = True
-            if self._is_wanted():
+            catalogs = ((form, self._source_of(form).catalog) for form in self._forms())
+            if any(
+                catalog.of(form, version).has_flat_views
+                for form, catalog in catalogs
+                for version in catalog.storage.versions(form)
+            ):
                 self._file.make()
         with self._using("looking at the flat views") as kept:
             if kept is None:
@@ -115,14 +116,7 @@ class FlatViews(Closable):
                 return
             forms = catalogue.forms() if catalogue.is_complete else self._forms()
             tasks = tuple(self.task(form, but=tree) for form in forms)
-            self._restoring, self._restored = self._processes.begin(self._job(tasks)), kept.identity
-
-    def _is_wanted(self) -> bool:
-        for form in self._forms():
-            catalog = self._source_of(form).catalog
-            if any(catalog.of(form, version).has_flat_views for version in catalog.storage.versions(form)):
-                return True
-        return False
+            self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
 
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
@@ -131,13 +125,13 @@ class FlatViews(Closable):
         return FlatMaker.of(self._source_of(form), self._root)
 
     @contextmanager
-    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
+    def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
         """Use the connection of this process for a block; ``None`` where there is no file.
 
         A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
         to be read again. ``restore`` does the rest.
         """
-        with self._lock, disk_errors(doing):
+        with self._lock, disk_errors(action):
             if self._is_closed:
                 raise closed("the file of flat views")
             engine.require_space(self._root)
@@ -145,14 +139,14 @@ class FlatViews(Closable):
             try:
                 kept = self._opened(found)
             except engine.FLAT_FAILURES as error:
-                self._repair(engine.flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, action), found, form)
                 found, is_fresh = self._file.identity, True
                 kept = self._opened(found)
             try:
                 yield kept
             except engine.FLAT_FAILURES as error:
                 self._close()
-                self._repair(engine.flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, action), found, form)
             else:
                 if not is_fresh:
                     return
@@ -190,11 +184,7 @@ class FlatViews(Closable):
             self._inherited = kept
 
     def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
-        """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
         return FlatTask(self._source_of(form).described, version, but, is_new)
-
-    def _job(self, tasks: tuple[FlatTask, ...]) -> IndexJob:
-        return IndexJob(self._root, flat=tasks)
 
 
 class _KeptCatalogue(NamedTuple):
@@ -230,8 +220,7 @@ class _Changed(NamedTuple):
 class Updater(Closable):
     """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
 
-    It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look for
-    journals of dead processes, which ``recover`` works off.
+    It owns the thread that does so, and that looks for journals of dead processes, which ``recover`` works off.
     """
 
     def __init__(
@@ -395,13 +384,10 @@ class Updater(Closable):
         except (BusyError, DiskFullError):  # where it is being built, it lists what changes meanwhile
             return is_indexed
         except Exception as error:  # noqa: BLE001 - after any error, the index must not stay as it is
-            if self._is_over():
+            if self._is_ending or not threading.main_thread().is_alive():
                 return False
             self._give_up(form, error)
         return True
-
-    def _is_over(self) -> bool:
-        return self._is_ending or not threading.main_thread().is_alive()
 
     def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
         try:
