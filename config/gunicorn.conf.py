@@ -4,7 +4,7 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import processors, starting, gunicorn_worker
+from persistence import gunicorn_worker, processors, starting
 from persistence.app import policy_of
 from persistence.cli.serve import require_log
 from persistence.errors import PersistenceError
