@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request as WSGI has it (PEP 3333); ``known`` has what other services answered for it."""
+    """A request: header fields as WSGI has them, names in any case, values as Latin-1 characters (PEP 3333).
+
+    ``query`` is as it was sent, without its question mark; ``known`` has what other services answered for it.
+    """
 
     method: str = "GET"
     query: str = ""

@@ -1,4 +1,4 @@
-"""API keys: the file that keeps their digests, and how a key that is shown is found among them.
+"""API keys and passwords: the file that keeps their digests, and how one that is shown is found among them.
 
 A key is 256 random bits, written as 64 hexadecimal digits so that no shell, URL or header has to escape it. The same
 file has the keys that sign access tokens. They are secrets and no digests: to verify a signature takes the key itself.
@@ -36,6 +36,12 @@ from persistence.storage.root import KeyFile
 
 _SALT, _DIGEST = 16, 32
 _comparing = threading.Lock()
+
+
+# Passwords of administrators: how they are kept, and how one that is shown is compared.
+#
+# A person chooses a password, so it can be guessed, and its digest is slow (scrypt). One comparison takes some 100 ms
+# and 16 MB, so each process makes one at a time.
 
 
 class Password(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,7 +150,11 @@ class SigningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All keys, those that sign the oldest first; defaults are left out, because earlier versions refuse the names."""
+    """All keys, of which those that sign are the oldest first.
+
+    Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
+    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse.
+    """
 
     format: Literal[1]
     keys: tuple[Key, ...]

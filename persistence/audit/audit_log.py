@@ -1,4 +1,4 @@
-"""The files of the audit: several processes append chained lines to one, and rotate it, under one lock.
+"""The files of the audit: several processes append chained lines to one, and rotate it; streams to other places.
 
 The lock file ``NAME.lock`` has the head of the chain: the last line, and where it ends, noted after the line is
 written. If the file ends elsewhere (a crash, another program), the next writer recovers the chain and removes nothing.
@@ -360,6 +360,12 @@ class OutputAudit:
 
 
 _DAY = 86_400
+
+
+# The audit log: requests and commands report their actions to it. The next line counts those that were lost.
+#
+# If changes *need* a line, they have two: one before (the phase begin), without which nothing is changed, and one with
+# the outcome. If the second cannot be written, the change is made, its client hears so, and it has no outcome.
 
 
 class Sink(Protocol):

@@ -1,4 +1,4 @@
-"""The chain of digests: each line has the digest of the line before it and its own, which covers both.
+"""The lines of the audit: events, the chain of digests over them, and the recovery of a file that was cut off.
 
 A line is ``{"n":NUMBER,"at":"INSTANT",...,"prev":"DIGEST","digest":"DIGEST"}``. ``digest`` is the SHA-256 of everything
 before ``,"digest"``, or its HMAC-SHA-256 by a signing key, whose id is then in ``seal``. Numbers begin with 1 and have

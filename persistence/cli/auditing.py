@@ -1,4 +1,4 @@
-"""``persistence audit``: verify the files of the audit, and show lines of them."""
+"""The audit of commands, and ``persistence audit``, which verifies its files and shows lines of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``persistence restore``."""
+"""``backup`` and ``restore``: save all trees and databases, and bring them or single documents back."""
 
 from __future__ import annotations
 

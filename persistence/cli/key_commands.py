@@ -1,4 +1,4 @@
-"""``persistence encryption-key``: the keys of encryption at rest, and whether something still needs one."""
+"""Commands about keys: API keys, keys of encryption at rest, signing keys, access tokens, and passwords."""
 
 from __future__ import annotations
 

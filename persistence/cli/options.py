@@ -1,4 +1,4 @@
-"""Options that several subcommands have, and the trees that they choose."""
+"""Options that several subcommands have, and the trees and databases that they choose and open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``persistence erase``: remove everything of a document, or of all documents of a user, with a certificate."""
+"""``purge`` and ``erase``: remove data that is old enough, or everything of documents, for good."""
 
 from __future__ import annotations
 

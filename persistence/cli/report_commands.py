@@ -1,4 +1,4 @@
-"""``persistence show``: facts about a form version or a document."""
+"""``forms`` and ``show``: facts about forms, a form version or a document."""
 
 from __future__ import annotations
 

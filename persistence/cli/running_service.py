@@ -1,4 +1,4 @@
-"""``persistence check-runtime``: tell whether this service and a runtime of a release fit."""
+"""``health`` and ``check-runtime``: whether a service answers, and whether it and a runtime of a release fit."""
 
 from __future__ import annotations
 

@@ -49,6 +49,15 @@ from persistence.settings import Effective, Settings, require_own
 from persistence.starting import Served
 from persistence.storage import files
 
+# gunicorn's log, in the format of the service.
+#
+# There is one log: gunicorn's lines and those of libraries are formatted as the lines of the service, and go where
+# these go. gunicorn has no access log of its own, because the service logs a line for each request.
+#
+# With the setting log_file, gunicorn opens the file, and opens it again on SIGUSR1 and SIGHUP in every process;
+# standard error then leads to it. gunicorn's own capture_output would send standard output there, too, which may be the
+# audit.
+
 
 def require_log(settings: Settings) -> None:
     """Make sure that the file of the log can be written to, if there is one: gunicorn shows a traceback otherwise."""

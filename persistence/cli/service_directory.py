@@ -1,4 +1,4 @@
-"""``persistence demo``: a new directory for a service, filled with a sample application to look at."""
+"""``init`` and ``demo``: a new directory for a service, empty or filled with a sample application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``persistence move``: forms from one tree or database to another, while the service runs."""
+"""``export``, ``import`` and ``move``: forms and data out, in, and from one place to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``upgrade``, ``reindex`` and ``reencrypt``: rewrite what is in data directories."""
+"""``upgrade``, ``reindex``, ``reencrypt`` and ``leases``: work on all data of trees and databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that rebuilds indexes, started by a service or a command (``sync.jobs``)."""
+"""A process that rebuilds indexes, started by a service or a command (``sync.rebuild``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card of a document, the same in every engine: all that an index answers of it, and its keys.
+"""The card of a document, the same in every engine, its keys, and the parts of a search.
 
 Each value of a control or a fact has a key, under which it is found, sorted and listed.
 """

@@ -1,4 +1,4 @@
-"""The definitions and documents of one form, read from a storage as an index needs them.
+"""The definitions and documents of one form as an index needs them, and their rows in flat views.
 
 Values that were extracted from a document while it was received are cached, so that it is not read again for the index.
 """

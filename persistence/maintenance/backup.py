@@ -227,6 +227,12 @@ def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
     return layout, os.lstat(path).st_mtime_ns
 
 
+# Files of erased documents in backups: found, and removed from them and from their lists of digests.
+#
+# The list is replaced first, and the files go after it. So a run that is killed leaves files that no list has, which
+# the next run finds and removes, and a backup that can be verified and restored.
+
+
 def backups_in(destination: str) -> list[str]:
     """Return the backup at a path, or all complete ones in it."""
     path = os.path.realpath(destination)

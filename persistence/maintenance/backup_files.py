@@ -1,4 +1,4 @@
-"""The files that describe a backup: its parts (a tree or a directory of attachments each), and the digest of each file.
+"""The files of a backup: the manifest of its parts, the list of digests, and copies or hard links of files.
 
 ::
 
@@ -68,7 +68,12 @@ _ATTACHMENTS = "attachments"
 
 
 class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree or directory of attachments at ``directory`` in a backup; ``missing`` tells why it could not be saved."""
+    """A tree or a directory of attachments in a backup.
+
+    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
+    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
+    and is empty if it was.
+    """
 
     kind: Literal["tree", "attachments"]
     name: str
@@ -87,7 +92,10 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``backup.json``, with the ids of keys that the content may need, and of those in the backup."""
+    """The content of ``backup.json``.
+
+    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
+    """
 
     format: int
     parts: tuple[BackupPart, ...]

@@ -1,4 +1,4 @@
-"""Checking a tree and repairing findings, folder by folder, while the service runs.
+"""Checking a tree and its indexes, and repairing findings, folder by folder, while the service runs.
 
 A tree too large for one night is checked deeply in slices, the one checked longest ago first. A slice has the folders
 of one of the 256 lock stripes, so it needs neither a list nor memory. A small file in the root has the instants.
@@ -261,7 +261,12 @@ ALL_SLICES = frozenset(range(STRIPES))
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them."""
+    """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them.
+
+    ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
+    form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed.
+    ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
+    """
 
     dialect: Dialect
     integrity: Integrity

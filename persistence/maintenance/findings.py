@@ -1,4 +1,4 @@
-"""Findings of a check: the closed set of kinds, their severity and remedy, the outcome, and the quarantine."""
+"""Findings of a check: their kinds, severity and remedy, the quarantine, and notes of runs and needed keys."""
 
 from __future__ import annotations
 
@@ -157,7 +157,10 @@ class FindingKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding at an absolute path; ``place`` is the resource or older revision that it belongs to, if any."""
+    """One thing found: ``path`` is absolute, ``what`` is half a line.
+
+    ``place`` is the resource or older revision that it belongs to; ``None`` if it belongs to none.
+    """
 
     kind: FindingKind
     path: str
@@ -175,7 +178,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed."""
+    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed.
+
+    ``difference`` has the lines of a diff between the stored content and the one to be adopted.
+    """
 
     finding: Finding
     outcome: Outcome
@@ -276,6 +282,12 @@ class Quarantine:
 R = TypeVar("R", bound=msgspec.Struct)
 
 
+# Records of the last check and the last backup, for those who look after the service: when, and what came of it.
+#
+# They are beside what the pages keep, in the directory of the default tree, or of this instance if that is a database.
+# One that cannot be written costs only itself: what was done is done.
+
+
 class LastCheck(msgspec.Struct, frozen=True):
     """A check of everything: what it has seen and found. ``edits`` were made by hand and not adopted."""
 
@@ -336,6 +348,12 @@ def last(home: str, kind: type[R]) -> R | None:
 
 def _note_path(home: str, kind: type[msgspec.Struct]) -> str:
     return f"{Layout(home).own(PAGES)}/{kind.__name__}.json"
+
+
+# The encryption keys that what is stored needs: the ids of all that the service has had, until they are retired.
+#
+# Only reading everything would show which key is needed for what. So the ids are noted when a service has a key, which
+# is before it encrypts with it, and backups have them: a restore and a start then say which ones are missing.
 
 
 class NeededKeys(msgspec.Struct, frozen=True):
@@ -400,6 +418,12 @@ def remark(home: str, path: str, keys: EncryptionKeys, wanted: Iterable[str] | N
 
 
 _KINDS = {True: FindingKind.MARK_NOT_ENCRYPTING, False: FindingKind.MARK_NOT_INDEXING}
+
+
+# Marks of definitions that have no effect, and what is stored in plain text although a definition marks it.
+#
+# Both are from before such definitions were refused, or from a definition that was published again with other marks.
+# Encrypted values that were replaced or removed are found as far as that shows without a key.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``--repair``: one function for each kind of finding. No content is ever deleted.
+"""Repair and adoption: one function for each kind of finding. No content is ever deleted.
 
 Each is called under the lock of the folder, right after the finding. What was never acknowledged is discarded, as the
 next writer would do; everything else that has to go is moved to the quarantine.
@@ -52,6 +52,12 @@ _OWNERS, _OTHERS = 0o600, 0o007
 _LARGEST_COMPARED = 1 << 18  # Bytes of a content that a preview compares line by line
 _MOST_LINES = 200
 _BETWEEN_TAGS = re.compile(r">(?=<)")
+
+
+# Adoption of files that a person put into the tree: a content without a sidecar, or one that differs from its sidecar.
+#
+# The content stays, and gets a new sidecar: as a new revision of the old resource, or as a new resource under the rules
+# of a PUT that names no version.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Restoring a backup: every file is compared with its digest on the way.
+"""Restoring a backup into a tree or another storage: every file is compared with its digest on the way.
 
 The directories are empty at first, and marked as incomplete until all is there. Those that are whole are marked as such
 until the databases that are restored with them are whole, too.
@@ -347,6 +347,11 @@ BasesOf = Callable[[Form], BodiesReader | None]
 """Returns the directory in a backup that has the bodies of a form's attachments, if they have one of their own."""
 
 
+# Restoring a tree in a backup into a storage of another kind: all files are compared with their digests first.
+#
+# Then all that can be read is moved there. Like a restore into a directory, it goes on when it is called again.
+
+
 def source_in(
     backup: ChosenBackup,
     part: BackupPart,
@@ -368,7 +373,11 @@ def source_in(
 
 @dataclass(slots=True)
 class StorageRestore:
-    """Restores the tree ``part`` of a backup into a storage; bodies in the object store of ``bucket_of`` stay."""
+    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
+
+    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
+    stay there.
+    """
 
     backup: ChosenBackup
     part: BackupPart

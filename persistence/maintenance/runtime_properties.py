@@ -40,7 +40,11 @@ def _defaults(release: str) -> dict[Name, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRoute:
-    """The providers of a form, or of a pattern; ``definition`` is empty for the designer's own form."""
+    """The providers of a form, or of all forms that a name with ``*`` stands for.
+
+    ``definition`` is empty of the designer's own form, which comes with the runtime. Without ``attachments`` they are
+    with the data.
+    """
 
     form: Form
     definition: str

@@ -1,4 +1,4 @@
-"""Bodies of attachments in directories of their own: each record needs its body, and each body a record."""
+"""Checking what is not in a tree: bodies of attachments, objects in buckets, and databases."""
 
 from __future__ import annotations
 
@@ -117,6 +117,11 @@ def body_fault(
 @dataclass(slots=True)
 class _Records:
     # `named` has version and path of each body; `doubtful` are the names of unreadable records.
+    """The records of a document's attachments; ``named`` has version and path of each body, below the document.
+
+    ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
+    """
+
     named: set[tuple[int, str]] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     current: dict[str, Sidecar] = field(default_factory=dict)
@@ -295,6 +300,12 @@ RecordsOf = Callable[[Form], str | None]
 """Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
 
 
+# Objects in a bucket that no record names, and their removal.
+#
+# Nothing is removed for a form of which there are no records at all: whoever checks with the wrong data directory would
+# otherwise lose every body in the bucket.
+
+
 class ObjectsCheck:
     """One check of a place in an object store for objects without a record; those that are young are left alone."""
 
@@ -370,7 +381,11 @@ _FOLDERS = {_DEFINITIONS, *(each.value for each in Collection)}
 
 @dataclass(slots=True)
 class StorageCheck:
-    """One check of a database; with ``is_dry`` remedies are only foretold, and ``is_deep`` reads every content."""
+    """One check of a database; with ``is_dry`` remedies are only foretold, and ``is_deep`` reads every content.
+
+    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks`` judges
+    contents by the marks of definitions.
+    """
 
     database: MaintainedDatabase
     bodies_of: BodiesOf

@@ -1,4 +1,4 @@
-"""Saving one tree into its part of a backup while the service runs: every document whole, with its bodies.
+"""Saving one tree, database or bucket into its part of a backup while the service runs: every document whole.
 
 The files of a document and its draft, and the bodies of their attachments in other directories, are opened under one
 lock and copied after it. The service never changes a file that has a name, so an open file keeps its content, and
@@ -37,6 +37,11 @@ from persistence.storage.layout import LAYOUT, FilePaths, Layout, unescape
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import MaintainedDatabase, Readable, Revisions
 from persistence.storage.stored_revision import HandEdits, Integrity
+
+# Saving attachments whose bodies are objects in a bucket, as if their tree had them.
+#
+# So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved again.
+# Objects never change, so what the previous backup has is linked, and not read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,11 @@ class _Snapshot:
 
 @dataclass(slots=True)
 class TreeBackup:
-    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
+    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
+
+    ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
+    distinguishes edits by hand from damage. ``folders`` counts those that are done.
+    """
 
     tree: FolderTree
     part: PartFiles
@@ -375,9 +384,19 @@ _LAYOUT = Layout("")
 _NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 
+# Saving a storage that is no tree into its part of a backup, which is a tree: the files that a tree would have of it.
+#
+# The storage is read as it was at one moment. What has the digest and the size that the last backup has recorded is
+# linked to that, and is not read. Attachments whose bodies are objects in a bucket are saved as if the storage had
+# them.
+
+
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
+
+    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
+    """
 
     database: MaintainedDatabase
     part: PartFiles

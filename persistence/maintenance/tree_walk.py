@@ -1,4 +1,4 @@
-"""The files of a folder: their roles, owners and permissions, and how contents compare with sidecars."""
+"""The tree as maintenance walks it: folders, the files in them and their roles, and the service's own files."""
 
 from __future__ import annotations
 
@@ -240,7 +240,12 @@ _OWN_DIRECTORY = 0o700
 
 @dataclass(slots=True)
 class FolderListing:
-    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason."""
+    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason.
+
+    ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
+    ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
+    sidecar, else foreign. ``next_contents`` has the content ids by name.
+    """
 
     # Something else than a file lies at `obstacles`, which only the service's own files may be, and at `others`, which
     # are contents' names: obstacles if there is a sidecar, else foreign.
@@ -308,7 +313,11 @@ class OlderRevision:
 
 @dataclass(slots=True)
 class History:
-    """The older revisions of a folder, oldest first; a rewrite of those in ``rewritten`` was interrupted."""
+    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar.
+
+    ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
+    of which a rewrite was interrupted: the file that was to replace theirs is still there.
+    """
 
     rewritten: dict[str, FilePaths] = field(default_factory=dict)
     revisions: list[OlderRevision] = field(default_factory=list)

@@ -229,7 +229,11 @@ _LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums of what all workers have counted since the service was started; ``at`` is in seconds since the epoch."""
+    """Sums of what all workers have counted since the service was started.
+
+    ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
+    ``classes`` are the requests by class of latency, as ``LATENCIES`` has them.
+    """
 
     at: float
     requests: float
@@ -240,7 +244,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The requests between two samples, a second; half and 95 of 100 took at most ``median`` and ``slow`` seconds."""
+    """The requests between two samples; ``at`` is the end, in seconds since the epoch.
+
+    ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
+    and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
+    """
 
     at: float
     rate: float

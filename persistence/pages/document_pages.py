@@ -1,4 +1,4 @@
-"""The differences between two revisions of a document, and the actions on a document: bring back, break a lease."""
+"""The pages of a document: its revisions and their differences, its contents, and the actions on it."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ def instant_of(text: str) -> Instant | None:
 _PDF = "application/pdf"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+# Contents of documents for a browser: XML and attachments to download, and images and PDF to look at.
+#
+# A content is a stranger's: it may be a page with scripts. Only a few types are shown in the browser, under a policy
+# that lets them load and run nothing and takes their origin from them; all else is saved as a file.
 
 
 def preview_of(content_type: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The pages of a form version: its documents as a table, its deleted ones, and its definition."""
+"""The pages of forms: all of them with counts, the documents of a version as a table, and its definition."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ from persistence.storage.reader import StoreReader
 
 PlacesOfForms = Callable[[], Iterable[tuple[Form, TreeReader]]]
 """Returns every form whose documents are counted, with the place that has them."""
+
+
+# The counts of all forms for the pages, made in the background, because counting reads a record of each document.
+#
+# A page shows the last counts with their time. A look at it begins new ones, the more seldom the longer they take.
 
 
 @dataclass(frozen=True, slots=True)

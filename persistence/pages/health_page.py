@@ -1,4 +1,4 @@
-"""The health of what is stored: findings of a check, repair and adoption, rebuilt indexes, and re-encryption."""
+"""The page of the health: findings of a check, repair, rebuilt indexes, re-encryption, and the processes that do it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, root
 from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout
 from persistence.storage.locks import try_lock
+
+# Commands that the pages begin: each runs in a process of its own, and its output is kept for all workers.
+#
+# The process holds a lock on a file while it lives, also when its worker is replaced: so all workers refuse a second
+# one.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The newest answers with a status from 500, in one file of all workers, for the overview; the log has all of them.
+"""Files in which the pages note something for all workers: the newest errors, and the last use of each key.
 
 A line that cannot be written is lost, because the disk may be the fault.
 """

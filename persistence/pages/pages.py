@@ -1,4 +1,4 @@
-"""All pages of a service, with the objects that each of them shows and changes."""
+"""All pages of a service, with the objects that each of them shows and changes, and the login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys: those of callers, those that sign access tokens, and those of encryption at rest."""
+"""The pages of the service: its overview with plots, its settings, its keys, and its audit."""
 
 from __future__ import annotations
 

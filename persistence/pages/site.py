@@ -1,4 +1,4 @@
-"""The site below ``/admin/``: its pages and actions, who may see them, and the headers of every page."""
+"""The site below ``/admin/``: its pages, actions and errors, who may see them, and the headers of every page."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ from persistence.pages.sessions import Sessions, forget
 
 Values = Mapping[str, str]
 """The values of an action by name: those of its path and its ``fields``. One that was not sent is empty."""
+
+
+# Actions of administrators: GET /admin/actions/NAME asks and says what it will do, POST does it.
+#
+# The audit calls it NAME, and its line has the names app, form, document and name of the path.
 
 
 @dataclass(frozen=True, slots=True)

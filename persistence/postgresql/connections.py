@@ -1,4 +1,4 @@
-"""The connections of a process to a database: a pool of them, each with its parameters and deadlines."""
+"""The connections of a process to a database: addresses, deadlines, a pool, probes, and errors as domain errors."""
 
 from __future__ import annotations
 
@@ -151,6 +151,11 @@ _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str
 )
 """First match first, with the domain error and its text; the message of the database follows one that ends in ``: ``.
 """
+
+
+# Errors of the database as domain errors: the only place that knows their codes.
+#
+# No text has a password: libpq names hosts, database and user, and address refuses what it cannot read.
 
 
 class database_errors:  # noqa: N801 - a context manager, named like those of contextlib

@@ -1,4 +1,4 @@
-"""A database, as a process uses it: transactions and reads.
+"""A database, as a process uses it: transactions, reads, keys of resources, and records of jobs.
 
 A thread has a stack of the transactions that it is in. What it reads meanwhile through the same database, it reads in
 the innermost one, and so sees what that has changed.

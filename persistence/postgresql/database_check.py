@@ -1,4 +1,4 @@
-"""Inspecting a database, all of it as it was at one moment: findings come out, nothing is changed."""
+"""Inspecting a database and its index, all as it was at one moment: findings come out, nothing is changed."""
 
 from __future__ import annotations
 

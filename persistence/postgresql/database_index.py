@@ -1,4 +1,4 @@
-"""Reading documents again for the index: one job at a time in a database, whichever node does it."""
+"""The search index of a database: searches, and reading documents again, one job at a time."""
 
 from __future__ import annotations
 
@@ -270,6 +270,11 @@ FROM partition JOIN indexed_version USING (form, version) WHERE form = %s ORDER 
 _DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
 
 T = TypeVar("T")
+
+
+# The search index of a database, written in the transactions of the saves.
+#
+# So a search has to look only for definitions that index other controls than those by which documents were read.
 
 
 class DatabaseIndex(Closable):

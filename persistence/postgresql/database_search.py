@@ -179,6 +179,12 @@ SELECT d.* FROM unnest(%s::int[]) AS number, LATERAL (
 """
 
 
+# The order in which a database looks at the conditions of a search.
+#
+# PostgreSQL takes texts for rarer than they are. So conditions are counted up to a limit, and tried out on the newest
+# documents, before one of them is chosen to begin with; the others are looked up for each document that meets it.
+
+
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
     """``first`` is met first, and ``others`` are looked up for what meets it; without it no selection is narrow.

@@ -1,4 +1,4 @@
-"""A storage of forms in a database. A read is one statement, and within ``writing`` a part of its transaction."""
+"""A storage of forms in a database, and the leases of its documents. A read is one statement."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ DELETE FROM lease WHERE document IN (
 """
 _COUNT = "SELECT count(*) FROM lease WHERE bucket = %s"
 _END = "DELETE FROM lease WHERE document = %s"
+
+
+# Leases of documents in a database (spec crud 7), by its clock: the clocks of nodes do not matter.
+#
+# A writer shares a lock of the document's lease until the commit, and LOCK takes it alone: so they never pass each
+# other.
 
 
 class DatabaseLeases(ManagedLeases):

@@ -64,6 +64,13 @@ ON CONFLICT (form, path) DO NOTHING
 """
 
 
+# Form versions as they are indexed: the state of a definition by which an index reads documents of a version.
+#
+# A publication replaces the state in its transaction, and begins a new generation where other controls are indexed.
+# Documents are in partitions by generation: totals of partitions show which documents were read by an older state, and
+# no save waits for a publication.
+
+
 class NumberedKey(msgspec.Struct, frozen=True):
     """An indexed control and its number, which it keeps for as long as the form has an index."""
 
@@ -514,6 +521,12 @@ _SET_TEXTS = """
 INSERT INTO free_text (seq, fold) SELECT * FROM unnest(%s::bigint[], %s::text[])
 ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> excluded.fold
 """
+
+
+# The rows of many documents, read again for the index and brought up to date in one transaction.
+#
+# A save that is under way holds the lock of its document. It is not waited for while other documents are locked: that
+# document is read again afterwards, alone. A save waits for one batch at most.
 
 
 @dataclass(frozen=True, slots=True)

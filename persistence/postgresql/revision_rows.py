@@ -1,4 +1,4 @@
-"""Reading revisions and lists of them. Long lists are read some rows at a time, without an open transaction."""
+"""Revisions in a database, read: their rows and lists, their contents in pieces, and all files of a document."""
 
 from __future__ import annotations
 
@@ -303,6 +303,12 @@ pieces AS (DELETE FROM piece USING gone WHERE piece.id = gone.id)
 SELECT count(*) FROM gone
 """
 _READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
+
+
+# Contents in a database: small ones in the row of their revision, larger ones in pieces, streamed up and down.
+#
+# Pieces are written before any lock is held. Ids that no revision has are *unclaimed*; a sweep removes old ones, so
+# readers can finish.
 
 
 def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SWEPT_AT_ONCE) -> int:

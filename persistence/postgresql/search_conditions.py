@@ -1,4 +1,4 @@
-"""The conditions of a search in SQL: which documents meet them.
+"""The conditions of a search in SQL: selections, texts, and which documents meet them.
 
 Most conditions are a *selection*, a query for the ``seq`` of documents, each perhaps several times; the others are a
 *test* of a document ``d``. A selection is a test, too. The planner decides which one the database begins with.
@@ -105,6 +105,12 @@ SELECT %s::int, is_long, few.number, few.folds FROM control, LATERAL (
     ) AS is_long
 ) AS long WHERE form = %s AND path = %s
 """
+
+
+# Texts that a search looks for in the values of controls.
+#
+# A control with few different values is found by those that have the text; for others, an index of trigrams finds the
+# values. The values of a control are asked in the round trip that begins the search.
 
 
 @dataclass(frozen=True, slots=True)

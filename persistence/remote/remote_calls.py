@@ -1,4 +1,4 @@
-"""The headers of calls to another service, which may speak another dialect (spec crud 3, 11)."""
+"""Calls to another service, which may speak another dialect: connections, headers, answers (spec crud 2, 3, 11)."""
 
 from __future__ import annotations
 
@@ -370,6 +370,12 @@ _in_head: ContextVar[bool] = ContextVar("in_head", default=False)
 """True while this thread waits for the head of a response."""
 
 
+# Connections to another service on which the head of a response has one deadline, however often a byte comes.
+#
+# httpx limits each silence; a service that sends a header line or an interim response (1xx) now and then is never
+# silent.
+
+
 class TimedTransport(httpx.BaseTransport):
     """Sends requests of HTTP/1.1. ``kept`` idle connections stay open for ``kept_for`` seconds.
 
@@ -481,6 +487,11 @@ _KEPT_FOR = 10.0
 _MOST_KEPT = 32
 _READS = ("GET", "HEAD")
 _PIECE = 1 << 18
+
+
+# Calls to another service, over connections that are kept alive, with a deadline for each step (spec crud 2 and 13).
+#
+# Only this module knows httpx.
 
 
 @dataclass(frozen=True, slots=True)

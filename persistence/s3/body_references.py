@@ -112,6 +112,12 @@ def decode_references(place: Bucket, lines: bytes) -> list[BodyReference]:
     return found
 
 
+# Notes of bodies in an object store whose records are being changed, in files of this machine.
+#
+# A note is written before an object is stored, or before a change leaves it without a record, and removed after the
+# commit. A killed process leaves it: the sweep then looks whether a record names the object, and need not list objects.
+
+
 class BodyNotes:
     """The notes of a machine, below a root. Methods raise ``OSError``."""
 

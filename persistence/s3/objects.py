@@ -1,4 +1,4 @@
-"""The objects of one bucket: the only user of the library, whose errors become those of the domain here.
+"""The objects of one bucket, their contents and those of one document: the only user of the library.
 
 Texts of the library and of the store are never shown: they have keys, addresses and whatever a store puts into its
 answers. A line of our own names the place, and the store's code of the error.

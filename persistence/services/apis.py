@@ -25,6 +25,11 @@ from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
 
+# Definitions and documents of a provider behind a proxy, which has decided already (spec crud 2 and 11).
+#
+# The proxy of a runtime sends a HEAD before each PUT and DELETE, and reports what it has found. The versions,
+# preconditions and singleton forms that only the provider knows are still decided under the lock.
+
 
 class DefinitionsBehindProxy(Definitions):
     """Form definitions of versions that are always named."""

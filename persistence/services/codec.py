@@ -60,6 +60,11 @@ from persistence.xml.streaming import Streaming, WordWatch, XmlCheck, may_mentio
 Path = tuple[str, ...]  # The names that lead to an element, from below the root element
 
 
+# Encryption at rest: the values of encrypted controls are encrypted where they are stored (spec forms 4).
+#
+# Definitions and the designer's storage are never encrypted.
+
+
 @dataclass(frozen=True, slots=True)
 class EncryptionAtRest:
     """Decides what to encrypt, finds out what is encrypted, and decrypts it."""
@@ -268,6 +273,12 @@ def _type_to_keep(address: Address, sent: str | None) -> str:
     if len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(sent.strip()):
         raise BadRequestError(f"the content type is not a media type: {sent!r}")
     return sent.strip()
+
+
+# The codec between the bytes that a client sees and those that are stored.
+#
+# That of the public interface encrypts and decrypts encrypted controls, as the proxy of a form runtime does (spec forms
+# 4).
 
 
 class EncodedContent(Protocol):

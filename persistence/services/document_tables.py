@@ -72,6 +72,11 @@ _BREAKS = ("\t", "\r", "\n")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
 
 
+# The export of form data as tables: a row for each document, with its values under the labels of their controls.
+#
+# A CSV file has the rows of one form version, for a spreadsheet; JSON lines may be of several, with values as they are.
+
+
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """The language of labels, and whether all controls have a column, or only indexed ones."""
@@ -240,6 +245,11 @@ class CsvLines:
 def _without_formula(cell: str) -> str:
     is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
     return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell
+
+
+# The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
+#
+# Permissions of forms do not count. Encrypted controls are not indexed.
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,12 @@ def _revisions_of(
             yield DataRevision(address, instant, record)
 
 
+# Leasing documents, and keeping others from writing to a leased one, where a property asks for that (spec crud 7).
+#
+# In the real system a lease does not restrict writers, and needs no permission. Where it does restrict them, the caller
+# must be allowed to save the document.
+
+
 @dataclass(frozen=True, slots=True)
 class Leasing:
     """LOCK and UNLOCK."""
@@ -250,6 +256,12 @@ class PreparedCommit:
     decision: Decision
     over: StoredRevision | None
     sidecar: Sidecar
+
+
+# Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
+#
+# The order of the checks is the order of spec crud 4.2, because it decides which status wins. A PUT is decided twice:
+# before its body is read, so that a client is refused early, and under the lock, where the answer counts.
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,10 @@ from persistence.services.transforms import holders_in, parsing
 from persistence.storage.storage import RevisionList, Revisions
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
+# The differences between revisions of form data, as a reader of both sees them (spec crud 8.1).
+#
+# A revision is read as by a GET with its last-modified-time, once for a page of the history.
+
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
@@ -225,6 +229,12 @@ class _Reading:
 _Judge = Callable[[Sidecar], bool]
 
 
+# The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
+#
+# The revisions from a creation to the next are one life of a document, with one owner and version: the newest decides
+# for all. Each revision on a page is decided about by itself, too.
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredHistory:
     """A page of a history, and a line about what is not on it."""
@@ -344,6 +354,12 @@ def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may
             found += revisions.page(here.start, here.stop)
         begin, end = begin - len(positions), end - len(positions)
     return [each for each in found if each.sidecar is None or may_read(each.sidecar)]
+
+
+# Bringing back older revisions: as new ones, of a form, or of a document with the attachments that it names.
+#
+# A revision is brought back as by a PUT of its stored bytes. Its attachments are stored first (spec crud 4.2), so that
+# a deleted document stays deleted until all of it is there. Older revisions may come from elsewhere, such as a backup.
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,12 @@ def with_time(revision: ImportedRevision, modified: Instant) -> ImportedRevision
     return replace(revision, facts=replace(facts, modified=modified, has_own_time=False))
 
 
+# The plan of an import for one document with its draft, or one version of a definition.
+#
+# History is never rewritten. A revision is placed if it is newer than all stored revisions of its file; one that is
+# not, and is not stored, is a conflict. A document with a conflict is left as it is, as a whole.
+
+
 class OnConflict(Enum):
     """The way to treat a document that differs here: refuse it, skip it, or store the newest as a new revision."""
 

@@ -1,4 +1,4 @@
-"""Files of a source by their names, grouped by document: the revision that each holds.
+"""The sources of an import: folders, ZIP archives and JSON lines, grouped by document.
 
 Two hierarchies are understood: that of archives (``model/addresses.py``), and that of paths of the interface, where a
 document has no version and only one revision::
@@ -94,6 +94,12 @@ _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names
 _RECOMPOSED = "the name of an attachment was composed (NFC), as the data has it"
 
 _Key = tuple[str, ...]
+
+
+# Files of a source by their names, grouped by document: the revision that each holds.
+#
+# Two hierarchies are understood: that of archives (model/addresses.py), and that of paths of the interface, where a
+# document has no version and only one revision::
 
 
 class SourceFiles(Protocol):
@@ -398,6 +404,12 @@ _LOCAL_HEADER = 30  # Bytes before the name in the header of an entry
 
 _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError)
 """Errors of ``zipfile`` for a damaged archive; ``struct.error`` becomes ``BadZipFile``."""
+
+
+# The files of a ZIP archive of any origin.
+#
+# zipfile reads no more of an entry than its directory says, and compares the CRC. Links, encryption, other
+# compressions, overlapping entries and bombs are refused before anything is read.
 
 
 class ZipFiles:

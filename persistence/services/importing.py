@@ -78,6 +78,11 @@ from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
+# Storing imported revisions: each is received and checked as by a PUT, and committed with its own facts.
+#
+# All files of a document are received first, and then stored under one lock, in the order of their times. So an
+# interrupted import leaves a document as it was at some time, and the next run stores the rest.
+
 
 @dataclass(slots=True)
 class ImportWriter:
@@ -341,6 +346,11 @@ def _limited(pieces: Iterator[bytes], largest: int, name: str) -> Iterator[bytes
 _AHEAD = timedelta(days=1)  # The clock of another machine may be ahead by this
 
 
+# Import: definitions first, then documents, one after the other; a refused one does not stop the others.
+#
+# Permissions of forms and singleton forms do not count: an administrator imports.
+
+
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
     """Options of an import: with ``is_dry`` nothing is stored."""
@@ -466,6 +476,11 @@ def _digest_of(pieces: Iterable[bytes]) -> bytes:
 
 
 _RETRY_AFTER = 30
+
+
+# The import of a request body, which is received first into an unnamed file: a ZIP file is read from its end.
+#
+# One import runs at a time in each process.
 
 
 class SpooledImports:

@@ -53,6 +53,10 @@ from persistence.storage.storage import (
 )
 from persistence.storage.stored_revision import StoredRevision
 
+# The state of a document or of a version of a definition in a storage: the revisions of each of its files.
+#
+# Two storages with equal states have the same revisions: an entity tag is made once. Re-encryption changes the digest.
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionState:
@@ -144,6 +148,12 @@ def _file_states(storage: StateMarks, main: Address) -> FileStates:
         state = RevisionState(instant, whole.etag, whole.size, whole.digest, whole.id, sidecar.body is not None)
         found.setdefault(replace(main, name=name), []).append(state)
     return {address: tuple(states) for address, states in found.items()}
+
+
+# Copying revisions between storages: byte for byte, with their sidecars, each compared with its digest.
+#
+# The revisions of a document are received first and committed under one lock, in the order of their times. So a reader
+# of the destination sees the document as it was at some time.
 
 
 class SourceChangedError(DamagedError):
@@ -480,6 +490,14 @@ class MoveReport:
 _ATTEMPTS = 5
 _REFUSED = (BadRequestError, ConflictError, DamagedError)
 """Errors of one document, which is named. Others end the move: a disk or a database that refuses."""
+
+
+# A move: a first pass while the source is written to, and a last one while it can only be read.
+#
+# The first pass remembers the fingerprint of each document that was the same in both places. The last one reads only
+# documents with another fingerprint, and removes from the destination those that the source does not have any more. The
+# destination of a form is this move's own if it had nothing of the form before, which Arrivals records. Otherwise only
+# drafts that a move has stored are replaced.
 
 
 @dataclass(slots=True)

@@ -38,6 +38,11 @@ _OVERLAP = 1 << 13
 _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 
 
+# Find the attachments of a document that its data names, in its bytes, without a parser, and rather too often.
+#
+# A name anywhere in the data counts, plain, with character references or percent-encoded.
+
+
 def unnamed(
     store: ManagedStorage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]
 ) -> set[str]:
@@ -316,6 +321,12 @@ def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 
 
+# Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
+#
+# A plan is made without a lock, and carried out in steps, each under the lock of its document and only if the document
+# is as it was found. The current revision of a living document always stays.
+
+
 class StoragePurge:
     """Purges documents of one storage."""
 
@@ -448,6 +459,12 @@ def purge_documents(
             yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)
         except PersistenceError as error:
             yield error
+
+
+# Erasing documents, as law may demand: all their files in a storage, with a certificate of what was removed.
+#
+# Each step leaves the storage in order. An erasure that was killed goes on when it is called again, with the documents
+# that the certificate names.
 
 
 class ErasedDocument(msgspec.Struct, frozen=True):

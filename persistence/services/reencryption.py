@@ -46,6 +46,11 @@ from persistence.xml.streaming import WordWatch
 _ATTEMPTS = 3
 
 
+# Search for revisions that are encrypted with a key, in one storage: a key that none needs may be retired.
+#
+# Older revisions, drafts and deleted documents count. A revision that cannot be read is a problem: it may need the key.
+
+
 class KeyReferences:
     """Finds the revisions of one storage that are encrypted with a key.
 
@@ -110,6 +115,11 @@ class KeyReferences:
 
 
 _PASSES = 3  # Passes over a document: a save during the first may have been encrypted by the definition before
+
+
+# Re-encryption of stored data, by the current definitions and key (spec forms 4.5).
+#
+# Every revision is rewritten in place, with its instants, stage and entity tag, while documents are read and saved.
 
 
 @dataclass(frozen=True, slots=True)

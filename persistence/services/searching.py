@@ -218,6 +218,11 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
 _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 
+# Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
+#
+# A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
+
+
 @dataclass(frozen=True, slots=True)
 class Searcher:
     """The caller of a search; with ``is_administrator``, permissions do not count."""

@@ -1,4 +1,14 @@
-"""A storage whose attachments of data have their bodies elsewhere (spec crud 11, forms 5.5).
+"""Attachments elsewhere: bodies in a directory of their own, and the storage over them (spec forms 5.5).
+
+::
+
+    <base>/<app>/<form>/(data|draft)/<document>/<version>/<attachment>     the body of the current revision
+                                                          .history/...     those of older ones
+    <base>/.spool/<id>, <base>/.trash/<id>                                 as in a tree
+
+The record of an attachment is its sidecar in a tree, and the record decides: a body bears the stamp of its revision,
+and is called ``.<attachment>.<id>`` until that is committed. So a reader of a sidecar finds its body, and the next
+writer finishes or removes the remains of a crash.
 
 The main storage keeps of each attachment a record without body, which is committed when its body is durable. A
 record with a body is served as it is: so attachments may have been stored before they were to be elsewhere.

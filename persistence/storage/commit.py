@@ -1,4 +1,4 @@
-"""The commit: the steps of every change to a document or a definition, made under its lock.
+"""Uploads, the commit, and removal: the steps of every change to a document or a definition, made under its lock.
 
 The order of the steps is the protocol; docs/design.md draws it. The rename of the sidecar is the one moment at which
 a change happens. What comes before it can be thrown away, what comes after it can be finished by anyone.
@@ -30,6 +30,12 @@ from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 
 _SMALL = 1 << 20
 ABANDONED_AFTER = 60.0  # Seconds after which a temporary file that nobody holds belongs to nobody
+
+
+# Uploads: content on its way in, counted and hashed while it is written, without any lock.
+#
+# An upload is a file without a name (O_TMPFILE), so that a client that hangs up, a killed worker or a power cut leaves
+# nothing behind. Where the file system has no such files it waits in the spool directory under its id.
 
 
 class Upload:
@@ -368,6 +374,18 @@ def remove_second_name(paths: FilePaths, committed: Sidecar) -> None:
         files.remove(second.content)
         files.remove(second.sidecar)
         files.sync_directory(paths.history)
+
+
+# Removing revisions without a trace, in steps of which a crash leaves what recovery finishes or discards.
+#
+# A revision is removed by the rename of its sidecar to the name of a next one: for readers it is gone then. What is
+# left looks like a write that was interrupted before its commit, which the next writer, purge or repair discards:
+#
+# 1. rename the content to the name under which the sidecar finds it, too: before the commit, recovery undoes that
+# 2. rename the sidecar to that of a next revision: it leads to the content, and no revision is there any more
+# 3. remove the content, then the sidecar
+#
+# Each step is durable before the next. Many revisions of one directory go through them together.
 
 
 def remove(revisions: Sequence[FilePaths]) -> list[Sidecar]:

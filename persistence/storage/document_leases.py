@@ -1,4 +1,4 @@
-"""The leases of documents in one tree (spec crud 7); not the lease that a machine has of the whole tree (``lease``).
+"""The leases of documents in one tree (spec crud 7); not the lease that a machine has of the whole tree (``locks``).
 
 Each leased document has a small file in ``.leases``, named by a digest of its id, since an id alone is what a lease is
 of. It is replaced by a rename and durable before it is acknowledged, so a crash or a power cut leaves the lease before

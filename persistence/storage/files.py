@@ -23,6 +23,15 @@ _READ_AT_ONCE = 1 << 16
 _ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
+# Opening files and directories without following a symbolic link, in the last name or in any before it.
+#
+# Linux does that in one system call (openat2 with RESOLVE_NO_SYMLINKS, Linux 5.6), which Python does not have: it costs
+# a microsecond or two more than open. Where the kernel or a sandbox refuses the call, only the last name is not
+# followed (O_NOFOLLOW).
+#
+# The root of a tree is opened by its real path, so a link that an administrator has put in its place is no obstacle.
+
+
 class _How(ctypes.Structure):
     """``struct open_how`` of ``linux/openat2.h``."""
 
@@ -154,6 +163,12 @@ def sync_directory(path: str) -> None:
         sync_open(descriptor)
 
 
+# Making and removing directories, so that they are sure to survive a power cut.
+#
+# A file is only as durable as the names above it. A new directory's name is made durable in its parent before anything
+# below it is acknowledged, also when another process made it and was killed before it could do so.
+
+
 def sync_open(descriptor: int) -> None:
     """Make the names in an open directory durable, or the content of an open file."""
     began = time.perf_counter()
@@ -253,6 +268,12 @@ sync = sync_open
 
 After an error the content counts as lost: a second fsync may say yes without having written anything.
 """
+
+
+# The one module that writes, links, renames and removes files, and makes them durable.
+#
+# Functions raise OSError; the store's public methods translate it. Nothing here knows what the files mean. No file is
+# opened through a symbolic link, and none is written to that has another name: only new ones are.
 
 
 def begin_writeback(descriptor: int, begin: int = 0, size: int = 0) -> None:

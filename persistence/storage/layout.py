@@ -239,7 +239,12 @@ def is_unfinished_own(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilePaths:
-    """The paths of one resource; ``next_sidecar`` is renamed to ``sidecar`` by its commit."""
+    """The paths of one resource: its directory, its file name, and the names around it.
+
+    ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
+    next one, before its rename commits it. ``history`` is the directory of older revisions. ``address`` is the path of
+    the content below the root, as its sidecar has it; an older revision has the same.
+    """
 
     # `address` is the path of the content below the root, as its sidecar has it; an older revision has the same.
     directory: str

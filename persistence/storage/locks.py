@@ -1,4 +1,4 @@
-"""The only module that locks: lock files, exclusive between threads and processes, with deadlines.
+"""The only module that locks: lock files between threads and processes, and the lease of a tree by one machine.
 
 A tree has one ``Locks``. A scope (a document, or a form's definitions) maps to one of 256 files of its kind, a stripe.
 Readers take none of them. The files are never deleted: a lock on a deleted file excludes no one.
@@ -265,6 +265,14 @@ class _Stripes:
 
 INTERVAL, WATCH, _LENGTH = 15.0, 45.0, 512
 _IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
+
+
+# The lease of a tree: which machine has it open, so that a second machine does not write into it as well.
+#
+# Locks exclude processes of one machine; over NFS or on a cluster file system, those of another one may not see them.
+# So a process that opens a tree to write says so in a file, and writes that again every INTERVAL seconds: in place, for
+# a disk may be full. All processes of a machine share the lease, and lock its file shared. The lease of another machine
+# is refused for WATCH seconds after it was written.
 
 
 class Machine(msgspec.Struct, frozen=True):

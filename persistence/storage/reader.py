@@ -1,4 +1,4 @@
-"""Reading a tree: addresses in, revisions out. Nothing is changed, and nothing made that is missing there."""
+"""Reading a tree: addresses in, revisions and lists of them out. Nothing is changed or made."""
 
 from __future__ import annotations
 
@@ -53,6 +53,12 @@ _DAY = slice(10)
 _MIDNIGHT = "T00:00:00.000Z"
 
 
+# The revisions of a resource in a tree, the older ones by the names in its .history.
+#
+# There may be tens of thousands of names, so little is done for each, and the instants are kept as one text. A list is
+# cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
+
+
 @dataclass(frozen=True, slots=True)
 class OlderInstants:
     """Instants, newest first, without the first ones that were left out; ``text`` has each on a line."""
@@ -76,7 +82,10 @@ class OlderInstants:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevisions(RevisionList):
-    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others."""
+    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others.
+
+    ``read_older`` reads the sidecar of an older one; ``None`` where it is gone.
+    """
 
     current: Sidecar
     older: OlderInstants

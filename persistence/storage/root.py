@@ -1,4 +1,4 @@
-"""The root of the tree: its format and its own directories."""
+"""The root of the tree: its format, its own directories, and small files of keys outside the tree."""
 
 from __future__ import annotations
 
@@ -53,7 +53,12 @@ _MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``layout.json``; a tree that is ``restoring`` or ``upgrading_from`` a format is not served."""
+    """The content of ``layout.json``.
+
+    ``steps`` holds the upgrade steps done, with the instant of each. ``restoring`` names the backup that is being
+    restored, ``upgrading_from`` the format of a tree that is being upgraded: until that has come to its end, the tree
+    must not be served.
+    """
 
     format: int
     steps: dict[str, Instant] = {}

@@ -1,4 +1,4 @@
-"""A storage of forms, as the services need one: the tree of a root, or another service.
+"""A storage of forms, as services and administrators need one: a tree, a database, or another service.
 
 No path and no descriptor crosses it, so that what implements it may be far away. Methods raise the domain errors of
 ``persistence.errors``: ``BadAddressError`` for names that cannot be kept, ``DamagedError`` for what cannot be read as
@@ -30,7 +30,10 @@ from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
 class RevisionList(Protocol):
-    """All revisions of a resource at one moment, with tombstones; position 0 is current, and read."""
+    """All revisions of a resource as they were at one moment, tombstones included; position 0 is the current one.
+
+    Methods raise what reading a sidecar does, but ``DamagedError`` only for the current revision.
+    """
 
     @property
     def total(self) -> int:
@@ -73,16 +76,25 @@ class Revisions(Protocol):
         """Return the sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """Return the current revision, its content open if asked for; ``None`` if nothing was ever stored."""
+        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored.
+
+        Sidecar and content are of one revision. The file is seekable, and the caller closes it.
+        """
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
 
     def history(self, address: Address) -> RevisionList | None:
-        """List all revisions, unread but for the current one; ``None`` where nothing was ever stored."""
+        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored.
+
+        No sidecar of an older revision is read before it is asked for.
+        """
 
     def names(self, main: Address) -> list[str]:
-        """Return the file names ever stored beside a ``data.xml`` or ``form.xhtml``, in order, with its own."""
+        """Return the file names that were ever stored beside a ``data.xml`` or ``form.xhtml``, its own too, in order.
+
+        Another service lists what its current revision names.
+        """
 
 
 class Readable(Revisions, Protocol):
@@ -118,10 +130,17 @@ class Writing(Protocol):
         """The stored revision, which no other writer changes now; ``None`` where nothing was ever stored."""
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        """Store a content, over what ``current`` found, wholly or not at all; return the sidecar that is stored."""
+        """Store a content as the next revision, over what ``current`` found, wholly or not at all.
+
+        ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than
+        was asked for, where the storage has its own ids and instants.
+        """
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """Replace the stored revision by a tombstone, and return it; a proxy may put the first one (spec crud 11)."""
+        """Replace the stored revision by a tombstone, and return the one that is stored.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft."""
@@ -140,7 +159,11 @@ class Writing(Protocol):
 
 
 def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
-    """Raise ``ReplacedError`` unless the stored revision is the one over which a writer decided to store."""
+    """Make sure that the stored revision is the one over which a writer decided to store.
+
+    Raises:
+        ReplacedError: it is another one.
+    """
     if (stored.sidecar.id if stored is not None else None) != (over.sidecar.id if over is not None else None):
         raise ReplacedError(f"{address} was written by another request meanwhile")
 
@@ -151,7 +174,11 @@ class BodyChanges(Protocol):
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> AbstractContextManager[Sidecar]:
-        """Have a body durable before the block, which commits the given sidecar, perhaps with another id."""
+        """Have a body durable before the block, which commits the sidecar that it gives.
+
+        That may have another content id, with the entity tag as it was. ``over`` is the living revision before.
+        Where the block fails, it may be committed all the same.
+        """
 
     def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
         """Remove a body after the block, which commits that it is deleted."""
@@ -164,17 +191,29 @@ class BodyChanges(Protocol):
     def discarding_draft(
         self, form: Form, document: str, version: int | None, records: Sequence[tuple[str, Sidecar]]
     ) -> AbstractContextManager[None]:
-        """Remove the bodies of all attachments of a draft after the block, which discards it."""
+        """Remove the bodies of all attachments of a draft after the block, which discards it.
+
+        ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
+        """
 
 
 class Bodies(Protocol):
-    """A second place, which has the bodies of attachments of data, apart from what is known of them."""
+    """A second place, which has the bodies of attachments of data, apart from what is known of them.
+
+    Methods raise ``OSError`` too.
+    """
 
     def upload(self, address: DocumentAddress) -> Upload:
         """Begin to receive a body."""
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of a record, ``None`` without one; it counts as edited unless it is sure to be of it."""
+        """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
+
+        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
+
+        Raises:
+            DamagedError: what lies there is not what the record says of its body, and no edit.
+        """
 
     def changing(self) -> AbstractContextManager[BodyChanges]:
         """Change bodies in a block that has a whole block of the main storage in it, and so the commit of that."""
@@ -184,21 +223,34 @@ class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision that is to be removed, without its content; of a tombstone all facts are known."""
+        """Return a revision that is to be removed, without its content: the current one, or that of an instant.
+
+        Of a tombstone all facts are known. ``None`` where there is none.
+        """
 
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
 
     def deciding(self, address: Address) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that are far away
-        """Let this thread decide for a block about a write; what it asks for may be as it was at the beginning."""
+        """Let this thread decide for a block about a write of an address, before it holds the lock.
+
+        What it asks for meanwhile may be as it was when the block began.
+        """
         return nullcontext()
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:
-        """Hold the lock of what an address belongs to, and write there. Raises ``BusyError`` at the deadline."""
+        """Hold the lock of what an address belongs to, and write there.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """
 
 
 class Leases(Protocol):
-    """Leases of documents, by their ids alone (spec crud 7). Reading, checking and writing is one durable step."""
+    """Leases of documents, by their ids alone: the form of an address only leads here (spec crud 7).
+
+    Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
+    """
 
     def lock(
         self,
@@ -220,20 +272,36 @@ class Leases(Protocol):
         """
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
-        """End a lease; do nothing without one. Raises ``LockedError`` if somebody else holds it."""
+        """End a lease; do nothing without one. With ``is_by_form`` one by another form is somebody else's.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        """Raise ``LockedError`` for somebody else than the holder, as far as can be seen without a lock."""
+        """Refuse somebody else than the holder, as far as can be seen without a lock.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
 
     def protecting(self, address: DocumentAddress, user: User) -> AbstractContextManager[None]:
-        """Keep everybody from leasing a document for a block, or raise ``LockedError`` if somebody has it."""
+        """Keep everybody from leasing a document for a block, in which a user writes to it.
+
+        Raises:
+            LockedError: somebody else holds it.
+        """
 
 
 class Storage(Readable, RevisionStorage, Protocol):
     """A storage as a provider has it."""
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
-        """Keep others from creating documents of a form that has only one, or raise ``BusyError``."""
+        """Keep others from creating documents of a form that has only one, while a document's lock is held.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """
 
 
 class Arrivals(Protocol):
@@ -264,10 +332,17 @@ def keeps_all(_: Form) -> bool:
 
 
 class ChangeListener(Protocol):
-    """Listens, in every thread, to every change of the ``data.xml`` of a document or draft; raises nothing."""
+    """Listens to every change of the ``data.xml`` of a document, saved or draft; not to those of definitions.
+
+    Its methods are called by every thread, and raise nothing: no change fails because of its listener.
+    """
 
     def changing(self, form: Form, document: str) -> None:
-        """A document is about to change, under its lock. Raises ``BusyError`` if the listener was closed."""
+        """A document is about to change. Its lock is held, and nobody sees anything of the change yet.
+
+        Raises:
+            BusyError: the listener was closed; the document must not change.
+        """
 
     def changed(self, form: Form, document: str) -> None:
         """An announced change is over, and the lock released. It may have failed: before the commit or after it."""
@@ -307,6 +382,11 @@ _SETTLED_AFTER = 2.0
 _HASHED = 8  # Bytes of the number of a revision
 
 
+# Marks of the states of documents and definitions: cheap to list, and others after each change.
+#
+# A caller that has seen a state finds out what has changed since without reading anything again.
+
+
 @dataclass(frozen=True, slots=True)
 class StateMark:
     """A mark of the state of a document with its draft, or of a version of a definition, by its main resource.
@@ -327,14 +407,27 @@ class StateMarks(Readable, Protocol):
     """Revisions of which the states are marked."""
 
     def marks(self, form: Form) -> Iterator[StateMark]:
-        """Yield a mark for each version, document and draft, without reading all of them at once."""
+        """Yield a mark for each version of a form's definition, and for each document and draft.
+
+        They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
+        """
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        """Yield file name, instant and sidecar of each revision of a resource and all beside it, the oldest first."""
+        """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
+
+        Those of a file come the oldest first.
+
+        Raises:
+            DamagedError: a sidecar cannot be read.
+        """
 
 
 def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> int:
-    """Return a number that hardly any other revisions have, as databases calculate it, too."""
+    """Return a number that hardly any other revisions have, as databases calculate it, too.
+
+    Each revision has whether it is a draft's, the name of its file, its instant, its content id, and whether it is the
+    current one.
+    """
     return sum(map(_number, found))
 
 
@@ -346,7 +439,11 @@ def _number(revision: tuple[bool, str, Instant, str, bool]) -> int:
 
 
 def mark_of_directories(main: Address, directory: str, history: str, draft: str | None) -> StateMark:
-    """Return the mark of a state by its directories: every commit renames a sidecar, which changes their times."""
+    """Return the mark of a state by its directories, of which some may be missing; raises ``OSError``.
+
+    Every commit puts a sidecar in place by renaming it, and so changes the times of its directory. A purge of older
+    revisions changes those of the history alone.
+    """
     times = [_times(path) for path in (directory, history, *filter(None, [draft]))]
     newest = max((each.st_ctime_ns for each in times if each is not None), default=0)
     is_settled = newest < (time.time() - _SETTLED_AFTER) * 1e9
@@ -373,6 +470,12 @@ def _text(found: os.stat_result) -> str:
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Returns the stored record of an attachment: its current revision, or with an instant an older one."""
+
+
+# A storage whose revisions are managed by this service itself: purged, erased, moved, and rewritten in place.
+#
+# A file tree and a database are. Another service manages its own, and is a Storage only. Commands move, back up and
+# check a database by what is at the end; a tree they maintain by its files.
 
 
 class DocumentFile(msgspec.Struct, frozen=True):
@@ -405,7 +508,11 @@ class ManagedWriting(Writing, Protocol):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """Store another content as the same revision; ``False`` where it is not there any more, or not as it was."""
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
+
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        """
 
 
 class ManagedLeases(Leases, Protocol):
@@ -415,14 +522,23 @@ class ManagedLeases(Leases, Protocol):
         """Yield every lease, expired ones too, and the damage of one that cannot be read."""
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
-        """End the lease of a document, or raise ``NotFoundError``; ``PreconditionError`` if not that of ``user``."""
+        """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
+
+        Raises:
+            NotFoundError: there is none, or it has expired.
+            PreconditionError: somebody else than the user holds it.
+        """
 
 
 class JobRecord(Protocol):
     """The turn of whoever does one kind of long work in a storage, and a text on how far it is, for every process."""
 
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Have the turn for a block, after all others; ``BusyError`` after ``timeout``, or if it ``is_ending``."""
+        """Wait until nobody else has the turn, and have it for a block; ``timeout`` is in seconds.
+
+        Raises:
+            BusyError: ``refusal``: it took longer, or the waiting process ``is_ending``.
+        """
 
     def is_taken(self) -> bool:
         """Return whether somebody has the turn."""
@@ -435,7 +551,10 @@ class JobRecord(Protocol):
 
 
 class ManagedStorage(Storage, StateMarks, Protocol):
-    """A storage with what purging, erasing, re-encryption and moving need."""
+    """A storage with what purging, erasing, re-encryption and moving need.
+
+    ``leases`` are those of its documents. ``reencryption`` is the record of the re-encryption of forms.
+    """
 
     @property
     def leases(self) -> ManagedLeases:
@@ -479,7 +598,10 @@ class ManagedChanges(BodyChanges, Protocol):
     def replacing(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> AbstractContextManager[None]:
-        """Have another body of the same revision durable before the block; the one before goes at the commit."""
+        """Have another body of the same revision durable before the block; the one before goes when it is committed.
+
+        It is the current revision, or with an ``instant`` an older one.
+        """
 
 
 class ManagedBodies(Bodies, Protocol):

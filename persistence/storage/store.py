@@ -1,4 +1,4 @@
-"""The tree of one root, open to be written. ``reader`` reads it, ``writer`` changes it.
+"""The tree of one root, open to be written, with its records of jobs and moves, and all files of a document.
 
 Links for nginx are made here: a name for exactly the content that was opened, so that nginx sends the one that the
 headers describe. The content's own path would lead to whatever a writer has put there by the time nginx opens it. Links
@@ -94,6 +94,14 @@ class JobFile(JobRecord):
             files.write_durably(self._path, text)
 
 
+# The forms that are being moved into a tree, in a small file of its root, and the drafts that moves have stored there.
+#
+# What the tree has of these forms came by the move alone. So a move that was interrupted may replace it when it goes
+# on. A draft leaves no trace in the source when it is saved or discarded. So its entity tags are kept in a file of
+# their own, a line each with the source, also when all has arrived: a later move knows by them what an earlier one has
+# put there.
+
+
 class _ArrivingFile(msgspec.Struct, frozen=True):
     """The content of the file: for each place the forms that come from there, as application and name."""
 
@@ -152,6 +160,13 @@ class TreeArrivals(Arrivals):
 
 _PATIENCE, _PAUSE = 2.0, 0.02
 """Seconds in which a draft that somebody else discards is gone from the trash, and between two looks at it."""
+
+
+# All files of one document below a root, wherever they are: for erasing it.
+#
+# The root is that of a tree, or of a directory of attachments, which has the same names. Besides its folders, the
+# quarantine of repairs may have files of a document, and there may be links for nginx. What is in the trash is on its
+# way out already.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The lock-free read: one whole revision with its own sidecar, at every instant and after any crash.
+"""Sidecars, and the lock-free read: one whole revision with its own sidecar, after any crash.
 
 The sidecar is the commit record. Its content bears the revision's stamp as modification time, so a content that shows
 the stamp of the sidecar just read belongs to it, whatever writers do meanwhile. That is the usual case. What is none
@@ -43,6 +43,12 @@ _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 
 
+# Sidecars as bytes: small JSON in a stable order, readable and diffable, which show changes.
+#
+# Each has a checksum of itself and the path of the content that it belongs to. A flipped bit in an owner would
+# otherwise change who may read a document, and a file that was moved between documents would be served as another's.
+
+
 class ChangedSidecarError(DamagedError):
     """A sidecar that can be read, but was changed since; or ``is_misplaced``, whole beside another content."""
 
@@ -55,6 +61,12 @@ class ChangedSidecarError(DamagedError):
 
 class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     # `checksum` is the SHA-256, in hex digits, of the compact JSON of everything before it.
+    """A sidecar as its file holds it.
+
+    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
+    the SHA-256, in hex digits, of the compact JSON of everything before it.
+    """
+
     address: str
     checksum: _CHECKSUM
 
@@ -174,6 +186,13 @@ def last_names(path: str) -> str:
 
 _REMEMBERED = 4096  # Verdicts that are kept: one is a few hundred bytes
 SETTLED = 2_000_000_000  # Nanoseconds after its last change in which a file may change again under the same time
+
+
+# Damage is never taken for an edit: whether a content that is not its sidecar's may be served.
+#
+# A content has the size, and by its stamp the time, that its sidecar says. Any other is looked at once per state of the
+# file: with the right digest it is the same content under another time; else the policy decides whether it is an edit
+# by hand, or damage.
 
 
 class HandEdits(Enum):
@@ -318,7 +337,13 @@ UNKNOWN_SIZE = -1  # The size of a content of which another service does not say
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A revision on disk; ``size`` and ``etag`` (40 hex digits) are those of the content as it is, also if edited."""
+    """A revision as it lies on disk.
+
+    ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
+    40 hex digits; both are those of the content as it is, also where a person replaced it by hand. ``file`` is open
+    for a read of a living revision, and the caller's to close; it is ``None`` for a tombstone, and where only the facts
+    were asked for.
+    """
 
     # `file` is open for a read of a living revision, and the caller's to close, else `None`.
     sidecar: Sidecar

@@ -390,6 +390,11 @@ _INDENT = "  "
 _DEEPEST = 40  # Levels that are indented; deeper ones are not moved further to the right
 
 
+# XML with its tags on lines of their own, indented, for people: as it is written, without parsing it.
+#
+# A document that is cut off, or is not XML, is shown as far as possible.
+
+
 def decoded(data: bytes) -> str:
     """Return the text of XML; encodings other than Unicode are read as Latin-1, without a look at the declaration."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

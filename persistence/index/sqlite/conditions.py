@@ -1,4 +1,4 @@
-"""The partitions of an index, the SQL of conditions on their documents, and of those that a user may see.
+"""The conditions of a search in SQL: partitions, texts, and the documents that a user may see.
 
 A partition has the saved documents of one version, or its drafts. Pieces of SQL are put together and bound to the
 partitions of a search.
@@ -281,6 +281,12 @@ Rarity = Callable[[str, int | None], int]
 """Estimates how often a trigram occurs in a column of fields, or in any text: only which is rarer matters."""
 
 
+# How texts are searched for: by runs of three characters in the index of texts, and by an SQL function in cards.
+#
+# The index of texts knows texts by their trigrams (SQLite FTS5, 4.3.4). A card describes a document: values of its
+# controls have given texts or words in them.
+
+
 def query_for(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
     """Return the query for the rarest trigrams of some texts, the rarest first.
 
@@ -385,6 +391,12 @@ def _parsed(asked: str) -> _Tests:
 
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
+
+
+# The conditions of a search in SQL.
+#
+# A condition can *select* the documents that meet it, or *test* one document. In a search one condition selects, and
+# the others test the documents that it leads to. The planner decides which one selects.
 
 
 def conditions(

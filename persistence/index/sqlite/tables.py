@@ -1,4 +1,4 @@
-"""The tables of an index file, and its state as it says itself: facts, form versions, and fingerprints.
+"""The files of an index: their tables, state and rows, and the connections to them.
 
 The number of a ``row`` contains the time at which its document was saved. Rows are far apart, so the index of texts,
 whose size depends on how near its numbers are, has numbers of its own: those of ``texts``.
@@ -393,6 +393,12 @@ _USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
 """Pragmas for a file that nobody uses before it is finished, and that is removed if that fails."""
+
+
+# Connections to the files of the engine, the check that one is an index of this version, and the errors of SQLite.
+#
+# Only SQLite may open such a file: closing it would release the locks that this process has on it, which others would
+# no longer respect (SQLite, How To Corrupt An SQLite Database File, 2.2).
 
 
 class UnusableError(Exception):

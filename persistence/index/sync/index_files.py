@@ -1,4 +1,4 @@
-"""The index files of the forms of a tree, used so that every acknowledged change is in them (``staleness``)."""
+"""The index files of a tree, with every acknowledged change (``staleness``), and compared with the tree."""
 
 from __future__ import annotations
 

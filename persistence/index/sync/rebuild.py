@@ -1,4 +1,4 @@
-"""The index files of a form: which one is in use, and the making of another.
+"""Making the index files and flat views of a form, in this process or in another, while the old ones answer.
 
 A small file names the index in use. An index file is never replaced by another of the same name: a process that has it
 open goes on reading it until another one is in use. A new one is built beside it, from the whole tree, while that one
@@ -268,6 +268,13 @@ _CHECKPOINT = 1.0
 """Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
 _ATTEMPTS = 5
 _RETRY_AFTER = 5
+
+
+# Making the flat views of form versions: their tables, and the rows of all documents.
+#
+# Each version is made in one transaction, so no reader sees half of it. In that transaction the catalogue says that the
+# form has flat views: a process that changes a document meanwhile waits for it to end, and then replaces the rows of
+# the document; earlier changes are read. So no change is lost.
 
 
 @dataclass(frozen=True, slots=True)

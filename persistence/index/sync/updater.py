@@ -1,4 +1,4 @@
-"""The updater: a thread of each process that changes documents, which brings the index up to date with them."""
+"""The updater: a thread of each process that changes documents, which brings index and flat views up to date."""
 
 from __future__ import annotations
 
