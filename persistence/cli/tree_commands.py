@@ -99,8 +99,8 @@ def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
 def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
     """Rebuild the search indexes of all forms in all trees, or that of one form.
 
-    The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
-    that reindex at once, the second waits.
+    The service may run: it answers from the old index until the new one is complete. Of two that reindex at once,
+    the second waits.
 
     Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
     VERSION only the data and the rows of this version are read, and the rest stays as it was.

@@ -256,7 +256,7 @@ def _ask_to_check(values: Values) -> Question:
 def _ask_to_reindex(_values: Values) -> Question:
     effects = (
         "The search indexes and the tables for reports of all forms are rebuilt from what is stored.",
-        "The service answers from the old ones until the new ones are complete. All processors are used.",
+        "The service answers from the old ones until the new ones are complete.",
     )
     return Question("Rebuild all indexes?", effects, "Rebuild them", _back())
 
