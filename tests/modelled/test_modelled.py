@@ -85,4 +85,6 @@ def test_so_it_is_with_attachments_apart_on_a_file_system_with_whole_seconds(tmp
 @pytest.mark.long
 @pytest.mark.parametrize("weakness", REMOVAL_WEAKNESSES)
 def test_a_missing_protection_of_what_is_removed_is_noticed(weakness: str, tmp_path: Path) -> None:
-    assert remove(TREE, tmp_path, 20.0, variant=variant(weakness)).violations
+    """A slow machine makes so few requests in a round that none may need the protection: there are three."""
+    own = variant(weakness)
+    assert any(remove(TREE, tmp_path / str(seed), 20.0, seed=seed, variant=own).violations for seed in (1, 2, 3))
