@@ -50,7 +50,7 @@ audit: install ## look for known vulnerabilities in what is installed (asks the 
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
-docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands
+docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands (not in git)
 	$(BIN)/python -m tests.docs.commands
 	$(BIN)/python -m tests.docs.manual_page
 

@@ -101,9 +101,7 @@ def main() -> None:
     arguments.add_argument("--only", default="", help="names of servers, with commas between them")
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--syncs", action="store_true", help="count the fsyncs of a PUT (needs strace), and end")
-    arguments.add_argument(
-        "--write", action="store_true", help="put tables into bench/results, a summary into docs"
-    )
+    arguments.add_argument("--write", action="store_true", help="put tables into bench/results, a summary into docs")
     options, before = arguments.parse_args(), load()
     with scratch(options.data) as directory, ExitStack() as stack:
         sites = dict(_started(stack, directory, options))
