@@ -229,45 +229,52 @@ class IndexedVersions:
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_ROWS = "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
+_ROWS = "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document"
 _REMOVE = """
-WITH entries AS (DELETE FROM entry WHERE seq = ANY(%(seqs)s)),
-texts AS (DELETE FROM free_text WHERE seq = ANY(%(seqs)s))
-DELETE FROM document WHERE seq = ANY(%(seqs)s)
+WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s)), texts AS (DELETE FROM free_text WHERE seq = ANY(%s))
+DELETE FROM document WHERE seq = ANY(%s)
 """
 _REMOVE_ALL_ENTRIES = "DELETE FROM entry WHERE seq = ANY(%s)"
 _REMOVE_ENTRIES = """
-DELETE FROM entry USING unnest(%s::bigint[], %s::int[], %s::text[], %s::text[])
-    AS gone (seq, control, fold, value)
-WHERE entry.seq = gone.seq AND entry.control = gone.control AND entry.fold = gone.fold AND entry.value = gone.value
+DELETE FROM entry WHERE seq = ANY(%s) AND (seq, control, fold, value) IN (
+    SELECT at, control, fold, value FROM json_to_recordset(%s)
+    AS gone (at bigint, control int, fold text, value text) OFFSET 0
+)
 """
-_WRITE = """
+"""Removes entries of some documents; ``OFFSET`` keeps PostgreSQL from comparing them with all entries."""
+
+_CHANGE = """
 WITH now AS (
-    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::boolean[], %s::int[], %s::text[], %s::text[], %s::text[])
-    WITH ORDINALITY AS now (kept, document, draft, partition, modified, card, fold, at)
-), changed AS (
-    UPDATE document SET partition = now.partition, modified = now.modified, card = now.card
-    FROM now WHERE seq = kept
-), added AS (
-    INSERT INTO document (form, document, draft, partition, modified, card)
-    SELECT %s, document, draft, partition, modified, card FROM now WHERE kept IS NULL ORDER BY at
-    RETURNING document, draft, seq
-), written AS (
-    SELECT coalesce(kept, seq) AS seq, at, partition, fold FROM now LEFT JOIN added USING (document, draft)
+    SELECT * FROM json_to_recordset(%s) AS now (at bigint, partition int, modified text, card text, fold text)
 ), texts AS (
-    INSERT INTO free_text (seq, fold) SELECT seq, fold FROM written
-    WHERE NOT EXISTS (SELECT FROM free_text AS same WHERE same.seq = written.seq AND same.fold = written.fold)
+    INSERT INTO free_text (seq, fold) SELECT at, fold FROM now
+    WHERE NOT EXISTS (SELECT FROM free_text AS same WHERE same.seq = at AND same.fold = now.fold)
     ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold
 )
-INSERT INTO entry (control, partition, fold, value, seq, edge, whole)
-SELECT control, partition, come.fold, value, seq, edge, whole
-FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[], %s::smallint[], %s::text[])
-    AS come (at, control, fold, value, edge, whole) JOIN written USING (at)
+UPDATE document SET partition = now.partition, modified = now.modified, card = now.card FROM now WHERE seq = at
 """
-"""Writes documents, their texts and entries, of which ``at`` is the place of the document in the list, from 1.
-
-A document that stays in the index keeps its ``seq``.
+_ENTRIES_TO_ADD = """
+json_to_recordset(%s) AS own (at bigint, partition int, control int, fold text, value text, edge smallint, whole text)
 """
+_ADD_ENTRIES = f"""
+INSERT INTO entry (seq, partition, control, fold, value, edge, whole) SELECT * FROM {_ENTRIES_TO_ADD}
+"""
+_ADD = f"""
+WITH now AS (
+    SELECT * FROM json_to_recordset(%s)
+    AS now (at bigint, document text, draft boolean, partition int, modified text, card text, fold text)
+), added AS (
+    INSERT INTO document (form, document, draft, partition, modified, card)
+    SELECT %s, document, draft, partition, modified, card FROM now ORDER BY at RETURNING document, draft, seq
+), written AS (
+    SELECT seq, at, now.fold FROM now JOIN added USING (document, draft)
+), texts AS (
+    INSERT INTO free_text (seq, fold) SELECT seq, fold FROM written
+)
+INSERT INTO entry (seq, partition, control, fold, value, edge, whole)
+SELECT seq, partition, control, own.fold, value, edge, whole FROM {_ENTRIES_TO_ADD} JOIN written USING (at)
+"""
+"""Adds documents with their texts and entries, which have the same ``at``."""
 
 _SAME_VERSION = """
 SELECT kept.version = now.version FROM partition AS kept, partition AS now WHERE kept.number = %s AND now.number = %s
@@ -295,6 +302,30 @@ class IndexedRow(NamedTuple):
     seq: int
     partition: int
     card: str
+
+
+class _Row(msgspec.Struct):
+    """A document as it is to be written; ``at`` is its ``seq``, or its place in a list of new ones."""
+
+    at: int
+    document: str
+    draft: bool
+    partition: int
+    modified: str
+    card: str
+    fold: str
+
+
+class _Entry(msgspec.Struct):
+    """An entry as it is stored; ``at`` is that of its row."""
+
+    at: int
+    partition: int
+    control: int
+    fold: str
+    value: str
+    edge: int
+    whole: str | None
 
 
 Kept = dict[DocumentName, IndexedRow]
@@ -354,7 +385,7 @@ class IndexRows:
         with self._database.transaction("indexing", form, first=_UNSYNCED) as connection:
             locked = [document for (document,) in connection.execute(_TRY, (list(documents), locks)).fetchall()]
             ahead, apart = _read_ahead(connection, number, locked)
-            kept = _kept(connection.execute(_ROWS, (number, locked)))
+            kept = _kept(connection.execute(f"{_ROWS} = ANY(%s)", (number, locked)))
             done = due = set(locked) - apart
             now = self._read(connection, form, done, ahead=ahead)
             if version is not None:
@@ -390,7 +421,7 @@ class IndexRows:
     def _lock(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
         """Lock the rows of a document, and ask for them."""
         connection.execute(_LOCK, (self._lock_key(number, document),))
-        return connection.execute(_ROWS, (number, [document]))
+        return connection.execute(f"{_ROWS} = %s", (number, document))
 
     def _lock_key(self, number: int, document: str) -> int:
         return lock_key(self._database.address.schema, "index", str(number), document)
@@ -439,33 +470,38 @@ class IndexRows:
         """Replace the rows of documents, and count. Nothing waits for the database until the commit."""
         totals = Counter[int]()
         totals.subtract(row.partition for row in kept.values())
-        rewritten, removed = list[int](), list[tuple[object, ...]]()
-        written, come = list[tuple[object, ...]](), list[tuple[object, ...]]()
-        for at, (name, document) in enumerate(now.items(), 1):
-            partition, before = self._partition(number, document), kept.get(name)
+        gone = [row.seq for name, row in kept.items() if name not in now]
+        rewritten, removed, added = list[int](), list[_Entry](), list[_Entry]()
+        changed, new, of_new = list[_Row](), list[_Row](), list[_Entry]()
+        for name, document in now.items():
+            partition, row = self._partition(number, document), kept.get(name)
             totals[partition] += 1
-            seq, added = None, list(entries(document.content))
-            if before is not None:
-                seq = before.seq
-                if is_rewritten or before.partition != partition:
-                    rewritten.append(seq)
-                else:  # a value that stays is not written again
-                    old, new = set(entries(decode(before.card))), set(added)
-                    removed += ((seq, *_stored(entry)[:3]) for entry in old - new)
-                    added = list(new - old)
-            modified, text = document.content.modified, plain(document.free_text)
-            written.append((seq, *name, partition, modified, document.card, text))
-            come += ((at, *each) for each in _with_wholes(document.content, added))
-        if gone := [row.seq for name, row in kept.items() if name not in now]:
-            connection.execute(_REMOVE, {"seqs": gone})
-        if rewritten:
-            connection.execute(_REMOVE_ALL_ENTRIES, (rewritten,))
-        if removed:
-            connection.execute(_REMOVE_ENTRIES, _columns(removed, 4))
-        if written:
-            connection.execute(_WRITE, (*_columns(written, 7), number, *_columns(come, 6)))
-        if changed := sorted((partition, added) for partition, added in totals.items() if added):
-            connection.execute(_COUNT, _columns(changed, 2))
+            at = len(new) if row is None else row.seq
+            texts = document.content.modified, document.card, plain(document.free_text)
+            (new if row is None else changed).append(_Row(at, *name, partition, *texts))
+            own = set(entries(document.content))
+            if row is None:
+                of_new += _stored(document.content, own, at, partition)
+            elif is_rewritten or row.partition != partition:
+                rewritten.append(at)
+                added += _stored(document.content, own, at, partition)
+            else:  # a value that stays is not written again
+                before = decode(row.card)
+                old = set(entries(before))
+                removed += _stored(before, old - own, at, partition)
+                added += _stored(document.content, own - old, at, partition)
+        for statement, values, is_due in (
+            (_REMOVE, (gone, gone, gone), gone),
+            (_REMOVE_ALL_ENTRIES, (rewritten,), rewritten),
+            (_REMOVE_ENTRIES, ([each.at for each in removed], _json(removed)), removed),
+            (_CHANGE, (_json(changed),), changed),
+            (_ADD_ENTRIES, (_json(added),), added),
+            (_ADD, (_json(new), number, _json(of_new)), new),
+        ):
+            if is_due:
+                connection.execute(statement, values)
+        if differing := sorted((partition, count) for partition, count in totals.items() if count):
+            connection.execute(_COUNT, [list(column) for column in zip(*differing, strict=True)])
 
     def _difference(
         self, connection: Rows, number: int, kept: IndexedRow | None, now: PreparedDocument | None
@@ -480,7 +516,8 @@ class IndexRows:
             return None if row == (True,) else "the index has another version of it"
         if kept.card != now.card:
             return "the index has other values of it"
-        expected = {_stored(entry)[:3] for entry in entries(now.content)}
+        own = _stored(now.content, entries(now.content), kept.seq, partition)
+        expected = {(each.control, each.fold, each.value) for each in own}
         entry_rows = connection.execute(_ENTRIES, (kept.seq,)).fetchall()
         text = connection.execute(_TEXT, (kept.seq,)).fetchone()
         is_same = len(entry_rows) == len(expected) and {tuple(row) for row in entry_rows} == expected
@@ -491,9 +528,8 @@ def _kept(rows: Cursor[TupleRow]) -> Kept:
     return {DocumentName(document, is_draft): IndexedRow(*row) for document, is_draft, *row in rows.fetchall()}
 
 
-def _columns(rows: Sequence[tuple[object, ...]], number: int) -> list[list[object]]:
-    """Return rows as the arrays of their columns, of which there is a ``number`` also without rows."""
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(number)]
+def _json(rows: Sequence[_Row | _Entry]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
 def plain(text: str) -> str:
@@ -501,18 +537,14 @@ def plain(text: str) -> str:
     return text.replace("\0", "\x1e") if "\0" in text else text
 
 
-def _stored(entry: EntryRow) -> tuple[int, str, str, int]:
-    number, fold, value, edge = entry
-    return number, "" if fold == NOTHING else plain(str(fold)), "" if value == NOTHING else plain(str(value)), edge
-
-
-def _with_wholes(card: Card, found: Iterable[EntryRow]) -> Iterator[tuple[int, str, str, int, str | None]]:
+def _stored(card: Card, found: Iterable[EntryRow], at: int, partition: int) -> Iterator[_Entry]:
     """Yield entries of a card as they are stored, each with the whole folded value where its fold is cut."""
     long = (value for values in card.values.values() for value in values if len(value) > LONGEST_KEY // 3)
     cut = {key: value.casefold() for value in long if is_cut((key := key_of(value))[0])}
-    for entry in found:
-        number, fold, value, _ = entry
-        yield *_stored(entry), cut[fold, value] if is_cut(fold) and number > 0 else None
+    for control, fold, value, edge in found:
+        whole = cut[fold, value] if is_cut(fold) and control > 0 else None
+        fold_text, text = ("" if each == NOTHING else plain(str(each)) for each in (fold, value))
+        yield _Entry(at, partition, control, fold_text, text, edge, whole)
 
 
 def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[ReadAhead, set[str]]:
