@@ -8,7 +8,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from lxml import etree
@@ -152,6 +153,7 @@ SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"
 
 etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no prefix
 
+_DIALOG = f"{XXF}dialog"
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
@@ -205,43 +207,103 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
-@dataclass(frozen=True, slots=True)
+def default_iteration(name: str) -> str:
+    """Return the name of the iterations of a repeat that gives none (spec forms 1.2)."""
+    return f"{name}-iteration"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BodyElement:
+    """A section, a grid or an element with the name of a control in the body of a part, directly in ``outer``.
+
+    ``path`` leads from where the data of the part begins to its element, ``iterations`` to those of its iterations;
+    ``around`` names the containers around it, each repeated one followed by its iterations.
+    """
+
+    element: Element
+    name: str | None
+    is_container: bool
+    outer: BodyElement | None
+    path: Names | None
+    iterations: Names | None
+    around: Names
+    is_in_dialog: bool
+
+
 class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one.
 
-    Ids are indexed once: make a new part after a change of binds or ids.
+    Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
+    itself included, by id; of equal ids the first. ``walk`` bounds the steps from elements to their ancestors, for all
+    parts together: elements times levels of nesting.
     """
 
-    body: Element | None
-    top: Element | None
-    binds: Mapping[str, Element]  # The binds under the top bind, itself included, by id; of equal ids the first
-
-    views: Mapping[str, Element]  # The elements under the body by id; of equal ids the first
-
-    iterations: Mapping[Element, Element]
-    """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
-
-    A legacy repeat has only the binds of its controls there.
-    """
-
-    walk: Bound  # The steps from elements to their ancestors, for all parts together: elements times levels of nesting
-
-    _paths: dict[Element, Names | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
+    def __init__(self, model: Element | None, body: Element | None, walk: Bound) -> None:
         tops = () if model is None else model.iterchildren(BIND)
-        top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
-        binds = () if top is None else tuple(top.iter(BIND))
-        views = _by_id(() if body is None else body.iterdescendants("*"))
-        return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
+        self.body = body
+        self.top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
+        self.walk = walk
+        binds = () if self.top is None else tuple(self.top.iter(BIND))
+        self.binds = _by_id(binds)
+        self._ids = _by_id(() if body is None else body.iterdescendants("*"))
+        self._paths: dict[Element, Names | None] = {}
+        self.iterations: dict[Element, Element] = {}
+        """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
+
+        A legacy repeat has only the binds of its controls there.
+        """
+        for bind in binds:
+            above = bind.getparent()
+            if above is not None and self.control(bind.get("name", "")) is None:
+                self.iterations.setdefault(above, bind)
+
+    @cached_property
+    def elements(self) -> tuple[BodyElement, ...]:
+        """The sections, grids and controls under the body, in document order."""
+        return () if self.body is None else tuple(self._elements(self.body))
+
+    def _elements(self, body: Element) -> Iterator[BodyElement]:
+        opened: list[tuple[BodyElement | None, Names]] = [(None, ())]
+        dialogs = 0
+        for event, element in etree.iterwalk(body, events=("start", "end")):
+            outer, around = opened[-1]
+            if element.tag == _DIALOG:
+                dialogs += 1 if event == "start" else -1
+            if event == "end":
+                if outer is not None and outer.element is element:
+                    opened.pop()
+                continue
+            name, is_container = control_name(element), element.tag in {SECTION, GRID}
+            if element is body or not (is_container or (name and element.tag not in {BIND, REPEAT})):
+                continue
+            path, iterations = self._paths_of(element, name, is_container=is_container)
+            each = BodyElement(element, name, is_container, outer, path, iterations, around, dialogs > 0)
+            yield each
+            if is_container:
+                self.walk.count(len(around) + 1)
+                iteration = self.iteration_name(element)
+                if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
+                    iteration = default_iteration(name)
+                around += tuple(step for step in (name, iteration) if step)
+            opened.append((each, around))
+
+    def _paths_of(self, element: Element, name: str | None, *, is_container: bool) -> tuple[Names | None, Names | None]:
+        bind = self.bind_named_by(element)
+        if bind is None and is_container and not is_plain_grid(element):
+            bind = self.bind(name or "")
+        path = None if bind is None else self.path(bind)
+        if bind is None or not path or not is_container or not is_repeated(element):
+            return path, None
+        inner = self.iterations.get(bind)
+        return path, path if inner is None else self.path(inner)
 
     def bind(self, name: str) -> Element | None:
         return self.binds.get(f"{name}-bind")
 
     def control(self, name: str) -> Element | None:
         """Return the control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
-        return _control(self.views, name)
+        found = (self._ids.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
+        return next((element for element in found if element is not None), None)
 
     def bind_named_by(self, view: Element) -> Element | None:
         """Return the bind that the ``bind`` attribute of a control, grid or section names."""
@@ -295,11 +357,11 @@ class DefinitionTree:
             return None
         data = next(instance.iterchildren("*"), None)
         walk = Bound(MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
-        return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
+        return cls(model, data, FormPart(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> DefinitionTree:
         """Index the main document again, after its model or body has changed."""
-        return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
+        return replace(self, main=FormPart(self.model, self.main.body, self.main.walk))
 
     @property
     def metadata(self) -> Element | None:
@@ -345,20 +407,6 @@ def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
     return found
 
 
-def _control(views: Mapping[str, Element], name: str) -> Element | None:
-    found = (views.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
-    return next((element for element in found if element is not None), None)
-
-
-def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[Element, Element]:
-    found: dict[Element, Element] = {}
-    for bind in binds:
-        above = bind.getparent()
-        if above is not None and _control(views, bind.get("name", "")) is None:
-            found.setdefault(above, bind)
-    return found
-
-
 def _body(root: Element) -> Element | None:
     groups = []
     for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
@@ -387,7 +435,7 @@ def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
         if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
-            found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
+            found.append((used_as, FormPart(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
 
 

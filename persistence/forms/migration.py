@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from persistence.forms.controls import containers, default_iteration, template_uses
+from persistence.forms.controls import template_uses
 from persistence.forms.definition_tree import (
     BIND,
     FB,
@@ -20,8 +20,10 @@ from persistence.forms.definition_tree import (
     DefinitionTree,
     Element,
     FormPart,
+    Names,
     Tree,
     control_name,
+    default_iteration,
     is_content_repeat,
     is_element_name,
     is_legacy_repeat,
@@ -51,7 +53,7 @@ class PlanNode(Generic[T]):
         self.below: dict[str, PlanNode[T]] = {}
         self.overlay: PlanNode[T] | None = None
 
-    def at(self, path: tuple[str, ...]) -> PlanNode[T]:
+    def at(self, path: Names) -> PlanNode[T]:
         place = self
         for step in path:
             place = place.below.setdefault(step, PlanNode())
@@ -82,7 +84,7 @@ class RepeatedGrid:
 
     element: Element
     bind: Element
-    container: tuple[str, ...]
+    container: Names
     name: str
     iteration: str
     is_wrapped: bool
@@ -91,10 +93,14 @@ class RepeatedGrid:
 
 @dataclass(frozen=True, slots=True)
 class PlainGrid:
-    """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position."""
+    """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position.
+
+    ``path`` leads to it by its bind, if it has one.
+    """
 
     element: Element
-    container: tuple[str, ...]
+    path: Names | None
+    container: Names
     name: str
     after: str | None
     content: Mapping[str, int]
@@ -102,9 +108,9 @@ class PlainGrid:
 
 def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
     """Yield list R of one part: the repeated grids that have a bind, in document order."""
-    for container in containers(part):
-        grid, name = container.element, container.name
-        if grid.tag != GRID or container.is_in_dialog or name is None or not is_repeated(grid):
+    for each in part.elements:
+        grid, name = each.element, each.name
+        if grid.tag != GRID or each.is_in_dialog or name is None or not is_repeated(grid):
             continue
         bind = part.bind(name)
         path = None if bind is None else part.path(bind)
@@ -130,12 +136,12 @@ def cell_bound() -> Bound:
 def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
     """Yield list G of one part: the grids that do not repeat and have a name, in document order."""
     before: dict[Element | None, str | None] = {}
-    for container in containers(part):
-        grid, parent = container.element, container.element.getparent()
-        after, before[parent] = before.get(parent), container.name
-        if is_plain_grid(grid) and not container.is_in_dialog and is_element_name(container.name):
+    for each in (each for each in part.elements if each.is_container):
+        grid, parent = each.element, each.element.getparent()
+        after, before[parent] = before.get(parent), each.name
+        if is_plain_grid(grid) and not each.is_in_dialog and is_element_name(each.name):
             content = {name: place for place, name in enumerate(dict.fromkeys(_controls_of(grid, cells)))}
-            yield PlainGrid(grid, container.around, container.name or "", after, content)
+            yield PlainGrid(grid, each.path, each.around, each.name or "", after, content)
 
 
 def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
@@ -573,7 +579,7 @@ def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
 
 def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
     plan: PlanNode[_Counted] = PlanNode()
-    for container in containers(main):
+    for container in (each for each in main.elements if each.is_container):
         repeat, name = container.element, container.name or ""
         bind = main.bind(name)
         path = None if bind is None else main.path(bind)
