@@ -498,7 +498,7 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
 def _label(resources: Mapping[str, Mapping[str, str]], each: BodyElement) -> Label | None:
     shown = next(each.element.iterchildren(f"{XF}label"), None)
     leads = None if shown is None else _RESOURCE.fullmatch(shown.get("ref", "").strip())
-    resource = leads[1] if leads else each.name
+    resource = leads[1] if leads else each.name or ""
     texts = {language: found for language, labels in resources.items() if (found := labels.get(resource))}
     if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
         texts = {"": literal[:LONGEST_TITLE]}
