@@ -143,9 +143,10 @@ class GridPaths:
         found: dict[bool, set[Names]] = {True: set(), False: set()}
         for part, start in shown_parts(definition):
             for each in part.elements:
-                if each.element.tag == GRID and each.path:
-                    bound.count(len(start) + len(each.path))
-                    found[is_plain_grid(each.element)].add(start + each.path)
+                path, _ = part.paths(each) if each.element.tag == GRID else (None, None)
+                if path:
+                    bound.count(len(start) + len(path))
+                    found[is_plain_grid(each.element)].add(start + path)
         return cls(frozenset(found[True]), frozenset(found[False]))
 
     def steps(self, path: Names) -> Steps:
@@ -237,8 +238,8 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, Names], Control] = {}
     for part, start in shown_parts(definition):
         if id(part) not in own:
-            controls = (each for each in part.elements if not each.is_container)
-            own[id(part)] = [(Control.of(each.element, each.name or ""), each.path) for each in controls if each.path]
+            controls = ((each, part.paths(each)[0]) for each in part.elements if not each.is_container)
+            own[id(part)] = [(Control.of(each.element, each.name or ""), path) for each, path in controls if path]
         for each, inside in own[id(part)]:
             path = start + inside
             bound.count(len(path))
@@ -488,10 +489,11 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
 
     for part, start in shown_parts(definition):
         for each in (each for each in part.elements if each.name):
-            if each.iterations:
-                add(part, each, start + each.iterations, is_iteration=True)
-            if each.path:
-                add(part, each, start + each.path)
+            path, iterations = part.paths(each)
+            if iterations:
+                add(part, each, start + iterations, is_iteration=True)
+            if path:
+                add(part, each, start + path)
     return Outline(root, tuple(resources(definition.main)))
 
 

@@ -405,8 +405,9 @@ def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
                 size.count(len(path))
                 repeated.append({"path": "/".join(path), "iteration-name": each.iteration})
         for grid in plain_grids(part, cells):
-            if grid.path:
-                path = start + grid.path
+            own, _ = part.paths(grid.view)
+            if own:
+                path = start + own
                 size.count(len(path) + len(grid.content))
                 plain.append(
                     {

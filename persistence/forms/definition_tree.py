@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TypeVar
 
 from lxml import etree
@@ -154,6 +153,7 @@ SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"
 etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no prefix
 
 _DIALOG = f"{XXF}dialog"
+_VIEWS = frozenset({SECTION, GRID, _DIALOG})
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
@@ -212,30 +212,31 @@ def default_iteration(name: str) -> str:
     return f"{name}-iteration"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BodyElement:
-    """A section, a grid or an element with the name of a control in the body of a part, directly in ``outer``.
+    """A section, grid or dialog, or an element with the name of a control, in the body of a part; maybe in ``outer``.
 
-    ``path`` leads from where the data of the part begins to its element, ``iterations`` to those of its iterations;
-    ``around`` names the containers around it, each repeated one followed by its iterations.
+    ``inside`` names the containers around its content, each repeated one followed by its iterations.
     """
 
     element: Element
     name: str | None
     is_container: bool
     outer: BodyElement | None
-    path: Names | None
-    iterations: Names | None
-    around: Names
     is_in_dialog: bool
+    inside: Names = ()
+
+    @property
+    def around(self) -> Names:
+        return () if self.outer is None else self.outer.inside
 
 
 class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one.
 
     Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
-    itself included, by id; of equal ids the first. ``walk`` bounds the steps from elements to their ancestors, for all
-    parts together: elements times levels of nesting.
+    itself included, by id; of equal ids the first. ``elements`` are in document order. ``walk`` bounds the steps from
+    elements to their ancestors, for all parts together: elements times levels of nesting.
     """
 
     def __init__(self, model: Element | None, body: Element | None, walk: Bound) -> None:
@@ -245,8 +246,9 @@ class FormPart:
         self.walk = walk
         binds = () if self.top is None else tuple(self.top.iter(BIND))
         self.binds = _by_id(binds)
-        self._ids = _by_id(() if body is None else body.iterdescendants("*"))
         self._paths: dict[Element, Names | None] = {}
+        self._ids: dict[str, Element] = {}
+        self.elements = () if body is None else tuple(self._elements(body))
         self.iterations: dict[Element, Element] = {}
         """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
 
@@ -256,43 +258,42 @@ class FormPart:
             above = bind.getparent()
             if above is not None and self.control(bind.get("name", "")) is None:
                 self.iterations.setdefault(above, bind)
-
-    @cached_property
-    def elements(self) -> tuple[BodyElement, ...]:
-        """The sections, grids and controls under the body, in document order."""
-        return () if self.body is None else tuple(self._elements(self.body))
+        for each in self.elements:
+            each.inside = self._names_inside(each) if each.is_container else each.around
 
     def _elements(self, body: Element) -> Iterator[BodyElement]:
-        opened: list[tuple[BodyElement | None, Names]] = [(None, ())]
-        dialogs = 0
-        for event, element in etree.iterwalk(body, events=("start", "end")):
-            outer, around = opened[-1]
-            if element.tag == _DIALOG:
-                dialogs += 1 if event == "start" else -1
-            if event == "end":
-                if outer is not None and outer.element is element:
-                    opened.pop()
-                continue
-            name, is_container = control_name(element), element.tag in {SECTION, GRID}
-            if element is body or not (is_container or (name and element.tag not in {BIND, REPEAT})):
-                continue
-            path, iterations = self._paths_of(element, name, is_container=is_container)
-            each = BodyElement(element, name, is_container, outer, path, iterations, around, dialogs > 0)
-            yield each
-            if is_container:
-                self.walk.count(len(around) + 1)
-                iteration = self.iteration_name(element)
-                if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
-                    iteration = default_iteration(name)
-                around += tuple(step for step in (name, iteration) if step)
-            opened.append((each, around))
+        """Yield the sections, grids, dialogs and controls under the body, in document order, and note all ids."""
+        known: dict[Element, BodyElement | None] = {body: None}
+        for element in body.iterdescendants("*"):
+            identifier, tag = element.get("id"), element.tag
+            if identifier is not None:
+                self._ids.setdefault(identifier, element)
+            name = control_name(element) if identifier else None
+            if tag in _VIEWS or (name and tag not in {BIND, REPEAT}):
+                above = element.getparent()
+                while above is not None and above not in known:
+                    self.walk.count()
+                    above = above.getparent()
+                outer = None if above is None else known[above]
+                is_in_dialog = outer is not None and (outer.is_in_dialog or outer.element.tag == _DIALOG)
+                known[element] = each = BodyElement(element, name, tag in {SECTION, GRID}, outer, is_in_dialog)
+                yield each
 
-    def _paths_of(self, element: Element, name: str | None, *, is_container: bool) -> tuple[Names | None, Names | None]:
-        bind = self.bind_named_by(element)
-        if bind is None and is_container and not is_plain_grid(element):
-            bind = self.bind(name or "")
-        path = None if bind is None else self.path(bind)
-        if bind is None or not path or not is_container or not is_repeated(element):
+    def _names_inside(self, container: BodyElement) -> Names:
+        element, name = container.element, container.name
+        self.walk.count(len(container.around) + 1)
+        iteration = self.iteration_name(element)
+        if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
+            iteration = default_iteration(name)
+        return container.around + tuple(step for step in (name, iteration) if step)
+
+    def paths(self, each: BodyElement) -> tuple[Names | None, Names | None]:
+        """Return the path of an element of its own, if it has one, and of its iterations, if it repeats."""
+        bind = self.bind_named_by(each.element)
+        if bind is None and each.is_container and not is_plain_grid(each.element):
+            bind = self.bind(each.name or "")
+        path = None if bind is None or not (each.name or each.is_container) else self.path(bind)
+        if bind is None or not path or not each.is_container or not is_repeated(each.element):
             return path, None
         inner = self.iterations.get(bind)
         return path, path if inner is None else self.path(inner)

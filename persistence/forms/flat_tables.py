@@ -102,22 +102,24 @@ class _Walk:
             if place is None:
                 places[each] = None
             elif each.is_container:
-                places[each] = place = self._inside(each, place, start)
+                places[each] = place = self._inside(part, each, place, start)
                 template = self._definition.template(element) if section is None and element.tag == SECTION else None
                 if template is not None and name:
                     self._walk(template, self._uses.get(element), place, name)
             elif name and not is_template_use(element):
-                steps = None if start is None or not each.path else self._grids.control_steps(start + each.path)
+                own, _ = part.paths(each)
+                steps = None if start is None or not own else self._grids.control_steps(start + own)
                 self._column(name, place, section, () if steps is None else path_in(V4_0_0, steps))
                 places[each] = None  # what is inside has no columns
             else:
                 places[each] = place
 
-    def _inside(self, each: BodyElement, place: _Position, start: Names | None) -> _Position:
+    def _inside(self, part: FormPart, each: BodyElement, place: _Position, start: Names | None) -> _Position:
         if not each.name:
             return place
-        if start is not None and each.iterations is not None:
-            path = path_in(V4_0_0, self._grids.steps(start + each.iterations))
+        _, iterations = part.paths(each)
+        if start is not None and iterations is not None:
+            path = path_in(V4_0_0, self._grids.steps(start + iterations))
             return _Position(self._repeat(each.name, place.view.holding(path), path), (*place.names, each.name))
         return replace(place, names=(*place.names, each.name)) if each.element.tag == SECTION else place
 

@@ -16,6 +16,7 @@ from persistence.forms.definition_tree import (
     FR,
     GRID,
     INSTANCE,
+    BodyElement,
     Bound,
     DefinitionTree,
     Element,
@@ -93,13 +94,9 @@ class RepeatedGrid:
 
 @dataclass(frozen=True, slots=True)
 class PlainGrid:
-    """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position.
+    """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position."""
 
-    ``path`` leads to it by its bind, if it has one.
-    """
-
-    element: Element
-    path: Names | None
+    view: BodyElement
     container: Names
     name: str
     after: str | None
@@ -141,7 +138,7 @@ def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
         after, before[parent] = before.get(parent), each.name
         if is_plain_grid(grid) and not each.is_in_dialog and is_element_name(each.name):
             content = {name: place for place, name in enumerate(dict.fromkeys(_controls_of(grid, cells)))}
-            yield PlainGrid(grid, each.path, each.around, each.name or "", after, content)
+            yield PlainGrid(each, each.around, each.name or "", after, content)
 
 
 def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
@@ -335,7 +332,7 @@ def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
         bind = main.bind(grid.name)
         if bind is not None:
             dissolved.append(bind)
-        grid.element.attrib.pop("bind", "")
+        grid.view.element.attrib.pop("bind", "")
     _dissolve_all(main, dissolved, editor)
 
 
@@ -356,7 +353,7 @@ def bind_plain_grids(main: FormPart, editor: Editor) -> None:
             bind.extend([each for each in content if each is not None and each.getparent() is around])
             binds[identifier] = bind
         if identifier in binds:
-            grid.element.set("bind", identifier)
+            grid.view.element.set("bind", identifier)
 
 
 def unbind_iterations(main: FormPart, editor: Editor) -> None:
