@@ -89,7 +89,8 @@ class DocumentsBehindProxy(Documents):
         creates = put.origin is None and stored.own is None
         put = replace(put, origin=_as_stored(put.origin, stored.own))
         is_only = put.is_singleton and creates and counts(address)
-        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
+        definition = route.index_catalog.of(route.form, version)
+        return Decision(put, version, over, definition, None, creates, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None

@@ -202,12 +202,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT, the definition that decided, and the user's operations on the document.
+    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
 
-    With ``is_only`` it must become the only document of its user.
+    ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
     """
 
     put: Put
+    number: int | None
+    over: StoredRevision | None
     definition: Definition
     operations: Operations | None
     creates: bool
@@ -224,38 +226,16 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyDecision:
-    """The decision about a PUT before its body is read.
-
-    ``number`` is the version that the PUT names, and ``over`` the revision that was stored then.
-    """
-
-    number: int | None
-    over: StoredRevision | None
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
 class PutRequest:
-    """A PUT whose body was received as an upload."""
+    """A PUT whose body was received as an upload; the decision was made before, and again under the lock."""
 
     route: Route
     address: DocumentAddress
     put: Put
-    early: EarlyDecision
+    decision: Decision
     encoded: EncodedContent
     upload: Upload
     received: Received
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
-    """A PUT that was decided about under the lock: its sidecar will be stored ``over`` a revision."""
-
-    request: PutRequest
-    decision: Decision
-    over: StoredRevision | None
-    sidecar: Sidecar
 
 
 # Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
@@ -303,31 +283,32 @@ class Documents:
         with self.receiving(route, address, put, chunks) as request, route.storage.writing(address) as writer:
             prepared = self.prepared(writer, request)
             with protecting(route, address, put.user):
-                return commit(writer, prepared)
+                return commit(writer, *prepared)
 
     @contextmanager
     def receiving(
         self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]
     ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
-        early = self.decided_early(route, address, put)
-        definition = early.decision.definition
+        decision = self.decided_early(route, address, put)
+        definition = decision.definition
         may_read = partial(self.may_read, put, address)
-        encoded = self.codec.encode(ReceivedContent(address, definition, early.over, put.holder, may_read, chunks))
+        encoded = self.codec.encode(ReceivedContent(address, definition, decision.over, put.holder, may_read, chunks))
         checking = route.data.index.checking(route.indexed(definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received):
-            yield PutRequest(route, address, put, early, encoded, upload, received)
+            yield PutRequest(route, address, put, decision, encoded, upload, received)
 
-    def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
-        """Decide again about what was received, under the lock: by what is stored now."""
-        over, early = writer.current(request.address), request.early
-        decision = early.decision
-        if not _still_holds(request, over):
-            decision = self.decided(request.route, request.address, request.put, early.number, over)
+    def prepared(self, writer: Writing, request: PutRequest) -> tuple[PutRequest, Sidecar]:
+        """Decide again about what was received, under the lock, by what is stored now; return the sidecar to store."""
+        over, decision = writer.current(request.address), request.decision
+        if _still_holds(request, over):
+            decision = replace(decision, over=over)
+        else:
+            decision = self.decided(request.route, request.address, request.put, decision.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
-        return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
+        return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -418,7 +399,7 @@ class Documents:
             check_data_format(data_format, configured.data_format_name)
         return _number(configured, asked, "form data")
 
-    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> EarlyDecision:
+    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
         if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
@@ -428,7 +409,7 @@ class Documents:
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:
                 route.data.leases.require(address, put.user)
-        return EarlyDecision(number, over, decision)
+        return decision
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
@@ -453,7 +434,7 @@ class Documents:
         operations = self.access.to_write(subject, put.user, put.token)
         definition = _of_version(route, subject.definition, version)  # only for who has the permission
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
-        return Decision(put, definition, operations, own is None, is_only)
+        return Decision(put, number, over, definition, operations, own is None, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
@@ -507,11 +488,11 @@ def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
 
     Other decisions are made again: they depend also on the clock (a token), or on another document or version.
     """
-    before, put = request.early.over, request.put
+    before, put = request.decision.over, request.put
     if before is None or over is None or put.token is not None or not counts(request.address):
         return False
     is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
-    return is_same and request.early.decision.definition.is_current()
+    return is_same and request.decision.definition.is_current()
 
 
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
@@ -536,18 +517,17 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def commit(writer: Writing, prepared: PreparedCommit) -> Written:
+def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
     """Store what was decided about, while others are kept from leasing the document.
 
     Saving a document removes its draft with its attachments (spec crud 4.11).
     """
-    request, decision = prepared.request, prepared.decision
-    address, route = request.address, request.route
+    route, address, decision = request.route, request.address, request.decision
     alone: AbstractContextManager[None] = nullcontext()
     if decision.is_only:
         alone = only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
     with alone:
-        sidecar = writer.commit(address, prepared.sidecar, request.upload, over=prepared.over)
+        sidecar = writer.commit(address, sidecar, request.upload, over=decision.over)
     if counts(address):
         writer.discard_draft(address.form, address.document)
     return Written(address, sidecar, decision.creates, decision.operations)
