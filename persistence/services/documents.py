@@ -189,18 +189,6 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The stored state at the address of a write.
-
-    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
-    """
-
-    current: StoredRevision | None
-    own: StoredRevision | None
-    main: StoredRevision | None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
 
@@ -214,15 +202,6 @@ class Decision:
     operations: Operations | None
     creates: bool
     is_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
-
-    version: int
-    tombstone: Sidecar
-    operations: Operations | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,17 +297,16 @@ class Documents:
             own = writer.current(address)
             if own is not None and _is_half_deleted(route, address, own.sidecar):
                 writer.discard_draft(address.form, address.document)
-            deletion = self.decided_to_delete(route, address, delete, number, own)
-            tombstone = None
+            decided, tombstone = self.decided_to_delete(route, address, delete, number, own)
             with protecting(route, address, delete.user):
                 if not address.is_draft:
-                    tombstone = writer.delete(address, deletion.tombstone, over=own)
+                    decided = replace(decided, tombstone=writer.delete(address, tombstone, over=own))
                     forget_history(route, writer, address)
                 elif not address.is_main and own is not None:
-                    writer.purge(address, deletion.tombstone, over=own)
+                    writer.purge(address, tombstone, over=own)
                 if address.is_main:
                     writer.discard_draft(address.form, address.document)
-        return Removed(address, deletion.version, tombstone, deletion.operations)
+        return decided
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
@@ -415,19 +393,18 @@ class Documents:
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
         """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
-        stored = self.checked(route, address, over, put, number)
-        is_main, own = address.is_main, stored.own
-        is_settled = own is not None and (is_main or stored.main is not None)
+        own, main = self.checked(route, address, over, put, number)
+        is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
         if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
             raise VersionError(f"{address} is new: its form definition version must be sent")
-        known = stored.current or stored.main
+        known = over or main
         version = number or (
             version_of_new(route.storage, route.catalog, self.dialect, address)
             if known is None
             else known.sidecar.version
         )
-        document = own if is_main else stored.main
+        document = own if address.is_main else main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         if route.properties.needs_publication:
             self.require_published(route, _of_version(route, subject.definition, version))
@@ -438,8 +415,8 @@ class Documents:
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> Deletion:
-        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
+    ) -> tuple[Removed, Sidecar]:
+        """Decide about a DELETE by the stored revision (spec crud 4.2); return the tombstone for a history, too."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
         may_read = partial(self.may_read, delete, address, address)
@@ -448,7 +425,7 @@ class Documents:
         document = own if address.is_main else must_live(main, address.main)
         subject = subject_of(route, address, document.sidecar, 0)
         operations = self.access.to_delete(subject, delete.user, delete.token)
-        return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
+        return Removed(address, own.sidecar.version, None, operations), tombstone_of(own, delete.user)
 
     def checked(
         self,
@@ -457,8 +434,11 @@ class Documents:
         current: StoredRevision | None,
         asked: Put | Delete,
         number: int | None,
-    ) -> Stored:
-        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
+    ) -> tuple[StoredRevision | None, StoredRevision | None]:
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
+
+        Return the living revision, and of an attachment its living ``data.xml``.
+        """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
@@ -467,7 +447,7 @@ class Documents:
             versions.must_equal(number, own.sidecar.version, address)
         if main is not None:
             versions.must_equal(number, main.sidecar.version, address.main)
-        return Stored(current, own, main)
+        return own, main
 
     def require_published(self, route: Route, definition: Definition) -> None:
         """Refuse data of a version that was never published, where a property asks for that.
