@@ -14,7 +14,6 @@ from enum import Enum
 
 from persistence.crypto import frames
 from persistence.errors import BadRequestError, DamagedError, StartupError
-from persistence.maintenance.findings import Finding, FindingKind
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -27,6 +26,7 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, Sidecar, shows_stamp
 from persistence.storage import commit, document_leases, files, owner, root, stored_revision
+from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import (
     ARRIVED_DRAFTS,
     ARRIVING,

@@ -14,13 +14,15 @@ from persistence import children
 from persistence.children import Child
 from persistence.errors import BadRequestError, BusyError, NotFoundError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN
-from persistence.maintenance.findings import LastBackup, LastCheck, Outcome, Remedy, last
+from persistence.maintenance.records import LastBackup, LastCheck, last
+from persistence.maintenance.treatment import Outcome
 from persistence.model.addresses import Form
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, root
+from persistence.storage.findings import Remedy
 from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout
 from persistence.storage.locks import try_lock
 
