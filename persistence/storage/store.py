@@ -56,7 +56,7 @@ from persistence.storage.writer import Writer
 
 
 class JobFile(JobRecord):
-    """The record of ``doing`` something, by the paths of the lock and of the text."""
+    """The record of ``doing`` something, by the paths of the lock and of the text, which may be one file."""
 
     def __init__(self, doing: str, lock: str, path: str) -> None:
         self._doing = doing
@@ -91,7 +91,8 @@ class JobFile(JobRecord):
 
     def write(self, text: bytes) -> None:
         with disk_errors(f"recording the progress of the {self._doing}"):
-            files.write_durably(self._path, text)
+            write = files.overwrite if self._path == self._lock else files.write_durably  # in place: it is locked
+            write(self._path, text)
 
 
 # The forms that are being moved into a tree, in a small file of its root, and the drafts that moves have stored there.
