@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -429,10 +428,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def begin(self) -> Child:
         """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
-        with tempfile.TemporaryFile() as given:  # not an argument: there may be thousands of forms
-            given.write(msgspec.json.encode(self))
-            given.seek(0)
-            return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
+        return children.start("-m", "persistence.index", given=msgspec.json.encode(self), stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""
