@@ -77,8 +77,7 @@ def last(home: str, kind: type[R]) -> R | None:
     """Return the record of a kind; ``None`` where there is none that can be read."""
     with disk_errors("looking for the last run"):
         try:
-            with files.closing(files.open_to_read(_note_path(home, kind))) as descriptor:
-                return msgspec.json.decode(files.read_small(descriptor), type=kind)
+            return msgspec.json.decode(files.read_file(_note_path(home, kind)), type=kind)
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
             return None
 

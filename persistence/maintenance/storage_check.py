@@ -56,7 +56,6 @@ _UNROUTED = "no property leads here from this form: nobody looks for these bodie
 
 @dataclass(slots=True)
 class _Records:
-    # `named` has version and path of each body; `doubtful` are the names of unreadable records.
     """The records of a document's attachments; ``named`` has version and path of each body, below the document.
 
     ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.

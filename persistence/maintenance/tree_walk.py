@@ -247,8 +247,6 @@ class FolderListing:
     sidecar, else foreign. ``next_contents`` has the content ids by name.
     """
 
-    # Something else than a file lies at `obstacles`, which only the service's own files may be, and at `others`, which
-    # are contents' names: obstacles if there is a sidecar, else foreign.
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
     next_sidecars: set[str] = field(default_factory=set)

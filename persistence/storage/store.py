@@ -84,8 +84,7 @@ class JobFile(JobRecord):
     def read(self) -> bytes:
         with disk_errors(f"looking at the progress of the {self._doing}"):
             try:
-                with files.closing(files.open_to_read(self._path)) as descriptor:
-                    return files.read_small(descriptor)
+                return files.read_file(self._path)
             except FileNotFoundError:
                 return b""
 
