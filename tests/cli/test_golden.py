@@ -27,7 +27,7 @@ from persistence.model.instants import next_after
 from tests.cli.command_runner import ended
 from tests.cli.samples import FILES, SETTINGS, SEVERAL, Sample, damage_backup, make_old, plant
 from tests.in_process import serving
-from tests.postgresql.server import requires_postgresql
+from tests.postgresql.server import fresh_schema, requires_postgresql
 
 ON_DATABASE = {"database"}
 
@@ -42,6 +42,7 @@ _RANDOM: list[tuple[str, str]] = [
     (r"[\d,]+ a second", "0 a second"),
     (r"(?m)(?<= )5\d\d(?=(  data)?$)", "600"),
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
+    (r"\bt_[0-9a-f]{12}\b", "{schema}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
     (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
@@ -73,6 +74,7 @@ class Session:
     ) -> None:
         self._base, self._planted, self._patch, self._capsys = directory, planted, monkeypatch, capsys
         self._database = database
+        self._databases = dict[str, str]()
         self._sample: Sample | None = None
         self._number = 0
         self._ids = dict[str, int]()
@@ -141,7 +143,11 @@ class Session:
             text = text.replace("{now}", next_after(None))
             time.sleep(0.002)
         text = text.replace("{url}", self._url)
-        return text.replace("{database}", self._database()) if "{database}" in text else text
+        for name in ("{database}", "{other}"):
+            if name in text:
+                self._databases.setdefault(name, self._database())
+                text = text.replace(name, self._databases[name])
+        return text
 
     def _masked(self, text: str) -> str:
         text = text.replace(str(self._here), "{here}")
@@ -156,6 +162,10 @@ class Session:
         for pattern, shown in _RANDOM:
             text = re.sub(pattern, shown, text)
         return text
+
+
+def _new_database(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("database_server").uri(fresh_schema()))
 
 
 def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
@@ -181,8 +191,7 @@ def test_outputs_are_those_of_the_transcript(
 ) -> None:
     expected, found = file.read_text().splitlines(), list[str]()
     with ExitStack() as opened:
-        database = partial(request.getfixturevalue, "database_uri")
-        session = Session(tmp_path, planted, monkeypatch, capsys, database, opened)
+        session = Session(tmp_path, planted, monkeypatch, capsys, partial(_new_database, request), opened)
         for line in expected:
             if line.startswith(("@ ", "$ ")):
                 found.append(line)
