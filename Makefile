@@ -50,7 +50,7 @@ audit: install ## look for known vulnerabilities in what is installed (asks the 
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
-docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands
+docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands (not in git)
 	$(BIN)/python -m tests.docs.commands
 	$(BIN)/python -m tests.docs.manual_page
 
@@ -79,7 +79,7 @@ BROWSED := pages/browsed
 test-rigs: install ## a short run of every rig, and their own tests (4 min)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
 
-# The long runs. Each prints tables at its end, and fails if anything is wrong. docs/measurements.md has the figures.
+# The long runs. Each prints tables at its end, and fails if anything is wrong. bench/results/reliability.md has the figures.
 
 test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (8 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest $(LONG) -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \

@@ -1,7 +1,7 @@
 """The aims of the service that need a measurement of their own: results beside aims.
 
 ``python bench/aims.py`` measures all of them; ``--only saving,list`` some. What is compared runs in turn, round by
-round, and the result is the median. ``--write`` puts the table into docs/performance.md. The aims of a GET and a PUT
+round, and the result is the median. ``--write`` puts the table into bench/results/aims.md. The aims of a GET and a PUT
 beside other servers, and of large attachments, are in the tables of ``bench/bench.py``. Judges nothing.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
     arguments.add_argument("--workers", type=int, default=2)
     arguments.add_argument("--threads", type=int, default=8)
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
-    arguments.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    arguments.add_argument("--write", action="store_true", help="put the table into bench/results/aims.md")
     options, before = arguments.parse_args(), load()
     found: list[Aim] = []
     for name in options.only.split(","):
@@ -61,7 +61,7 @@ def main() -> None:
         found += results
         print(aims(results), flush=True)
     if options.write:
-        write("aims", f"{machine(options.workers, options.threads, before)}\n\n{aims(found)}")
+        write("aims", "Aims", f"{machine(options.workers, options.threads, before)}\n\n{aims(found)}")
 
 
 def _in_turn(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> float:

@@ -2,7 +2,8 @@
 
 ``python bench/bench.py`` starts all of them on loopback and sends the same bodies to each with wrk, in turn, round by
 round; the tables have the median of the rounds. ``--quick`` takes a minute. ``--syncs`` counts the fsyncs of each.
-``--write`` puts tables and plot into docs/performance.md. A peer that is not installed is left out. Judges nothing.
+``--write`` puts tables into bench/results, and summary and plot into docs. A peer that is not installed is left out.
+Judges nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import NamedTuple
 import processes
 from client import MARK, Connection, binary, xml
 from peers import BARE, CONSTANT, OURS, PEERS, PROXIED, SEEN, STATIC, Peer, Site, Size
-from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write
+from report import Aim, aims, load, machine, medians, number, plot, ratio, table, write, write_summary
 from servers import scratch
 from wrk import tried
 
@@ -100,7 +101,7 @@ def main() -> None:
     arguments.add_argument("--only", default="", help="names of servers, with commas between them")
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     arguments.add_argument("--syncs", action="store_true", help="count the fsyncs of a PUT (needs strace), and end")
-    arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    arguments.add_argument("--write", action="store_true", help="put tables into bench/results, a summary into docs")
     options, before = arguments.parse_args(), load()
     with scratch(options.data) as directory, ExitStack() as stack:
         sites = dict(_started(stack, directory, options))
@@ -122,10 +123,10 @@ def main() -> None:
         judged = aims([*_judged(gets, puts), *(large.judged() if large else ())])
         print(judged)
     if options.write:
-        tables = [_table(*key, results) for key, results in found.items()]
-        parts = [machine(options.workers, options.threads, before), "![Requests per second](performance.svg)", judged]
-        write("bench", "\n\n".join([*parts, *([large.table()] if large else ()), *tables]).replace("\n\n\n", "\n\n"))
-        write("plot", plot(_groups(gets, puts)))
+        ran = machine(options.workers, options.threads, before)
+        tables = [*([large.table()] if large else ()), *(_table(*key, results) for key, results in found.items())]
+        write("requests", "The service beside its peers", "\n\n".join([ran, *tables]).replace("\n\n\n", "\n\n"))
+        write_summary(f"{ran}\n\n{judged}", plot(_groups(gets, puts)))
 
 
 def _started(stack: ExitStack, directory: Path, options: argparse.Namespace) -> Iterator[tuple[Peer, Site]]:

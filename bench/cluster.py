@@ -3,7 +3,7 @@
 ``python bench/cluster.py [DOCUMENTS]`` lays down so many documents (1,000,000) of a form with eight indexed controls in
 both, has them indexed, and measures GETs, PUTs and searches of both in turn: the same gunicorn settings, the same
 client, the database on the same disk with fsync. Prints tables with ratios, and how much processor time each request
-takes in the service and in the database, from which docs/scaling.md calculates. Totals of searches must be the same.
+takes in the service and in the database, from which docs/cluster.md calculates. Totals of searches must be the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``python bench/mix.py`` lays down 100,000 documents of 5 KB in 20 forms with eight indexed controls, has them indexed,
 and sends 70 % GETs, 15 % PUTs (half of them new), 10 % searches and 5 % attachments (half of them stored).
-``--write`` puts the tables into docs/performance.md. Judges nothing.
+``--write`` puts the tables into bench/results/mix.md. Judges nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def main() -> None:
     arguments.add_argument("--workers", type=int, default=2)
     arguments.add_argument("--threads", type=int, default=8)
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
-    arguments.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    arguments.add_argument("--write", action="store_true", help="put the tables into bench/results/mix.md")
     options, before = arguments.parse_args(), load()
     with scratch(options.data) as directory:
         shown = _mix(directory, options)
     print(shown)
     if options.write:
-        write("mix", f"{machine(options.workers, options.threads, before)}\n\n{shown}")
+        write("mix", "A day's mix", f"{machine(options.workers, options.threads, before)}\n\n{shown}")
 
 
 def _mix(directory: Path, options: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 _DOCS = Path(__file__).parents[1] / "docs"
+_RESULTS = Path(__file__).parent / "results"
 
 _LABEL, _BAR, _NUMBER, _ROW, _TITLE = 190, 360, 90, 20, 30
 """The units of a plot: width of the names, of the longest bar and of its number; height of a row and of a title."""
@@ -105,13 +106,16 @@ def machine(workers: int, threads: int, before: float) -> str:
     )
 
 
-def write(name: str, text: str) -> None:
-    """Write a part of ``docs/performance.md``, or its plot."""
-    if name == "plot":
-        (_DOCS / "performance.svg").write_text(text)
-    else:
-        page = _DOCS / "performance.md"
-        page.write_text(replaced(page.read_text(), name, text))
+def write(name: str, title: str, text: str) -> None:
+    """Write the tables of a run to a file of ``bench/results``."""
+    (_RESULTS / f"{name}.md").write_text(f"# {title}\n\n{text.strip()}\n")
+
+
+def write_summary(text: str, drawn: str) -> None:
+    """Write the summary of ``docs/performance.md``, and its plot."""
+    (_DOCS / "performance.svg").write_text(drawn)
+    page = _DOCS / "performance.md"
+    page.write_text(replaced(page.read_text(), "bench", text))
 
 
 def replaced(page: str, name: str, text: str) -> str:

@@ -196,9 +196,15 @@ def status_of(error: PersistenceError) -> int:
 
 
 def one_line(text: str) -> str:
-    """Printable text on one line of bounded length: fit for a log, an answer or a header."""
+    """Printable text on one line of bounded length: fit for a log, an answer or a header.
+
+    A long one loses its middle, most likely the caller's own words: its subject and its remedy stay.
+    """
     clean = _NOT_PRINTABLE.sub(" ", text).strip()
-    return clean if len(clean) <= LONGEST_CAUSE else clean[: LONGEST_CAUSE - 1] + "…"
+    if len(clean) <= LONGEST_CAUSE:
+        return clean
+    end = LONGEST_CAUSE // 2
+    return f"{clean[: LONGEST_CAUSE - end - 1]}…{clean[-end:]}"
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}

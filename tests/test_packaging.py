@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.docs import manual_page
 from tests.nginx import NGINX
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +69,7 @@ def served(command: str, directory: Path) -> Iterator[httpx.Client]:
 
 def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path: Path) -> None:
     source = copied(tmp_path / "source")
+    (source / "docs/persistence.1").write_text(manual_page.page("2026-03-04"))
     with tarfile.open(built("sdist", source, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()

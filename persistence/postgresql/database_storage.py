@@ -48,7 +48,6 @@ from persistence.postgresql.database import (
 from persistence.postgresql.database_writer import CommitListener, DatabaseWriter, facts
 from persistence.postgresql.revision_rows import (
     DatabaseDocumentFiles,
-    DatabaseRevisions,
     DatabaseUpload,
     Lookup,
     RevisionReader,
@@ -56,6 +55,7 @@ from persistence.postgresql.revision_rows import (
     opened_content,
     select_sidecars,
 )
+from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import KeepsHistory, ManagedLeases, ManagedStorage, StateMark, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
@@ -263,10 +263,9 @@ class DatabaseStorage(ManagedStorage):
         found = self._opened(address, None)
         return None if found is None else found.file
 
-    def history(self, address: Address) -> DatabaseRevisions | None:
+    def history(self, address: Address) -> RevisionList | None:
         place = self._key_of(address)
-        instants = [] if place is None else self._reader.instants(place, address)
-        return None if place is None or not instants else DatabaseRevisions(self._reader, place, address, instants)
+        return None if place is None else self._reader.history(place, address)
 
     def names(self, main: Address) -> list[str]:
         place = self._key_of(main)

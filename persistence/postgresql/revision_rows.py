@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 from psycopg.rows import TupleRow
@@ -37,11 +37,8 @@ from persistence.postgresql.database import (
     kind_of,
 )
 from persistence.storage.commit import Upload
-from persistence.storage.storage import DocumentFile, DocumentFiles, RevisionList, count_since
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
+from persistence.storage.on_demand import RangedFile, RevisionList
+from persistence.storage.storage import DocumentFile, DocumentFiles
 
 _decoder = msgspec.json.Decoder(Sidecar)
 
@@ -213,6 +210,28 @@ class RevisionReader:
             rows = connection.execute(_INSTANTS, place).fetchall()
         return [Instant(each) for (each,) in rows]
 
+    def history(self, place: ResourceKey, address: Address) -> RevisionList | None:
+        """Return the revisions of a resource; ``None`` where there are none."""
+        instants = self.instants(place, address)
+
+        def load(begin: int, end: int) -> list[ListedRevision]:
+            wanted, found = instants[begin:end], list[ListedRevision]()
+            if not wanted:
+                return []
+            with self.database.reading("listing the revisions of", address) as connection:
+                rows = connection.execute(_PAGE, (*place, wanted[-1], wanted[0]), binary=True).fetchall()
+            listed = set(wanted)
+            for instant, data in (row for row in rows if row[0] in listed):
+                try:
+                    found.append(ListedRevision(instant, decoded(data, address)))
+                except DamagedError:
+                    if instant == instants[0]:
+                        raise
+                    found.append(ListedRevision(instant, None))
+            return found
+
+        return RevisionList(len(instants), instants.__getitem__, load) if instants else None
+
     def names(self, place: ResourceKey, address: Address) -> list[str]:
         with self.database.reading("listing", address) as connection:
             return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
@@ -248,45 +267,6 @@ class FolderRow(NamedTuple):
     modified: Instant
     is_current: bool
     sidecar: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseRevisions(RevisionList):
-    """The revisions of a resource, by their instants as they were at one moment, newest first."""
-
-    reader: RevisionReader
-    place: ResourceKey
-    address: Address
-    instants: list[Instant]
-
-    @property
-    def total(self) -> int:
-        return len(self.instants)
-
-    def instant(self, position: int) -> Instant:
-        return self.instants[position]
-
-    def since(self, instant: Instant) -> int:
-        return count_since(self, instant)
-
-    def revision(self, position: int) -> ListedRevision | None:
-        return next(iter(self.page(position, position + 1)), None)
-
-    def page(self, begin: int, end: int) -> list[ListedRevision]:
-        wanted = self.instants[begin:end]
-        if not wanted:
-            return []
-        with self.reader.database.reading("listing the revisions of", self.address) as connection:
-            rows = connection.execute(_PAGE, (*self.place, wanted[-1], wanted[0]), binary=True).fetchall()
-        found, listed = [], set(wanted)
-        for instant, data in (row for row in rows if row[0] in listed):
-            try:
-                found.append(ListedRevision(instant, decoded(data, self.address)))
-            except DamagedError:
-                if instant == self.instants[0]:
-                    raise
-                found.append(ListedRevision(instant, None))
-        return found
 
 
 _BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
@@ -328,7 +308,16 @@ def sweep_all(database: Database) -> None:
 def opened_content(database: Database, content: str, size: int, body: bytes | None) -> BinaryIO:
     if body is not None:
         return io.BytesIO(body)
-    return cast("BinaryIO", io.BufferedReader(_Pieces(database, content, size)))
+
+    def read(begin: int, _: int) -> memoryview:
+        number, skipped = divmod(begin, PIECE)
+        with database.reading("reading", "a content") as connection:
+            row = connection.execute(_READ, (content, number), binary=True).fetchone()
+        if row is None or len(row[0]) != min(PIECE, size - number * PIECE):
+            raise ReplacedError("the content was replaced while it was read, and is gone")
+        return memoryview(row[0])[skipped:]
+
+    return io.BufferedReader(RangedFile(size, read))
 
 
 class DatabaseUpload(Upload):
@@ -387,54 +376,6 @@ class DatabaseUpload(Upload):
                         connection.execute(_GIVE_UP, (self.id,))
         finally:
             super().__exit__(kind, error, trace)
-
-
-class _Pieces(io.RawIOBase):
-    """A content in pieces, one in memory at a time."""
-
-    def __init__(self, database: Database, content: str, size: int) -> None:
-        self._database = database
-        self._content = content
-        self._size = size
-        self._at = 0
-        self._number = -1
-        self._piece = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if base + offset < 0:
-            raise ValueError("a position before the beginning")
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        target = memoryview(buffer).cast("B")
-        if self._at >= self._size:
-            return 0
-        number, begin = divmod(self._at, PIECE)
-        if number != self._number:
-            self._number, self._piece = number, self._read(number)
-        found = memoryview(self._piece)[begin : begin + len(target)]
-        target[: len(found)] = found
-        self._at += len(found)
-        return len(found)
-
-    def _read(self, number: int) -> bytes:
-        with self._database.reading("reading", "a content") as connection:
-            row = connection.execute(_READ, (self._content, number), binary=True).fetchone()
-        expected = min(PIECE, self._size - number * PIECE)
-        if row is None or len(row[0]) != expected:
-            raise ReplacedError("the content was replaced while it was read, and is gone")
-        return bytes(row[0])
 
 
 _UNCLAIMED = "SELECT id FROM unclaimed WHERE folder = %s AND (form = %s OR form IS NULL) ORDER BY id"

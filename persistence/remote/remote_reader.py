@@ -11,7 +11,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from urllib.parse import unquote
 
 import msgspec
@@ -38,13 +38,9 @@ from persistence.model.texts import WHOLE
 from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client, HeaderField, HeaderFields, ProviderNames, RemoteAnswer, RemoteCall
 from persistence.storage.commit import Upload
-from persistence.storage.storage import RevisionList, count_since
+from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.xml.streaming import WordWatch
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
 
@@ -54,57 +50,29 @@ MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
 
-class _RemoteContent(io.RawIOBase):
-    """A content of ``size`` bytes that is read as it is needed. Reading raises ``RemoteError``.
+class _AnswerPieces:
+    """The pieces of answers, one after the other: ``ask`` returns the answer from an offset on.
 
-    ``ask`` returns the answer from an offset on; it is called when something is read that does not follow. ``answer``
-    is one that has all of it, where that is known already.
+    ``answer`` has all of the content, where that is known already. Reading raises ``RemoteError``.
     """
 
-    def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
-        super().__init__()
-        self._size = size
+    def __init__(self, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
         self._ask = ask
         self._answer = answer
         self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
-        self._held = memoryview(b"")
         self._at = 0
 
-    def readable(self) -> bool:
-        return True
+    def read(self, begin: int, _: int) -> bytes:
+        piece = next(self._pieces, None) if begin == self._at else None
+        if piece is None:  # nothing was requested yet, or only a part, or another one
+            self.let_go()
+            self._answer = self._ask(begin)
+            self._pieces = iter(self._answer)
+            piece = next(self._pieces, b"")
+        self._at = begin + len(piece)
+        return piece
 
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        if self._at < self._size and not self._held:
-            piece = next(self._pieces, None)
-            if piece is None:  # nothing was requested yet, or only a part
-                self._release()
-                self._answer = self._ask(self._at)
-                self._pieces = iter(self._answer)
-                piece = next(self._pieces, b"")
-            self._held = memoryview(piece)
-        room = memoryview(buffer)
-        taken, self._held = self._held[: len(room)], self._held[len(room) :]
-        room[: len(taken)] = taken
-        self._at += len(taken)
-        return len(taken)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if target < 0:
-            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
-        if target != self._at:
-            self._release()
-            self._at, self._held = target, memoryview(b"")
-        return target
-
-    def close(self) -> None:
-        self._release()
-        super().close()
-
-    def _release(self) -> None:
+    def let_go(self) -> None:
         if self._answer is not None:
             self._answer.close()
         self._answer, self._pieces = None, iter(())
@@ -112,7 +80,8 @@ class _RemoteContent(io.RawIOBase):
 
 def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
     """Return a content elsewhere as a file that can seek; the reader closes it."""
-    return io.BufferedReader(_RemoteContent(size, ask, answer))
+    pieces = _AnswerPieces(ask, answer)
+    return io.BufferedReader(RangedFile(size, pieces.read, let_go=pieces.let_go))
 
 
 def range_from(at: int, size: int) -> list[HeaderField]:
@@ -280,11 +249,17 @@ class _Life:
     newest: Instant
 
 
-class RemoteRevisions(RevisionList):
-    """The revisions of one resource. Pages are asked for as they are needed, and kept.
+def history_of(client: Client, address: DocumentAddress) -> RevisionList | None:
+    """Return the revisions of a resource, whose pages are asked for as they are needed, and kept.
 
-    Methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
+    Its methods raise ``RemoteError``, and ``BusyError`` where a revision was added meanwhile.
     """
+    pages = _HistoryPages(client, address)
+    return RevisionList(pages.total, pages.instant, pages.load) if pages.total else None
+
+
+class _HistoryPages:
+    """The pages of a history that were asked for, and what they say of the revisions on them."""
 
     def __init__(self, client: Client, address: DocumentAddress) -> None:
         self._client = client
@@ -292,23 +267,16 @@ class RemoteRevisions(RevisionList):
         self._calls = 0
         self._pages: dict[int, FoundHistory] = {}
         self._lives: list[_Life] = []
-        self._total: int | None = None
-        first = self._page_of(0)
-        self._total = self._total_of(first)
-
-    @property
-    def total(self) -> int:
-        return self._total or 0
+        self.total = self._total_of(self._page_of(0))
 
     def instant(self, position: int) -> Instant:
-        oldest = self._oldest if position == self.total - 1 else ""
+        oldest = self._page_of(0).attributes.get("min-last-modified-time", "") if position == self.total - 1 else ""
         return self._instant(oldest or self._row(position).get("modified-time", ""))
 
-    def since(self, instant: Instant) -> int:
-        is_of_all = self._oldest and self._instant(self._oldest) >= instant
-        return self.total if is_of_all else count_since(self, instant)
+    def load(self, begin: int, end: int) -> list[ListedRevision]:
+        return [self._revision(position) for position in range(begin, end)]
 
-    def revision(self, position: int) -> ListedRevision:
+    def _revision(self, position: int) -> ListedRevision:
         row = self._row(position)
         instant = self._instant(row.get("modified-time", ""))
         if row.get("damaged") == "true":
@@ -331,13 +299,6 @@ class RemoteRevisions(RevisionList):
             restored=self._instant(restored) if restored else None,
         )
         return ListedRevision(instant, sidecar)
-
-    def page(self, begin: int, end: int) -> list[ListedRevision]:
-        return [self.revision(position) for position in range(begin, min(end, self.total))]
-
-    @property
-    def _oldest(self) -> str:
-        return self._page_of(0).attributes.get("min-last-modified-time", "")
 
     def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
         version = found.attributes.get("form-version", "")
@@ -381,7 +342,7 @@ class RemoteRevisions(RevisionList):
             raise self._not_a_history("is not XML") from error
         if len(found.revisions) > size:
             raise self._not_a_history("has more revisions than were asked for")
-        if self._total is not None and self._total_of(found) != self._total:
+        if self._pages and self._total_of(found) != self.total:
             raise BusyError(f"{self._address} was written while its history was read")
         return found
 

@@ -41,9 +41,9 @@ from persistence.remote.remote_reader import (
     FOUND,
     MISSING,
     RemoteReader,
-    RemoteRevisions,
     as_stored,
     go_to,
+    history_of,
     kept_hash,
     named_in,
     opened_remotely,
@@ -52,7 +52,8 @@ from persistence.remote.remote_reader import (
 from persistence.storage.commit import Upload
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
-from persistence.storage.storage import Leases, Storage, Writing, position_at, require_same
+from persistence.storage.on_demand import RevisionList
+from persistence.storage.storage import Leases, Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
 
 
@@ -115,11 +116,13 @@ class RemoteBodies:
 
         A body is stored there after its record has got its instant, so it is the oldest of those that are later.
         """
-        revisions = RemoteRevisions(self._client, address)
-        first = position_at(revisions, instant) - 1 if revisions.total else 0
+        history = history_of(self._client, address)
+        if history is None:
+            return
+        first = history.position_at(instant) - 1
         nearest = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
-        there = [position for position in nearest if 0 <= position < revisions.total]
-        return (revisions.instant(position) for position in there[:MOST_OLDER_BODIES])
+        there = [position for position in nearest if 0 <= position < history.total]
+        yield from map(history.instant, there[:MOST_OLDER_BODIES])
 
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
@@ -299,12 +302,11 @@ class RemoteStore(Storage):
         of_instant = () if instant is None else (("last-modified-time", instant),)
         return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
 
-    def history(self, address: Address) -> RemoteRevisions | None:
+    def history(self, address: Address) -> RevisionList | None:
         NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
             raise NotSupportedError(f"no API lists the revisions of {address}")
-        revisions = RemoteRevisions(self._client, address)
-        return revisions if revisions.total else None
+        return history_of(self._client, address)
 
     def names(self, main: Address) -> list[str]:
         """No API lists attachments that nothing names any more."""

@@ -5,6 +5,7 @@ No lock is needed, because each revision has an object of its own.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -18,8 +19,9 @@ from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import Sidecar, described
 from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, encode_reference, require_short
-from persistence.s3.objects import DocumentObjects, Objects, opened_object
+from persistence.s3.objects import DocumentObjects, Objects
 from persistence.storage.commit import Upload
+from persistence.storage.on_demand import RangedFile
 from persistence.storage.storage import KeepsHistory, ListedBodies, ManagedBodies, ManagedChanges, RecordOf, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
@@ -53,24 +55,22 @@ class ObjectBodies(ManagedBodies, ListedBodies):
             return None
         sidecar, key = described(record), require_short(self.place, BodyReference(address, record.id))
         if content and 0 < sidecar.size <= FIRST_PIECE:
-            piece = self.objects.read(key, 0, sidecar.size)
-            if piece is None:
-                return None
-            small = opened_object(sidecar.size, sidecar.digest, lambda start, end: piece[start:end])
-            return StoredRevision(sidecar, sidecar.etag, sidecar.size, small)
-        size = self.objects.size(key)
+            whole = self.objects.read(key, 0, sidecar.size)
+            size = None if whole is None else sidecar.size
+        else:
+            whole, size = None, self.objects.size(key)
         if size is None:
             return None
         if size != sidecar.size:
             raise DamagedError(f"the body of {address} in {self.place} has {size} bytes, and not {sidecar.size}")
 
         def read(start: int, end: int) -> memoryview:
-            piece = self.objects.read(key, start, end)
+            piece = self.objects.read(key, start, end) if whole is None else whole[start:end]
             if piece is None:
                 raise DamagedError(f"the body of {address} is missing in {self.place}")
             return piece
 
-        file = opened_object(size, sidecar.digest, read) if content else None
+        file = io.BufferedReader(RangedFile(size, read, sidecar.digest)) if content else None
         return StoredRevision(sidecar, sidecar.etag, size, file)
 
     @contextmanager

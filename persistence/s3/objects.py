@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,13 +24,12 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.store import S3Store
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
-from persistence.limits import AT_ONCE, FIRST_PIECE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
+from persistence.limits import AT_ONCE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
 from persistence.model.network_addresses import Bucket, object_endpoint
 from persistence.model.sidecar import digest_text
 from persistence.storage.storage import DocumentFile, DocumentFiles
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
     from obstore.store import S3Config
 
 
@@ -219,66 +217,6 @@ def _require_endpoint(given: str) -> None:
 def _status_of(error: Exception) -> str:
     found = _STATUS.search(str(error))
     return found[1] if found else ""
-
-
-PieceReader = Callable[[int, int], memoryview]  # Reads the bytes from one offset to another
-
-
-class _ObjectContent(io.RawIOBase):
-    """An object of ``size`` bytes, read by ``read``.
-
-    A reader that goes from its beginning to its end gets the last piece only if all of it has the ``digest``.
-    """
-
-    def __init__(self, size: int, digest: str | None, read: PieceReader) -> None:
-        super().__init__()
-        self._size = size
-        self._digest = digest
-        self._read = read
-        self._hash = hashlib.sha256()
-        self._hashed = 0
-        self._held = memoryview(b"")
-        self._at = 0
-        self._next = FIRST_PIECE
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        if not self._held and self._at < self._size:
-            self._held = self._piece()
-        room = memoryview(buffer)
-        taken, self._held = self._held[: len(room)], self._held[len(room) :]
-        room[: len(taken)] = taken
-        self._at += len(taken)
-        return len(taken)
-
-    def _piece(self) -> memoryview:
-        start, end = self._at, min(self._at + self._next, self._size)
-        piece = self._read(start, end)
-        self._next = min(2 * self._next, LARGEST_PIECE)
-        if start == self._hashed:
-            self._hash.update(piece)
-            self._hashed = end
-            if end == self._size and self._digest not in {None, digest_text(self._hash.hexdigest())}:
-                raise DamagedError(f"attachment content does not match its recorded digest, {self._digest}")
-        return piece
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if target < 0:
-            raise ValueError(f"{-target} bytes before the beginning is not a valid position")
-        if target != self._at:
-            self._at, self._held, self._next = target, memoryview(b""), FIRST_PIECE
-        return target
-
-
-def opened_object(size: int, digest: str | None, read: PieceReader) -> BinaryIO:
-    """Return an object as a file that can seek; the reader closes it."""
-    return io.BufferedReader(_ObjectContent(size, digest, read))
 
 
 @dataclass(frozen=True, slots=True)

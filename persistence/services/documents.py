@@ -41,7 +41,7 @@ from persistence.services.rules import (
 )
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
-from persistence.storage.storage import ManagedStorage, Revisions, Writing, position_at
+from persistence.storage.storage import ManagedStorage, Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -66,7 +66,7 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
     if found is not None:
         found.close()
     revisions = storage.history(address) if address.keeps_history else None
-    position = 0 if revisions is None else position_at(revisions, moment)
+    position = 0 if revisions is None else revisions.position_at(moment)
     if revisions is not None and position < revisions.total:
         older = storage.read_revision(address, revisions.instant(position), content=content)
         if older is not None:

@@ -52,7 +52,8 @@ from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
 from persistence.services.rules import Get, Origin, Put, Read, Revert, Written, living, must_live
 from persistence.services.transforms import holders_in, parsing
-from persistence.storage.storage import RevisionList, Revisions
+from persistence.storage.on_demand import RevisionList
+from persistence.storage.storage import Revisions
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 # The differences between revisions of form data, as a reader of both sees them (spec crud 8.1).

@@ -31,6 +31,7 @@ from persistence.storage import commit, file_system, files, owner, stored_revisi
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
+from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import (
     Bodies,
     BodiesOf,
@@ -40,7 +41,6 @@ from persistence.storage.storage import (
     ManagedChanges,
     ManagedStorage,
     RecordOf,
-    RevisionList,
     RevisionStorage,
     Storage,
     Writing,

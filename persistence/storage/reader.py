@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -38,7 +38,8 @@ from persistence.storage.layout import (
     revision_of,
     unescape,
 )
-from persistence.storage.storage import RevisionList, StateMark, count_since, mark_of_directories
+from persistence.storage.on_demand import RevisionList
+from persistence.storage.storage import StateMark, mark_of_directories
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision
 
 _SHAPE = b"0000-00-00T00-00-00.000Z\n"
@@ -78,42 +79,6 @@ class OlderInstants:
         while newer < len(self) and self[newer] >= instant:
             newer += 1
         return OlderInstants(self.text, self.left_out + newer)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRevisions(RevisionList):
-    """The revisions in a tree: ``current`` has been read, ``older`` are the instants of the others.
-
-    ``read_older`` reads the sidecar of an older one; ``None`` where it is gone.
-    """
-
-    current: Sidecar
-    older: OlderInstants
-    read_older: Callable[[Instant], Sidecar | None]
-
-    @property
-    def total(self) -> int:
-        return 1 + len(self.older)
-
-    def instant(self, position: int) -> Instant:
-        return self.older[position - 1] if position else self.current.modified
-
-    def since(self, instant: Instant) -> int:
-        return count_since(self, instant)
-
-    def revision(self, position: int) -> ListedRevision | None:
-        instant = self.instant(position)
-        if position == 0:
-            return ListedRevision(instant, self.current)
-        try:
-            sidecar = self.read_older(instant)
-        except DamagedError:
-            return ListedRevision(instant, None)
-        return None if sidecar is None else ListedRevision(instant, sidecar)
-
-    def page(self, begin: int, end: int) -> list[ListedRevision]:
-        found = (self.revision(position) for position in range(begin, min(end, self.total)))
-        return [each for each in found if each is not None]
 
 
 class OlderRevisionLists:
@@ -239,7 +204,7 @@ class StoreReader:
             current.close()
             return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
-    def history(self, address: Address) -> StoredRevisions | None:
+    def history(self, address: Address) -> RevisionList | None:
         """List all revisions as of now, by one listing of ``.history`` at most; ``None`` if nothing was ever stored."""
         paths = self._layout.paths(address)
         # The current one first, as in ``read_revision``. Those that writers add meanwhile are newer, and left out.
@@ -249,11 +214,22 @@ class StoreReader:
         with disk_errors("listing the older revisions of", address):
             older = self._older.of(paths).before(current.modified)
 
-        def read_older(instant: Instant) -> Sidecar | None:
-            with disk_errors("reading", address):
-                return stored_revision.read_sidecar(paths.revision(instant))
+        def instant(position: int) -> Instant:
+            return older[position - 1] if position else current.modified
 
-        return StoredRevisions(current, older, read_older)
+        def load(begin: int, end: int) -> list[ListedRevision]:
+            found = [ListedRevision(current.modified, current)] if begin == 0 and end else []
+            for position in range(max(begin, 1), end):
+                try:
+                    with disk_errors("reading", address):
+                        sidecar = stored_revision.read_sidecar(paths.revision(instant(position)))
+                except DamagedError:
+                    found.append(ListedRevision(instant(position), None))
+                else:
+                    found += [] if sidecar is None else [ListedRevision(instant(position), sidecar)]
+            return found
+
+        return RevisionList(1 + len(older), instant, load)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""

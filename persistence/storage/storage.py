@@ -20,53 +20,14 @@ import msgspec
 
 from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, one_later
+from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.permissions import User
-from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.sidecar import Sidecar
 from persistence.model.write_conditions import DocumentLease, LeaseHolder
 from persistence.storage.commit import Upload
+from persistence.storage.on_demand import RevisionList
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
-
-
-class RevisionList(Protocol):
-    """All revisions of a resource as they were at one moment, tombstones included; position 0 is the current one.
-
-    Methods raise what reading a sidecar does, but ``DamagedError`` only for the current revision.
-    """
-
-    @property
-    def total(self) -> int:
-        """How many there are, at least one."""
-
-    def instant(self, position: int) -> Instant:
-        """Return the instant of the revision at a position."""
-
-    def since(self, instant: Instant) -> int:
-        """Return how many are of an instant or newer: the position of the first that is older."""
-
-    def revision(self, position: int) -> ListedRevision | None:
-        """Return the revision at a position with all that is known of it; ``None`` where it is gone meanwhile."""
-
-    def page(self, begin: int, end: int) -> list[ListedRevision]:
-        """Return the revisions from a position up to another, without those that are gone meanwhile."""
-
-
-def count_since(revisions: RevisionList, instant: Instant) -> int:
-    """Return how many revisions are of an instant or newer, by looking at few of them."""
-    low, high = 0, revisions.total
-    while low < high:
-        middle = (low + high) // 2
-        if revisions.instant(middle) >= instant:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def position_at(revisions: RevisionList, instant: Instant) -> int:
-    """Return the position of the revision that was current at an instant; ``total`` where that is before the first."""
-    return 0 if instant >= revisions.instant(0) else revisions.since(one_later(instant))
 
 
 class Revisions(Protocol):

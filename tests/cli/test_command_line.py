@@ -1,6 +1,5 @@
 """The command line as a whole: options, help and exit statuses of all commands, and what a misspelt one is answered."""
 
-import re
 from pathlib import Path
 
 import click
@@ -12,7 +11,6 @@ from persistence.cli import commands
 from persistence.cli.auditing import AUDITED
 from persistence.cli.statuses import STATUSES, USAGE, meanings
 
-DOCS = Path(__file__).parents[2] / "docs/cli.md"
 COLUMNS = 80
 
 
@@ -104,16 +102,6 @@ def test_help_states_the_exit_statuses(name: str) -> None:
 
 def test_each_command_has_statuses_and_no_other_has() -> None:
     assert set(STATUSES) == set(RUN)
-
-
-def test_the_documentation_has_the_same_statuses() -> None:
-    """Each command has a row; that of wrong usage is said once for all."""
-    section = DOCS.read_text().partition("## Exit statuses\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"(?m)^\| `([a-z -]+)` \| (.*) \|$", section)
-    assert rows == [
-        (name, "<br>".join(f"{status}: {meaning}" for status, meaning in sorted(STATUSES[name].items())))
-        for name in STATUSES
-    ]
 
 
 @pytest.mark.parametrize("name", sorted(ON_TREES - {"init"}))

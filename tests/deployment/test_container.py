@@ -59,7 +59,6 @@ def test_its_steps_are_known_and_what_is_copied_is_all_that_a_wheel_needs(tmp_pa
     with zipfile.ZipFile(built("wheel", tmp_path, tmp_path)) as wheel:
         names = wheel.namelist()
     assert {"persistence/openapi.yaml", "persistence/persistence.toml"} <= set(names)
-    assert [name for name in names if name.endswith("/man1/persistence.1")]
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -1,4 +1,4 @@
-"""docs/commands.md is the help of all commands; ``python -m tests.docs.commands`` writes the page."""
+"""The help of all commands as one page, docs/commands.md: ``python -m tests.docs.commands`` writes it."""
 
 from __future__ import annotations
 

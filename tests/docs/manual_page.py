@@ -1,4 +1,4 @@
-"""docs/persistence.1 is the manual page, made of the commands; ``python -m tests.docs.manual_page`` writes it.
+"""The manual page, docs/persistence.1, made of the commands: ``python -m tests.docs.manual_page`` writes it.
 
 One page has all commands. Programs that make manual pages from click, such as click-man, see only commands that are
 loaded from the start, and know nothing of exit statuses.
@@ -6,7 +6,6 @@ loaded from the start, and know nothing of exit statuses.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -30,12 +29,6 @@ def page(date: str) -> str:
     return "\n".join(
         (*_head(date), *(line for path, command in leaves() for line in _described(path, command)), *_end())
     )
-
-
-def date_of(text: str) -> str:
-    """Return the date of a page."""
-    found = re.match(r'.TH PERSISTENCE 1 "([0-9-]+)"', text)
-    return found[1] if found else ""
 
 
 def _head(date: str) -> Iterator[str]:
@@ -94,6 +87,4 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
-    before = PAGE.read_text() if PAGE.exists() else ""
-    if page(date_of(before)) != before:
-        PAGE.write_text(page(datetime.now(UTC).date().isoformat()))
+    PAGE.write_text(page(datetime.now(UTC).date().isoformat()))

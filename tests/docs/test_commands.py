@@ -70,8 +70,12 @@ def _wrong(words: list[str]) -> list[str]:
     return [f"persistence {words[0]} {name}" for name in _OPTION.findall(" ".join(words)) if name not in known]
 
 
-def test_the_page_of_all_options_is_the_help_of_the_commands() -> None:
-    assert reference.PAGE.read_text() == reference.page(), "run make docs"
+def test_the_page_of_all_options_has_every_command_and_option() -> None:
+    sections = dict(part.split("\n", 1) for part in reference.page().split("\n## ")[1:])
+    assert sections.keys() == {" ".join(path) for path, _ in reference.leaves()}
+    for path, command in reference.leaves():
+        shown = {name for each in command.params if not getattr(each, "hidden", False) for name in each.opts}
+        assert {each for each in shown if each.startswith("--")} <= set(_OPTION.findall(sections[" ".join(path)]))
 
 
 def test_every_command_is_described_with_its_purpose_and_the_reverse() -> None:

@@ -36,7 +36,6 @@ REASONS = {
     "needs containers",
     "needs root and systemd",
     "needs several machines",
-    "takes ten minutes",
 }
 """Why examples are not run: whoever adds one decides whether the reader may rely on an example that nothing tests."""
 

@@ -142,3 +142,8 @@ def test_short_texts_are_trimmed_and_bounded() -> None:
 def test_a_cause_is_one_printable_line() -> None:
     assert one_line("a\r\nb\x00\x1b[31mc") == "a b [31mc"
     assert len(one_line("x" * 1000)) == 300
+
+
+def test_a_long_line_keeps_its_subject_and_its_remedy() -> None:
+    shown = one_line(f"the host {'x' * 1000} is not served: add it to the setting hosts")
+    assert (shown[:10], shown[-44:]) == ("the host x", "xxx is not served: add it to the setting hosts"[-44:])

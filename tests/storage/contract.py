@@ -21,7 +21,7 @@ from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import LAST, Instant, next_after, one_later
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.storage.storage import RevisionStorage, Storage, position_at
+from persistence.storage.storage import RevisionStorage, Storage
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>%s</title></head></html>'
@@ -329,10 +329,10 @@ class StorageContract:
             assert [each.instant for each in listed.page(begin, end)] == [each.modified for each in stored[begin:end]]
         for count, each in enumerate(stored, 1):
             assert listed.since(each.modified) == count
-            assert position_at(listed, each.modified) == count - 1
-            assert position_at(listed, one_later(each.modified)) in {count - 1, count - 2}
-        assert (listed.since(LAST), position_at(listed, LAST)) == (0, 0)
-        assert position_at(listed, Instant("2001-02-03T04:05:06.789Z")) == 5
+            assert listed.position_at(each.modified) == count - 1
+            assert listed.position_at(one_later(each.modified)) in {count - 1, count - 2}
+        assert (listed.since(LAST), listed.position_at(LAST)) == (0, 0)
+        assert listed.position_at(Instant("2001-02-03T04:05:06.789Z")) == 5
 
     @pytest.mark.parametrize("kind", ["data", "attachment"])
     def test_tombstones_are_listed_and_what_came_before_and_after(self, subject: Subject, kind: str) -> None:
