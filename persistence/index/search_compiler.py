@@ -70,9 +70,10 @@ class Sql:
 class Condition:
     """A condition of a search.
 
-    ``selects`` has the columns ``found`` of the documents that meet it, each once if it ``is_distinct``. Where it
-    ``is_range``, they are in ranges of an index, and quickly counted up to a limit. ``test`` is an expression that is
-    true of ``d`` where it meets the condition; where it ``is_quick``, it reads no text.
+    ``selects`` has the columns ``found`` of the documents that meet it, each once if it ``is_distinct``; unless it
+    ``is_exact``, it has others, too, and all are tested. Where it ``is_range``, they are in ranges of an index, and
+    quickly counted up to a limit. ``test`` is an expression that is true of ``d`` where it meets the condition; where
+    it ``is_quick``, it reads no text.
 
     ``reach`` is the number of documents that meet it, or more, where that is known already. ``counts`` has a row for
     each document that meets it, and is counted more quickly than ``selects``.
@@ -81,6 +82,7 @@ class Condition:
     selects: Sql
     test: Sql
     is_distinct: bool = False
+    is_exact: bool = True
     is_range: bool = True
     is_quick: bool = True
     reach: int | None = None
@@ -408,12 +410,12 @@ class Search:
         """Return the number of documents that meet all conditions, and the page of them."""
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
-        counted = self._counted(conditions)
-        if counted is not None and counted > MOST_GATHERED:
-            wanted = min(order.end, counted)
-            first = [] if order.offset >= counted else self._first(conditions, order, wanted)
+        counted = self._counted(conditions) or 0
+        # Of many documents, the first ones of the list probably have a near page.
+        if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
+            first = self._first(conditions, order, min(order.end, counted))
             if first is not None:
-                return counted, first[order.offset : wanted]
+                return counted, first[order.offset : order.end]
         total, page = self._dialect.page(self._hits_of(conditions), order)
         if page is None:
             page = self._walk(order, total, self._dialect.tested(conditions))
@@ -454,7 +456,7 @@ class Search:
             return Sql(
                 f"SELECT {dialect.found} FROM {dialect.document} d WHERE {dialect.on} AND {where.text}", where.values
             )
-        others = [each for each in conditions if each is not first]
+        others = [each for each in conditions if each is not first or not each.is_exact]
         hits = all_of([first, *others], dialect.tested(others))
         selects = hits.selects
         return selects if hits.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)

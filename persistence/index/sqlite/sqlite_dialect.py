@@ -50,7 +50,7 @@ _AT = (
 )
 _NEXT = (
     "SELECT n.fold, n.value, n.row FROM entries n WHERE n.number = ?1 AND n.partition = l.partition"
-    " AND (n.fold, n.value) > (l.fold, l.value) ORDER BY n.fold, n.value LIMIT 1"
+    f" AND (n.fold, n.value, n.row) > (l.fold, l.value, {(1 << 63) - 1}) ORDER BY n.fold, n.value, n.row LIMIT 1"
 )
 _LEAPS = (
     "WITH RECURSIVE leaps (partition, fold, value) AS (SELECT value, -1, -1 FROM json_each(?2) UNION ALL"
@@ -167,13 +167,8 @@ class SqliteDialect(SearchDialect):
         match = Sql(_IN_FIELDS, (f"{FIELDS[column_of(number)]} : ({trigrams})",))
         reach = self._reach(match, _WORTH_IN_FIELD) if trigrams else None
         if reach is not None:
-            on_card = passing([card_test], "x.card")
-            selects = Sql(
-                f"SELECT x.row, x.partition FROM ({match.text}) n CROSS JOIN texts t USING (text)"
-                f" CROSS JOIN documents x ON x.row = t.row WHERE x.{self.on} AND {on_card.text}",
-                match.values + on_card.values,
-            )
-            return OnCard(selects, test, is_distinct=True, reach=reach, card_test=card_test)
+            selects = self._of_texts(match)
+            return OnCard(selects, test, is_distinct=True, is_exact=False, reach=reach, card_test=card_test)
         cut = passing([card_test], "(SELECT card FROM documents x WHERE x.row = entries.row)")
         has_all = " AND ".join(["instr(' ' || fold || ' ', ?)"] * len(texts)) if are_words else "instr(fold, ?)"
         case = f"fold > 0 AND CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {has_all or '1'} END"
