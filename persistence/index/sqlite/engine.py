@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
-from persistence.index.cards import VersionKeys
+from persistence.index.cards import PreparedDocument, VersionKeys, prepared
 from persistence.index.protocol import Budget
 from persistence.index.search_compiler import Search
 from persistence.index.sources import IndexedPage
@@ -35,7 +35,6 @@ from persistence.index.sqlite.tables import (
     IndexedVersion,
     IndexState,
     OutdatedError,
-    PreparedDocument,
     UnusableError,
     companions,
     connected,
@@ -43,7 +42,6 @@ from persistence.index.sqlite.tables import (
     identity_of,
     is_full,
     meaning_of,
-    prepared,
     require_own,
     require_schema,
     require_space,
