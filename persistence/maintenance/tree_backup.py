@@ -183,10 +183,11 @@ class TreeBackup:
         So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
         again. Objects never change, so what the previous backup has is linked, and not read.
         """
-        bodies, address = _bodies(self.bodies_of, folder.form), folder.address(name)
-        if bodies is None or isinstance(bodies, BodiesReader) or isinstance(address, DefinitionAddress):
+        address = folder.address(name)
+        if record.body is None or record.deleted or isinstance(address, DefinitionAddress):
             return None
-        if record.body is None or record.deleted:
+        bodies = _bodies(self.bodies_of, folder.form)
+        if bodies is None or isinstance(bodies, BodiesReader):
             return None
         sidecar = described(record)
         read = partial(bodies.find, address, record, content=True)
