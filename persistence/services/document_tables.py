@@ -203,15 +203,15 @@ class TableExport:
         outline = definition.outline(data_format) or NO_OUTLINE
         chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
         paths = [each.path(data_format) for each in chosen]
-        labels = [outline.label(path, self._options.language) or path[-1] for path in paths]
         matcher = cell_matcher(
             Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
         )
-        return Columns(tuple(distinct_headings(labels, paths)), matcher)
+        return Columns(tuple(_headings(outline, self._options.language, paths)), matcher)
 
 
-def distinct_headings(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield labels, each that several columns have with the path of its control."""
+def _headings(outline: Outline, language: str | None, paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the labels of controls, each that several columns have with the path of its control."""
+    labels = [outline.label(path, language) or path[-1] for path in paths]
     counts = Counter((*FACTS, *labels))
     for label, path in zip(labels, paths, strict=True):
         yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
@@ -268,11 +268,9 @@ class VersionTable:
         """Return the table of a version, with labels in a language, else in the first one of the form."""
         definition = route.catalog.of(route.form, version)
         data_format = route.properties.data_format
-        outline = outline_of(route, version)
         keys = route.indexed(definition).index_keys(data_format).keys
         paths = [tuple(step.name for step in key.steps) for key in keys]
-        labels = [outline.label(path, language) or path[-1] for path in paths]
-        headings = distinct_headings(labels, paths)
+        headings = _headings(outline_of(route, version), language, paths)
         return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:
