@@ -33,7 +33,7 @@ from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar
 from persistence.storage import files, root
 from persistence.storage.layout import PAGES, QUARANTINE, FilePaths, Layout, file_name
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 
 _REASONS = "reasons.jsonl"
 
@@ -469,7 +469,7 @@ class MarkCheck:
             faults.append((FindingKind.VALUE_PLAIN, what))
         return faults
 
-    def of_storage(self, storage: ManagedStorage, *, is_deep: bool) -> Iterator[Finding]:
+    def of_storage(self, storage: Storage, *, is_deep: bool) -> Iterator[Finding]:
         """Yield the findings in a storage that has no files."""
         for form in storage.forms():
             for version in storage.versions(form):
@@ -479,7 +479,7 @@ class MarkCheck:
                     address = DocumentAddress(form, collection, document, DATA_XML)
                     yield from self._of_resource(storage, address, is_deep=is_deep)
 
-    def _of_resource(self, storage: ManagedStorage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
+    def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
         older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
         for instant in (None, *older):
             with suppress(PersistenceError):

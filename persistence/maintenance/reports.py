@@ -37,7 +37,7 @@ from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 from persistence.storage.stored_revision import Integrity, StoredRevision
 
 _DAY = 10
@@ -52,7 +52,7 @@ class CountedPlace(Protocol):
     """A place whose documents are counted. Methods raise as those of a storage."""
 
     @property
-    def store(self) -> StoreReader | ManagedStorage:
+    def store(self) -> StoreReader | Storage:
         """Its storage."""
 
     def has_directory(self, main: DocumentAddress) -> bool:
@@ -204,7 +204,7 @@ class TreeReader:
     ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     """
 
-    store: StoreReader | ManagedStorage
+    store: StoreReader | Storage
     layout: Layout | None
     properties: Properties
     catalog_of: Callable[[Form], Catalog]

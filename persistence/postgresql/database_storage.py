@@ -56,7 +56,7 @@ from persistence.postgresql.revision_rows import (
     select_sidecars,
 )
 from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import KeepsHistory, ManagedLeases, ManagedStorage, StateMark, keeps_all
+from persistence.storage.storage import KeepsHistory, Leases, StateMark, Storage, keeps_all
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _BUCKETS = 256
@@ -90,7 +90,7 @@ _END = "DELETE FROM lease WHERE document = %s"
 # other.
 
 
-class DatabaseLeases(ManagedLeases):
+class DatabaseLeases(Leases):
     """The leases in a database; a row is a lease."""
 
     def __init__(self, database: Database) -> None:
@@ -196,7 +196,7 @@ class _Lookups(threading.local):
         self.inside: list[Lookup] = []
 
 
-class DatabaseStorage(ManagedStorage):
+class DatabaseStorage(Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
     def __init__(
@@ -216,16 +216,8 @@ class DatabaseStorage(ManagedStorage):
         self._keeps_history = keeps_history
         self._lookups = _Lookups()
         self._gate = lock_key(database.address.schema, _READ_ONLY)
-        self._leases = DatabaseLeases(database)
-        self._reencryption = DatabaseJob(database, "re-encryption")
-
-    @property
-    def leases(self) -> DatabaseLeases:
-        return self._leases
-
-    @property
-    def reencryption(self) -> DatabaseJob:
-        return self._reencryption
+        self.leases = DatabaseLeases(database)
+        self.reencryption = DatabaseJob(database, "re-encryption")
 
     def sidecar(self, address: Address) -> Sidecar | None:
         inside = self._lookups.inside
@@ -253,11 +245,6 @@ class DatabaseStorage(ManagedStorage):
         if current is not None and current.modified == instant:
             return None
         return self.read_revision(address, instant, content=content)
-
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        if instant is None:
-            return self.read(address, content=False)
-        return self.read_revision(address, instant, content=False)
 
     def content(self, address: Address) -> BinaryIO | None:
         found = self._opened(address, None)
@@ -321,14 +308,6 @@ class DatabaseStorage(ManagedStorage):
         place, current = self._key_of(address), self.sidecar(address)
         instants = [] if place is None else self._reader.instants(place, address)
         return [each for each in instants if current is None or each != current.modified]
-
-    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:  # noqa: ARG002 - of trees
-        """Return False: no revision here has a second name."""
-        return False
-
-    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - of trees
-        """Return False: a transaction is never half done."""
-        return False
 
     def freed(self, address: Address, instant: Instant | None) -> int:
         found = self.removable(address, instant)

@@ -22,7 +22,7 @@ from persistence.postgresql.connections import RETRY_AFTER, Session
 from persistence.postgresql.database import DATA, DRAFT, FormNumbers, ResourceKey, counterpart_of, key_of
 from persistence.postgresql.revision_rows import DatabaseUpload, Lookup, select_sidecars
 from persistence.storage.commit import Upload
-from persistence.storage.storage import KeepsHistory, ManagedWriting
+from persistence.storage.storage import KeepsHistory, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 _encoder = msgspec.json.Encoder()
@@ -96,7 +96,7 @@ class CommitListener(Protocol):
         """The ``form.xhtml`` of a version was changed."""
 
 
-class DatabaseWriter(ManagedWriting):
+class DatabaseWriter(Writing):
     """Makes changes in the transaction of a connection. Methods raise domain errors and those of the connection.
 
     ``documents`` (with their drafts) and ``definitions`` were changed.

@@ -146,9 +146,7 @@ class _OpenDatabase:
             self.index,
             reports,
             _Rebuilding(self._storage, DatabaseReindexer(self._storage, self.index.jobs), reports),
-            self._storage.leases,
             self._definitions,
-            self._storage,
             maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
         )
 

@@ -59,8 +59,6 @@ from persistence.storage.storage import (
     ChangeListener,
     KeepsHistory,
     MaintainedDatabase,
-    ManagedBodies,
-    ManagedStorage,
     Revisions,
     Storage,
 )
@@ -182,10 +180,10 @@ class Providers(Closable):
         self._opened.close()
 
     @property
-    def managed(self) -> list[tuple[Provider, ManagedStorage]]:
-        """Return the providers whose revisions are managed here, each once, with their storages."""
+    def local(self) -> list[Provider]:
+        """Return the providers whose revisions this service manages, each once."""
         providers = {id(each): each for each in (*self.places.values(), *self._of.values())}
-        return [(each, each.managed) for each in providers.values() if each.managed is not None]
+        return [each for each in providers.values() if not each.storage.is_remote]
 
     def within(self, place: str) -> Router:
         return within(self.places[place], self._properties, self._of.__getitem__)
@@ -328,7 +326,7 @@ class Place:
     """
 
     name: str
-    storage: ManagedStorage
+    storage: Storage
     revisions: Callable[[Form], Revisions]
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
@@ -390,7 +388,7 @@ def bucket_of(properties: Properties, form: Form) -> Bucket | None:
 
 def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
     @cache
-    def bodies_at(base: str) -> ManagedBodies:
+    def bodies_at(base: str) -> Bodies:
         return FileBodies(base, integrity_of(settings))
 
     bodies_of = bodies_by_form(

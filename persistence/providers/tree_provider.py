@@ -133,7 +133,7 @@ def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes."""
-    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog, store)
+    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), index_catalog)
 
 
 def open_store(

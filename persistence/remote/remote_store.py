@@ -53,16 +53,18 @@ from persistence.storage.commit import Upload
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import Leases, Storage, Writing, require_same
+from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
 
 
-class RemoteBodies:
+class RemoteBodies(Bodies, BodyChanges):
     """The attachments of another service, which has the current body of each, and perhaps older ones.
 
     They are received below ``root``, a directory of this service. ``current`` returns the stored sidecar of an
     attachment.
     """
+
+    replacing = document_files = held = unsupported
 
     def __init__(self, client: Client, root: str, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
@@ -207,6 +209,8 @@ NAMES = Layout("")
 class RemoteLeases(Leases):
     """The leases of another service, which alone decides by them."""
 
+    listed = broken = unsupported
+
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -264,10 +268,16 @@ class RemoteStore(Storage):
     any of it, and two writers here do not decide by outdated facts.
     """
 
+    is_remote = True
+    reencryption = property(unsupported)
+    marks = sidecars = documents_and_drafts = revisions = unsupported
+    read_older = freed = freed_by_folder = document_files = unsupported
+
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
         self._client = client
         self._root = root
         self._locks = locks
+        self.leases = RemoteLeases(client)
         self._reader = RemoteReader(client, root)
         self._published = PublishedList(client)
 
@@ -380,6 +390,8 @@ class RemoteStore(Storage):
 
 class RemoteWriter(Writing):
     """Changes one document or form while its lock is held here; the other side has a lock of its own."""
+
+    finish = rewrite = unsupported
 
     def __init__(self, client: Client, reader: RemoteReader, published: PublishedList, address: Address) -> None:
         self._client = client
