@@ -20,7 +20,7 @@ from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar
 from persistence.postgresql.connections import RETRY_AFTER, Session
 from persistence.postgresql.database import DATA, DRAFT, FormNumbers, ResourceKey, counterpart_of, key_of
-from persistence.postgresql.revision_rows import DatabaseUpload, Lookup, select_sidecars
+from persistence.postgresql.revision_rows import DatabaseUpload, Lookup, facts, select_sidecars
 from persistence.storage.commit import Upload
 from persistence.storage.storage import KeepsHistory, Writing
 from persistence.storage.stored_revision import StoredRevision
@@ -77,10 +77,6 @@ SELECT count(*) FROM gone
 """Removes the contents too, at once."""
 
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
-
-
-def facts(sidecar: Sidecar) -> StoredRevision:
-    return StoredRevision(sidecar, sidecar.etag, sidecar.size)
 
 
 class CommitListener(Protocol):
