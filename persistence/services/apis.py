@@ -83,13 +83,14 @@ class DocumentsBehindProxy(Documents):
         runtime 2), and others may have looked too early.
         """
         version = versions.must_be_sent(number, address)
-        stored = self.checked(route, address, over, put, version)
+        own, _ = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
             self.require_published(route, route.catalog.of(route.form, version))
-        creates = put.origin is None and stored.own is None
-        put = replace(put, origin=_as_stored(put.origin, stored.own))
+        creates = put.origin is None and own is None
+        put = replace(put, origin=_as_stored(put.origin, own))
         is_only = put.is_singleton and creates and counts(address)
-        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
+        definition = route.index_catalog.of(route.form, version)
+        return Decision(put, number, over, definition, None, creates, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None

@@ -189,25 +189,15 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The stored state at the address of a write.
-
-    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
-    """
-
-    current: StoredRevision | None
-    own: StoredRevision | None
-    main: StoredRevision | None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT, the definition that decided, and the user's operations on the document.
+    """The decision about a PUT over a revision, the definition that decided, and the user's operations on the document.
 
-    With ``is_only`` it must become the only document of its user.
+    ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
     """
 
     put: Put
+    number: int | None
+    over: StoredRevision | None
     definition: Definition
     operations: Operations | None
     creates: bool
@@ -224,25 +214,13 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyDecision:
-    """The decision about a PUT before its body is read.
-
-    ``number`` is the version that the PUT names, and ``over`` the revision that was stored then.
-    """
-
-    number: int | None
-    over: StoredRevision | None
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
 class PutRequest:
-    """A PUT whose body was received as an upload."""
+    """A PUT whose body was received as an upload, after an ``early`` decision about it."""
 
     route: Route
     address: DocumentAddress
     put: Put
-    early: EarlyDecision
+    early: Decision
     encoded: EncodedContent
     upload: Upload
     received: Received
@@ -311,7 +289,7 @@ class Documents:
     ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
         early = self.decided_early(route, address, put)
-        definition = early.decision.definition
+        definition = early.definition
         may_read = partial(self.may_read, put, address)
         encoded = self.codec.encode(ReceivedContent(address, definition, early.over, put.holder, may_read, chunks))
         checking = route.data.index.checking(route.indexed(definition)) if address.is_main else None
@@ -321,10 +299,9 @@ class Documents:
 
     def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
         """Decide again about what was received, under the lock: by what is stored now."""
-        over, early = writer.current(request.address), request.early
-        decision = early.decision
+        over, decision = writer.current(request.address), request.early
         if not _still_holds(request, over):
-            decision = self.decided(request.route, request.address, request.put, early.number, over)
+            decision = self.decided(request.route, request.address, request.put, decision.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
@@ -418,7 +395,7 @@ class Documents:
             check_data_format(data_format, configured.data_format_name)
         return _number(configured, asked, "form data")
 
-    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> EarlyDecision:
+    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
         if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
@@ -428,32 +405,31 @@ class Documents:
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:
                 route.data.storage.leases.require(address, put.user)
-        return EarlyDecision(number, over, decision)
+        return decision
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
         """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
-        stored = self.checked(route, address, over, put, number)
-        is_main, own = address.is_main, stored.own
-        is_settled = own is not None and (is_main or stored.main is not None)
+        own, main = self.checked(route, address, over, put, number)
+        is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
         if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
             raise VersionError(f"{address} is new: its form definition version must be sent")
-        known = stored.current or stored.main
+        known = over or main
         version = number or (
             version_of_new(route.storage, route.catalog, self.dialect, address)
             if known is None
             else known.sidecar.version
         )
-        document = own if is_main else stored.main
+        document = own if address.is_main else main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         if route.properties.needs_publication:
             self.require_published(route, _of_version(route, subject.definition, version))
         operations = self.access.to_write(subject, put.user, put.token)
         definition = _of_version(route, subject.definition, version)  # only for who has the permission
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
-        return Decision(put, definition, operations, own is None, is_only)
+        return Decision(put, number, over, definition, operations, own is None, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
@@ -476,8 +452,11 @@ class Documents:
         current: StoredRevision | None,
         asked: Put | Delete,
         number: int | None,
-    ) -> Stored:
-        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
+    ) -> tuple[StoredRevision | None, StoredRevision | None]:
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
+
+        Returns it where it is living, and the living ``data.xml`` of an attachment.
+        """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
@@ -486,7 +465,7 @@ class Documents:
             versions.must_equal(number, own.sidecar.version, address)
         if main is not None:
             versions.must_equal(number, main.sidecar.version, address.main)
-        return Stored(current, own, main)
+        return own, main
 
     def require_published(self, route: Route, definition: Definition) -> None:
         """Refuse data of a version that was never published, where a property asks for that.
@@ -511,7 +490,7 @@ def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
     if before is None or over is None or put.token is not None or not counts(request.address):
         return False
     is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
-    return is_same and request.early.decision.definition.is_current()
+    return is_same and request.early.definition.is_current()
 
 
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
