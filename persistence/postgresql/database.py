@@ -34,7 +34,7 @@ from persistence.postgresql.connections import (
     outcome_unknown,
     parse,
 )
-from persistence.storage.layout import Layout
+from persistence.storage.layout import NAMES
 from persistence.storage.storage import JobRecord
 
 Rows = Session  # A connection whose rows are tuples
@@ -230,7 +230,6 @@ def _roll_back(connection: Session, error: BaseException) -> None:
 
 DATA, DRAFT, DEFINITION = range(3)  # The kinds of resources, as rows have them
 
-_LAYOUT = Layout("")
 _FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
 _MAKE = "INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT (app, name) DO NOTHING"
 
@@ -257,15 +256,6 @@ def folder_of(address: Address) -> str:
 
 def key_of(form: int, address: Address) -> ResourceKey:
     return ResourceKey(form, kind_of(address), folder_of(address), address.name)
-
-
-def check(address: Address) -> None:
-    """Refuse names that a file tree cannot keep: what is here can be moved there."""
-    _LAYOUT.paths(address)
-
-
-def check_app(app: str) -> None:
-    _LAYOUT.application(app)
 
 
 def counterpart_of(address: Address) -> DocumentAddress | None:
@@ -299,7 +289,7 @@ class FormNumbers:
         known = self._known.get(form)
         if known is not None and self._generation == self._database.generation:
             return known
-        _LAYOUT.form(form)
+        NAMES.form(form)
         with self._database.reading("looking for", form) as connection:
             return self._found(connection, form)
 

@@ -24,7 +24,6 @@ from persistence.postgresql.database import (
     Database,
     DatabaseJob,
     Rows,
-    check,
     folder_of,
     lock_key,
 )
@@ -37,6 +36,7 @@ from persistence.postgresql.revision_rows import (
     decoded,
     select_sidecars,
 )
+from persistence.storage.layout import NAMES
 from persistence.storage.storage import KeepsHistory, Leases, Storage, keeps_all
 
 _BUCKETS = 256
@@ -109,13 +109,13 @@ class DatabaseLeases(Leases):
             connection.execute(_END, (address.document,))
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        check(address)
+        NAMES.paths(address)
         with self._database.reading("reading the lease of", address) as connection:
             _require(_living(connection, address.document), user, address)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
-        check(address)
+        NAMES.paths(address)
         with self._database.joined("reading the lease of", address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
             _require(_living(connection, address.document), user, address)
@@ -138,7 +138,7 @@ class DatabaseLeases(Leases):
 
     @contextmanager
     def _alone(self, action: str, address: DocumentAddress) -> Iterator[Rows]:
-        check(address)
+        NAMES.paths(address)
         with self._database.transaction(action, address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key(address),))
             yield connection

@@ -35,12 +35,11 @@ from persistence.postgresql.database import (
     Database,
     FormNumbers,
     ResourceKey,
-    check,
-    check_app,
     folder_of,
     key_of,
 )
 from persistence.storage.commit import Upload
+from persistence.storage.layout import NAMES
 from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.storage import DocumentFile, DocumentFiles, Readable, StateMark
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
@@ -165,7 +164,7 @@ class Lookup:
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
 _INSTANTS = f"SELECT modified FROM revision WHERE {_AT} ORDER BY modified DESC"
 _PAGE = f"SELECT modified, sidecar FROM revision WHERE {_AT} AND modified BETWEEN %s AND %s ORDER BY modified DESC"
-_NAMES = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
+_NAMES_BESIDE = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
 _FOLDER = """
 SELECT name, modified, is_current, sidecar FROM revision
 WHERE form = %s AND kind = %s AND folder = %s AND (name, modified) > (%s, %s) ORDER BY name, modified LIMIT %s
@@ -265,7 +264,7 @@ class DatabaseReader(Readable):
         if key is None:
             return []
         with self.database.reading("listing", main) as connection:
-            return [str(name) for (name,) in connection.execute(_NAMES, key[:3]).fetchall()]
+            return [str(name) for (name,) in connection.execute(_NAMES_BESIDE, key[:3]).fetchall()]
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
         for row in self.folder(main):
@@ -280,7 +279,7 @@ class DatabaseReader(Readable):
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         if app is not None:
-            check_app(app)
+            NAMES.application(app)
         yield from (Form(*row) for row in self.database.listed("listing the forms", "", _FORMS, (app, app), ("", "")))
 
     def versions(self, form: Form) -> Iterator[int]:
@@ -335,7 +334,7 @@ class DatabaseReader(Readable):
         return sorted(((int(folder), content) for folder, content in rows), reverse=True)
 
     def _number(self, address: Address) -> int | None:
-        check(address)
+        NAMES.paths(address)
         return self.numbers.find(address.form)
 
     def _key_of(self, address: Address) -> ResourceKey | None:

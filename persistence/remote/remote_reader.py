@@ -38,6 +38,7 @@ from persistence.model.texts import WHOLE
 from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client, HeaderField, HeaderFields, ProviderNames, RemoteAnswer, RemoteCall
 from persistence.storage.commit import Upload
+from persistence.storage.layout import NAMES
 from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.xml.streaming import WordWatch
@@ -476,6 +477,7 @@ class RemoteReader:
         return answer
 
     def _ask(self, method: str, address: Address, query: Parameters, fields: HeaderFields = ()) -> RemoteAnswer:
+        NAMES.paths(address)
         names = self._client.names
         if isinstance(address, DefinitionAddress):
             fields = (*fields, names.version(address.version))

@@ -50,7 +50,7 @@ from persistence.remote.remote_reader import (
     range_from,
 )
 from persistence.storage.commit import Upload
-from persistence.storage.layout import Layout
+from persistence.storage.layout import NAMES
 from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
@@ -202,10 +202,6 @@ class RemoteBodies(Bodies, BodyChanges):
         return self._client.names.version(version)
 
 
-NAMES = Layout("")
-"""Names that cannot be kept here cannot be kept elsewhere."""
-
-
 class RemoteLeases(Leases):
     """The leases of another service, which alone decides by them."""
 
@@ -261,7 +257,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
-class RemoteStore(Storage):
+class RemoteStore(RemoteReader, Storage):
     """Another service as a storage. Methods raise ``RemoteError`` too.
 
     ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
@@ -274,11 +270,9 @@ class RemoteStore(Storage):
     read_older = freed = freed_by_folder = document_files = unsupported
 
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
-        self._client = client
-        self._root = root
+        super().__init__(client, root)
         self._locks = locks
         self.leases = RemoteLeases(client)
-        self._reader = RemoteReader(client, root)
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -294,23 +288,16 @@ class RemoteStore(Storage):
                     size=0,
                 )
         elif not address.is_main:
-            NAMES.paths(address)
-            return self._reader.beginning(address)
+            return self.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, content=content)
-
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, (("last-modified-time", instant),), content=content)
+        return self.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
-        return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
+        return self.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RevisionList | None:
         NAMES.paths(address)
@@ -371,7 +358,7 @@ class RemoteStore(Storage):
     def writing(self, address: Address) -> Iterator[Writing]:
         NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
-            yield RemoteWriter(self._client, self._reader, self._published, address)
+            yield RemoteWriter(self._client, self, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:

@@ -338,3 +338,7 @@ class Layout:
     def own(self, name: str) -> str:
         """Return a directory or file of the store's own in the root."""
         return f"{self.root}/{name}"
+
+
+NAMES = Layout("")
+"""Refuses names that a tree cannot keep, for storages elsewhere: what is there can be moved into a tree."""
