@@ -5,24 +5,16 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner, Result
 
-from persistence.cli import commands
 from persistence.cli.terminal import json_text, safe
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
-from persistence.model.write_conditions import LeaseHolder
-from persistence.storage.store import Store
-from tests.cli.command_runner import Place, ended
+from tests.cli.command_runner import ended
+from tests.cli.samples import FILES
 from tests.docs.commands import leaves
 from tests.docs.markdown import DOCS, rows, spans
-from tests.published import definition
-from tests.sidecars import of_format_2
 
 WITHOUT = {
     "demo": "it prints commands for people to try",
@@ -36,14 +28,10 @@ WITHOUT = {
 """The commands that print no facts, and what they print."""
 
 NOT_PRINTED = {
-    "check-runtime: a step": "needs a service; test_check_runtime.py",
-    "check-runtime: the summary": "needs a service; test_check_runtime.py",
     "restore: a database": "needs a server; tests/postgresql/test_commands.py",
-    "encryption-key retire: a form that needs the key": "needs encrypted data; test_encryption_key.py",
 }
-"""Objects that no sample here prints."""
+"""Objects that no transcript has."""
 
-D = "hr/leave/data/d"
 _FIELD = re.compile(r"[a-z_]+\??")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _INSTANTS = frozenset({"saved", "modified", "created", "made", "expires", "last_used", "until", "oldest", "comes_back"})
@@ -77,121 +65,20 @@ def described() -> dict[str, list[Kind]]:
 
 DESCRIBED = described()
 
-SAMPLES: dict[str, list[str]] = {
-    "init": ["--data {tmp}/new", "{tmp}/service"],
-    "health": ["--url http://127.0.0.1:1"],
-    "check-runtime": ["--properties {tmp}/properties-local.xml"],
-    "config": ["--config {tmp}/config/p.toml"],
-    "config property": ["svc.persistence.provider.hr.leave.data"],
-    "config route": ["hr/leave data", "hr/leave form"],
-    "api-key new": ["runtime --expires 90d"],
-    "api-key list": [""],
-    "encryption-key new": [""],
-    "encryption-key list": [""],
-    "encryption-key retire": ["{key}"],
-    "signing-key new": [""],
-    "signing-key list": [""],
-    "password list": [""],
-    "token": ["hr/leave/1/d --expires 8h"],
-    "forms": ["", "hr --sort bytes"],
-    "show": ["hr/leave", "hr/leave/1", D, "hr/leave/draft/d", "hr/leave/data/gone", "hr/leave/data/cut"],
-    "history": [D, f"{D}/a.bin", "hr/leave/data/gone", "hr/leave/data/old"],
-    "diff": [D],
-    "revert": [f"{D} --dry-run", "hr/leave/data/gone --as lea"],
-    "search": ["hr/leave --version all", "hr/leave --version all --drafts only"],
-    "leases": ["", "--break d"],
-    "audit verify": [""],
-    "audit show": [""],
-    "export": ["{tmp}/all.zip"],
-    "import": ["{tmp}/odd.jsonl"],
-    "check": ["", "--deep hr", "--status"],
-    "reindex": ["", "hr/leave --verify"],
-    "reencrypt": ["--dry-run", ""],
-    "backup": ["{tmp}/backups --verify"],
-    "restore": ["{tmp}/backups --data {tmp}/restored", "{tmp}/backups hr/leave --data {tmp}/fresh"],
-    "move": ["--to {tmp}/moved --dry-run", "--to {tmp}/moved --prepare"],
-    "purge": ["--older-than 2000-01-01 --revisions", "--older-than {now} --tombstones --revisions --drafts"],
-    "erase": [f"{D} --backups {{tmp}}/backups", f"{D} --certificate {{tmp}}/c.json --yes"],
-    "upgrade": ["--dry-run", ""],
-    "version": [""],
-}
-"""Arguments of each command, with which it prints every kind of object."""
+
+def printed() -> dict[str, list[dict[str, object]]]:
+    """Return the objects of each command in the transcripts of ``golden``."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for file in FILES:
+        for block in file.read_text().split("\n$ "):
+            first, *lines = block.splitlines()
+            if "--json" in first.split():
+                name = max((each for each in DESCRIBED if f"{first} ".startswith(f"{each} ")), key=len)
+                found.setdefault(name, []).extend(json.loads(each) for each in lines if each.startswith("{"))
+    return found
 
 
-BEFORE: dict[str, list[tuple[str, str]]] = {
-    "api-key list": [("api-key new", "runtime --expires 90d --scope read --form hr"), ("api-key new", "other")],
-    "audit show": [("reindex", "")],
-    "audit verify": [("reindex", "")],
-    "encryption-key list": [("encryption-key new", ""), ("encryption-key new", "")],
-    "encryption-key retire": [("encryption-key new", ""), ("encryption-key new", "")],
-    "erase": [("backup", "{tmp}/backups")],
-    "password list": [("password set", "ann")],
-    "reencrypt": [("encryption-key new", "")],
-    "restore": [("backup", "{tmp}/backups"), ("init", "--data {tmp}/fresh")],
-    "signing-key list": [("signing-key new", "")],
-}
-"""Commands that run before a sample, so that there is something to be printed."""
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with documents of every sort, damaged ones too, beside keys and an audit."""
-    base = tmp_path_factory.mktemp("json")
-    place = Place(base / "data")
-    for version in (1, 2):
-        place.put("hr/leave/form/form.xhtml", definition("<title>L</title>"), version=version, Username="ann")
-    place.put(f"{D}/a.bin", b"12345")
-    for text in (b"<d>1</d>", b"<d>2</d>"):
-        place.put(f"{D}/data.xml", text, Username="lea", Group="staff", Workflow_Stage="sent")
-    place.put("hr/leave/draft/d/data.xml")
-    for name in ("gone", "cut", "old"):
-        for text in (b"<d>1</d>", b"<d>22</d>"):
-            place.put(f"hr/leave/data/{name}/data.xml", text)
-    place.delete("hr/leave/data/gone/data.xml")
-    place.put("svc/loose/data/d/data.xml")
-    (base / "data/hr/leave/data/cut/data.xml").write_bytes(b"<d")
-    older = next((base / "data/hr/leave/data/old/.history").rglob("*.json"))
-    older.write_bytes(b"{")
-    return base
-
-
-class Sample:
-    """A copy of the planted directory, and the command on it."""
-
-    def __init__(self, tmp: Path, planted: Path) -> None:
-        self.tmp = tmp
-        shutil.copytree(planted / "data", tmp / "data", symlinks=True)
-        (tmp / "config").mkdir()
-        (tmp / "config/p.toml").write_text(
-            'data = "../data"\nkeys = "../keys.json"\nencryption_keys = "../encryption.json"\naudit = "file"\n'
-            'audit_file = "../audit/audit.jsonl"\n"svc.access-token.validity.*.*" = 100000\n'
-        )
-        (tmp / "odd.jsonl").write_text("{}\n")
-        (tmp / "properties-local.xml").write_text(
-            '<p><property name="oxf.fr.persistence.f.uri" value="http://localhost/{a}"/></p>'
-        )
-        with Store(str(tmp / "data"), lock_timeout=1) as store:
-            store.leases.lock(_address("d"), LeaseHolder("lea", "staff"), 600)
-
-    def run(self, command: str, arguments: str, *options: str) -> Result:
-        words = arguments.format(tmp=self.tmp, now=next_after(None), key=self._oldest_key()).split()
-        if (
-            command != "version"
-            and "--config" not in words
-            and "--url" not in words
-            and not (command == "init" and "--data" not in words)
-        ):
-            options = (*options, "--config", str(self.tmp / "config/p.toml"))
-        password = "a long password\n" if command == "password set" else None
-        return CliRunner().invoke(commands, [*command.split(), *words, *options], input=password)
-
-    def _oldest_key(self) -> str:
-        keys = self.tmp / "encryption.json"
-        return str(json.loads(keys.read_text())["keys"][0]["id"]) if keys.exists() else ""
-
-
-def _address(document: str) -> DocumentAddress:
-    return DocumentAddress(Form("hr", "leave"), Collection.DATA, document, DATA_XML)
+PRINTED = printed()
 
 
 def test_every_command_prints_json_or_no_facts() -> None:
@@ -201,27 +88,13 @@ def test_every_command_prints_json_or_no_facts() -> None:
     }
     assert {name for name, has_json in options.items() if not has_json} == WITHOUT.keys()
     with_json = options.keys() - WITHOUT.keys()
-    assert (DESCRIBED.keys(), SAMPLES.keys()) == (with_json, with_json)
+    assert (DESCRIBED.keys(), PRINTED.keys()) == (with_json, with_json)
 
 
-@pytest.mark.parametrize("command", SAMPLES)
-def test_objects_are_those_of_the_page(command: str, planted: Path, tmp_path: Path) -> None:
-    sample, found = Sample(tmp_path, planted), []
-    for before, arguments in BEFORE.get(command, ()):
-        done = sample.run(before, arguments)
-        assert done.exit_code in {0, 4}, (done.output, done.exception)
-    if command == "restore":
-        damage_backup(tmp_path / "backups")
-    if command == "upgrade":
-        make_old(tmp_path / "data")
-    for arguments in SAMPLES[command]:
-        done = sample.run(command, arguments, "--json")
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        assert done.stdout, (arguments, done.stderr)
-        found += [json.loads(line) for line in done.stdout.splitlines()]
-    kinds = DESCRIBED[command]
-    odd = [each for each in found if not any(kind.fits(each) for kind in kinds)]
-    assert not odd
+@pytest.mark.parametrize("command", DESCRIBED)
+def test_objects_are_those_of_the_page(command: str) -> None:
+    kinds, found = DESCRIBED[command], PRINTED[command]
+    assert not [each for each in found if not any(kind.fits(each) for kind in kinds)]
     unseen = {kind.name for kind in kinds if not any(kind.fits(each) for each in found)}
     assert unseen <= NOT_PRINTED.keys()
     assert all(_is_as_said(name, value) for each in found for name, value in each.items())
@@ -234,21 +107,6 @@ def _is_as_said(name: str, value: object) -> bool:
     if name in _INSTANTS and value is not None:
         return isinstance(value, str) and _INSTANT.fullmatch(value) is not None
     return isinstance(value, int | float) if name in {"bytes", "size", "seconds"} else True
-
-
-def damage_backup(backups: Path) -> None:
-    """Change a file of the newest backup, which is then not what its digest says."""
-    file = next(next(each for each in backups.iterdir() if each.name[0] == "2").rglob("leave/data/d/data.xml"))
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content.replace(b"2", b"3"))
-
-
-def make_old(root: Path) -> None:
-    """Leave a tree as the format before left it."""
-    (root / "layout.json").write_text('{"format":1}\n')
-    for sidecar in root.glob("*/*/*/*/*.json"):
-        of_format_2(sidecar)
 
 
 @pytest.mark.parametrize("command", ["forms", "show", "search", "check", "backup"])

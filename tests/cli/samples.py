@@ -1,0 +1,115 @@
+"""A data directory with documents of every sort, damaged ones too, and the commands on a copy of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.write_conditions import LeaseHolder
+from persistence.storage.store import Store
+from tests import encrypted_form, orders
+from tests.cli.command_runner import Place
+from tests.published import definition
+from tests.sidecars import of_format_2
+
+FILES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
+"""The transcripts of commands."""
+
+SETTINGS = """\
+data = "../data"
+keys = "../keys.json"
+encryption_keys = "../encryption.json"
+local = "../local"
+audit = "file"
+audit_file = "../audit/audit.jsonl"
+"svc.access-token.validity.*.*" = 100000
+"""
+SEVERAL = """\
+"svc.persistence.provider.acme.*.*" = "second"
+"svc.persistence.second.datasource" = "disk2"
+"svc.persistence.provider.hr.*.data.attachments" = "big"
+"svc.persistence.big.base-path" = "../big"
+[datasource.disk2]
+data = "../disk2"
+"""
+"""Where ``acme`` is in a tree of its own, and the attachments of ``hr`` in a directory of their own."""
+
+_RUNTIME = """\
+<p>
+<property name="oxf.fr.persistence.here.uri" value="http://localhost/{a}"/>
+<property name="oxf.fr.persistence.provider.*.*.*" value="here"/>
+</p>
+"""
+_ORDERS = "<form><customer><name>{}</name></customer><items><lines><product>{}</product></lines></items></form>"
+
+
+def plant(base: Path) -> None:
+    """Fill ``data`` below ``base``: forms with two versions, indexed and encrypted controls, and none."""
+    place = Place(base / "data")
+
+    def put(path: str, body: bytes | str = b"<d>1</d>", version: int | str = 1, **headers: str) -> None:
+        time.sleep(0.002)  # so that no two instants are the same
+        place.put(path, body if isinstance(body, bytes) else body.encode(), version, **headers)
+
+    titles = '<title xml:lang="de">Urlaub</title><title xml:lang="en">Leave</title>'
+    for version in (1, 2):
+        put("hr/leave/form/form.xhtml", definition(titles), version, Username="ann")
+    put("acme/order/form/form.xhtml", orders.definition(), Username="ann")
+    put("hr/leave/data/d/a.bin", b"12345", Content_Type="image/png")
+    for text in (b"<d>1</d>", b"<d><a>2</a><b>/fr/service/persistence/crud/hr/leave/data/d/a.bin</b></d>"):
+        put("hr/leave/data/d/data.xml", text, Username="lea", Group="staff", Workflow_Stage="sent")
+    put("hr/leave/draft/d/data.xml")
+    for name in ("gone", "cut", "old"):
+        for text in (b"<d>1</d>", b"<d>22</d>"):
+            put(f"hr/leave/data/{name}/data.xml", text)
+    place.delete("hr/leave/data/gone/data.xml")
+    put("svc/loose/data/d/data.xml")
+    for name, product in (("Ann", "anvil"), ("Bob", "b\u00f6x"), ("Cy\x85", "crate")):
+        for amount in ("", " 2"):
+            put(f"acme/order/data/{name[0]}/data.xml", _ORDERS.format(name, product + amount), Username=name[0])
+    put("sec/visit/form/form.xhtml", encrypted_form.UNMARKED)
+    put("sec/visit/data/v/data.xml", encrypted_form.data())
+    put("sec/visit/form/form.xhtml", encrypted_form.DEFINITION)
+    (base / "data/hr/leave/data/cut/data.xml").write_bytes(b"<d")
+    older = next((base / "data/hr/leave/data/old/.history").rglob("*.json"))
+    older.write_bytes(b"{")
+
+
+class Sample:
+    """A copy of the planted directory, in ``directory`` with settings and other files for the commands."""
+
+    def __init__(self, directory: Path, planted: Path, settings: str = SETTINGS) -> None:
+        self.directory = directory
+        shutil.copytree(planted / "data", directory / "data", symlinks=True)
+        (directory / "config").mkdir()
+        (directory / "config/persistence.toml").write_text(settings)
+        (directory / "odd.jsonl").write_text("{}\n")
+        (directory / "properties-local.xml").write_text(_RUNTIME)
+        with Store(str(directory / "data"), lock_timeout=1) as store:
+            address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "d", DATA_XML)
+            store.leases.lock(address, LeaseHolder("lea", "staff"), 600)
+
+    def oldest_key(self) -> str:
+        """Return the id of the first encryption key; empty without one."""
+        keys = self.directory / "encryption.json"
+        return str(json.loads(keys.read_text())["keys"][0]["id"]) if keys.exists() else ""
+
+
+def damage_backup(directory: Path) -> None:
+    """Change a file of the newest backup, which is then not what its digest says."""
+    backup = max(each for each in (directory / "backups").iterdir() if each.name[0] == "2")
+    file = next(backup.rglob("leave/data/d/data.xml"))
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content.replace(b"2", b"3"))
+
+
+def make_old(directory: Path) -> None:
+    """Leave the tree as the format before left it."""
+    root = directory / "data"
+    (root / "layout.json").write_text('{"format":1}\n')
+    for sidecar in root.glob("*/*/*/*/*.json"):
+        of_format_2(sidecar)

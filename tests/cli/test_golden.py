@@ -1,0 +1,190 @@
+"""The outputs of the commands, text and JSON, with standard error and exit status: the transcripts in ``golden``.
+
+``$`` begins a command, ``2>`` a line of standard error, and ``[STATUS]`` ends the output, unless it is 0. ``@`` names a
+step of the test, such as a fresh copy of the sample. ``pytest tests/cli/test_golden.py --update`` writes them again.
+
+Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from persistence.model.instants import next_after
+from tests.cli.command_runner import ended
+from tests.cli.samples import FILES, SETTINGS, SEVERAL, Sample, damage_backup, make_old, plant
+from tests.in_process import serving
+from tests.postgresql.server import requires_postgresql
+
+ON_DATABASE = {"database"}
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d([:-])\d\d[:-]\d\d\.\d{3}Z")
+_ID = re.compile(r"(?<![.\w])[0-9a-f]{8}(?!\w)")
+_USER = pwd.getpwuid(os.getuid()).pw_name
+_RANDOM: list[tuple[str, str]] = [
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2000-01-01T00:00:00Z"),
+    (r"(?<=[ (])\d+\.\d s\b", "0.0 s"),
+    (r'(?<="seconds":)\d+(\.\d+)?', "0"),
+    (r'(?<="file":"all.zip","exported":13,"bytes":)\d+', "0"),
+    (r"[\d,]+ a second", "0 a second"),
+    (r"(?m)(?<= )5\d\d(?=(  data)?$)", "600"),
+    (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
+    (r"\b[0-9a-f]{64}\b", "{digest}"),
+    (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
+    (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
+    (rf"(?<=Z  ){_USER}(?=  )", "{user}"),
+    (rf'(?<="system_user":"){_USER}(?=")', "{user}"),
+]
+_LEFT_OUT = re.compile(r"Usage: |Try 'persistence|$|{\"")
+"""Lines of standard error that are no part of a message: click's frame, and the log of a service in this process."""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("golden")
+    plant(base)
+    return base
+
+
+class Session:
+    """The steps and commands of a transcript, below a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        planted: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        database: Callable[[], str],
+        opened: ExitStack,
+    ) -> None:
+        self._base, self._planted, self._patch, self._capsys = directory, planted, monkeypatch, capsys
+        self._database = database
+        self._sample: Sample | None = None
+        self._number = 0
+        self._ids = dict[str, int]()
+        self._opened = opened
+        self._url = ""
+
+    def step(self, name: str) -> None:
+        match name.split():
+            case ["fresh"]:
+                self._begin(SETTINGS)
+            case ["several"]:
+                self._begin(SETTINGS + SEVERAL)
+                for each in ("big", "disk2"):
+                    (self._here / each).mkdir()
+                shutil.copy("data/layout.json", "disk2/layout.json")
+                shutil.rmtree("data/.index")
+                Path("data/acme").rename("disk2/acme")
+            case ["serve"]:
+                service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
+                self._url = f"http://127.0.0.1:{service.port}"
+            case ["setting", *words]:
+                file = self._here / "config/persistence.toml"
+                line = self._filled(" ".join(words))
+                kept = [each for each in file.read_text().splitlines() if each.split("=")[0] != line.split("=")[0]]
+                file.write_text("\n".join((line, *kept, "")))
+            case ["damage", "backup"]:
+                damage_backup(self._here)
+            case ["format", "1"]:
+                make_old(self._here)
+            case ["remove", path]:
+                (self._here / path).unlink()
+            case ["write", path, *words]:
+                (self._here / path).parent.mkdir(parents=True, exist_ok=True)
+                (self._here / path).write_text(" ".join(words))
+            case _:
+                raise AssertionError(f"there is no step {name}")
+
+    def run(self, line: str) -> Iterator[str]:
+        """Run a command, and yield the lines of the transcript."""
+        line, _, shown = line.partition(" | ")
+        line, _, given = line.partition(" < ")
+        arguments = [self._filled(each) for each in shlex.split(line)]
+        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
+        done = ended(arguments, self._patch, self._capsys)
+        errors = [f"2> {each}" for each in done.errors if not _LEFT_OUT.match(each)]
+        lines = self._masked("\n".join((done.out, *errors))).splitlines()
+        out = done.out.count("\n")
+        yield from _part(lines[:out], *shown.split())
+        yield from lines[out + 1 :]
+        if done.status:
+            yield f"[{done.status}]"
+
+    def _begin(self, settings: str) -> None:
+        self._number += 1
+        directory = self._base / str(self._number)
+        directory.mkdir()
+        self._patch.chdir(directory)
+        self._sample = Sample(directory, self._planted, settings)
+        self._here = directory
+
+    def _filled(self, text: str) -> str:
+        key = self._sample.oldest_key() if self._sample is not None else ""
+        text = text.replace("{here}", str(self._here)).replace("{now}", next_after(None)).replace("{key}", key)
+        text = text.replace("{url}", self._url)
+        return text.replace("{database}", self._database()) if "{database}" in text else text
+
+    def _masked(self, text: str) -> str:
+        text = text.replace(str(self._here), "{here}")
+        ranks = sorted({found.group().replace(":", "-") for found in _INSTANT.finditer(text)})
+
+        def rank(found: re.Match[str]) -> str:
+            return f"2000-01-01T00:00:00.{ranks.index(found.group().replace(':', '-')):03}Z".replace(":", found[1])
+
+        text = _INSTANT.sub(rank, text)
+        text = _ID.sub(lambda found: f"id{self._ids.setdefault(found.group(), len(self._ids) + 1):06}", text)
+        for pattern, shown in _RANDOM:
+            text = re.sub(pattern, shown, text)
+        return text
+
+
+def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
+    if not number:
+        return lines
+    return lines[: int(number)] if end == "first" else lines[-int(number) :]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(each, marks=[requires_postgresql] if each.stem in ON_DATABASE else [], id=each.stem)
+        for each in FILES
+    ],
+)
+def test_outputs_are_those_of_the_transcript(
+    file: Path,
+    planted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    expected, found = file.read_text().splitlines(), list[str]()
+    with ExitStack() as opened:
+        database = partial(request.getfixturevalue, "database_uri")
+        session = Session(tmp_path, planted, monkeypatch, capsys, database, opened)
+        for line in expected:
+            if line.startswith(("@ ", "$ ")):
+                found.append(line)
+            if line.startswith("@ "):
+                session.step(line[2:])
+            elif line.startswith("$ "):
+                found += session.run(line[2:])
+    if request.config.getoption("--update"):
+        file.write_text("\n".join((*found, "")))
+    else:
+        assert found == expected
