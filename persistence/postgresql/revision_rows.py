@@ -533,10 +533,6 @@ class DatabaseDocumentFiles(DocumentFiles):
             rows = connection.execute(_UNCLAIMED, (self.document, number)).fetchall()
         yield from (DocumentFile(f"content {content}", 0, "") for (content,) in rows)
 
-    def links(self) -> Iterator[str]:
-        """Yield nothing: a row has no other name."""
-        yield from ()
-
     def remove(self, links: list[str]) -> None:  # noqa: ARG002 - there are none
         """Remove contents of the document that no revision has any more, in the transaction of the block."""
         number = self.reader.numbers.find(self.form)

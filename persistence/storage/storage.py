@@ -536,6 +536,7 @@ class DocumentFiles(Protocol):
 
     def links(self) -> Iterator[str]:
         """Yield other names of these files, which cannot be found any more when the files are gone."""
+        return iter(())
 
     def remove(self, links: list[str]) -> None:
         """Remove what is left when the document and its draft are discarded, and the ``links``; its lock is held."""
