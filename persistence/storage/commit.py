@@ -423,7 +423,7 @@ def hide(directory: str, contents: Sequence[tuple[FilePaths, str]]) -> None:
 
 def unlink_serving(layout: Layout, tags: Sequence[str]) -> None:
     """Remove the links through which another process may read contents with some tags or ids, for nginx."""
-    for hour in _names(layout.own(SERVE)):
+    for hour in files.names_in(layout.own(SERVE)):
         for tag in tags:
             with suppress(OSError):
                 files.remove(f"{layout.own(SERVE)}/{hour}/{tag}")
@@ -454,10 +454,3 @@ def _files(path: str) -> Iterator[os.stat_result]:
                 yield from _files(entry.path)
             else:
                 yield entry.stat(follow_symlinks=False)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
