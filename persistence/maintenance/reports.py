@@ -387,7 +387,7 @@ class DocumentReport:
 def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisions: bool = True) -> DocumentReport:
     """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones."""
     found, named = _current(reader, address)
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    other = address.counterpart
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
         raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")

@@ -174,7 +174,7 @@ class DocumentPages:
             file_names={each.name for each in files},
             named_known=isinstance(shown.report.named, frozenset),
             most=REVISIONS_SHOWN,
-            other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
+            other=document_path("document", address.counterpart),
             action=lambda name, **values: action_path(name, address, **values),
             here=lambda **values: shown.path("document", **(kept | values)),
             revisions=revisions,

@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow
 
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.limits import FORMS_KEPT, LISTED_ROWS, MOST_CONNECTIONS, STATEMENT_SECONDS
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.postgresql.connections import (
     RETRY_AFTER,
     PooledConnections,
@@ -239,13 +239,6 @@ def folder_of(address: Address) -> str:
 
 def key_of(form: int, address: Address) -> ResourceKey:
     return ResourceKey(form, kind_of(address), folder_of(address), address.name)
-
-
-def counterpart_of(address: Address) -> DocumentAddress | None:
-    """Return the ``data.xml`` in the other collection, whose instant that of a save or of a draft comes after."""
-    if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
-        return None
-    return address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
 
 
 def lock_key(schema: str, *scope: str) -> int:

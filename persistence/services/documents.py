@@ -546,8 +546,7 @@ def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, addr
     """
     if dialect.is_designer(address.form):
         return DESIGNER_VERSION
-    other = Collection.DATA if address.is_draft else Collection.DRAFT
-    counterpart = data.sidecar(address.main.moved(other))
+    counterpart = data.sidecar(address.counterpart)
     if counterpart is not None and not counterpart.deleted:
         return counterpart.version
     return definitions.latest_version(address.form) or 1
