@@ -20,9 +20,8 @@ import msgspec
 
 from persistence.errors import DamagedError, ReplacedError, as_disk_error
 from persistence.limits import WRITTEN_AT_ONCE
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
-from persistence.model.instants import one_later
-from persistence.model.sidecar import ClientHash, Sidecar, digest_text, fresh_id, stamp
+from persistence.model.addresses import Address, DocumentAddress
+from persistence.model.sidecar import ClientHash, Sidecar, digest_text, fresh_id, later_than, stamp
 from persistence.storage import files, stored_revision
 from persistence.storage.layout import SERVE, SPOOL, FilePaths, Layout
 from persistence.storage.locks import try_lock
@@ -155,16 +154,11 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     """
     if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
         return sidecar
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT, DATA_XML)
     try:
-        twin = stored_revision.read_sidecar(layout.paths(other))
+        twin = stored_revision.read_sidecar(layout.paths(address.counterpart))
     except DamagedError:
         return sidecar
-    if twin is None or twin.modified < sidecar.modified:
-        return sidecar
-    modified = one_later(twin.modified)
-    created = modified if sidecar.created == sidecar.modified else sidecar.created
-    return msgspec.structs.replace(sidecar, modified=modified, created=created)
+    return sidecar if twin is None else later_than(sidecar, twin.modified)
 
 
 def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
