@@ -190,7 +190,7 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT over a revision, the definition that decided, and the user's operations on the document.
+    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
 
     ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
     """
@@ -205,35 +205,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
-    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
-
-    version: int
-    tombstone: Sidecar
-    operations: Operations | None
-
-
-@dataclass(frozen=True, slots=True)
 class PutRequest:
-    """A PUT whose body was received as an upload, after an ``early`` decision about it."""
+    """A PUT whose body was received as an upload; the decision was made before, and again under the lock."""
 
     route: Route
     address: DocumentAddress
     put: Put
-    early: Decision
+    decision: Decision
     encoded: EncodedContent
     upload: Upload
     received: Received
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
-    """A PUT that was decided about under the lock: its sidecar will be stored ``over`` a revision."""
-
-    request: PutRequest
-    decision: Decision
-    over: StoredRevision | None
-    sidecar: Sidecar
 
 
 # Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
@@ -281,30 +262,32 @@ class Documents:
         with self.receiving(route, address, put, chunks) as request, route.storage.writing(address) as writer:
             prepared = self.prepared(writer, request)
             with protecting(route, address, put.user):
-                return commit(writer, prepared)
+                return commit(writer, *prepared)
 
     @contextmanager
     def receiving(
         self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]
     ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
-        early = self.decided_early(route, address, put)
-        definition = early.definition
+        decision = self.decided_early(route, address, put)
+        definition = decision.definition
         may_read = partial(self.may_read, put, address)
-        encoded = self.codec.encode(ReceivedContent(address, definition, early.over, put.holder, may_read, chunks))
+        encoded = self.codec.encode(ReceivedContent(address, definition, decision.over, put.holder, may_read, chunks))
         checking = route.data.index.checking(route.indexed(definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received):
-            yield PutRequest(route, address, put, early, encoded, upload, received)
+            yield PutRequest(route, address, put, decision, encoded, upload, received)
 
-    def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
-        """Decide again about what was received, under the lock: by what is stored now."""
-        over, decision = writer.current(request.address), request.early
-        if not _still_holds(request, over):
+    def prepared(self, writer: Writing, request: PutRequest) -> tuple[PutRequest, Sidecar]:
+        """Decide again about what was received, under the lock, by what is stored now; return the sidecar to store."""
+        over, decision = writer.current(request.address), request.decision
+        if _still_holds(request, over):
+            decision = replace(decision, over=over)
+        else:
             decision = self.decided(request.route, request.address, request.put, decision.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
-        return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
+        return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -314,17 +297,16 @@ class Documents:
             own = writer.current(address)
             if own is not None and _is_half_deleted(route, address, own.sidecar):
                 writer.discard_draft(address.form, address.document)
-            deletion = self.decided_to_delete(route, address, delete, number, own)
-            tombstone = None
+            decided, tombstone = self.decided_to_delete(route, address, delete, number, own)
             with protecting(route, address, delete.user):
                 if not address.is_draft:
-                    tombstone = writer.delete(address, deletion.tombstone, over=own)
+                    decided = replace(decided, tombstone=writer.delete(address, tombstone, over=own))
                     forget_history(route, writer, address)
                 elif not address.is_main and own is not None:
-                    writer.purge(address, deletion.tombstone, over=own)
+                    writer.purge(address, tombstone, over=own)
                 if address.is_main:
                     writer.discard_draft(address.form, address.document)
-        return Removed(address, deletion.version, tombstone, deletion.operations)
+        return decided
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
@@ -433,8 +415,8 @@ class Documents:
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> Deletion:
-        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
+    ) -> tuple[Removed, Sidecar]:
+        """Decide about a DELETE by the stored revision (spec crud 4.2); return the tombstone for a history, too."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
         may_read = partial(self.may_read, delete, address, address)
@@ -443,7 +425,7 @@ class Documents:
         document = own if address.is_main else must_live(main, address.main)
         subject = subject_of(route, address, document.sidecar, 0)
         operations = self.access.to_delete(subject, delete.user, delete.token)
-        return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
+        return Removed(address, own.sidecar.version, None, operations), tombstone_of(own, delete.user)
 
     def checked(
         self,
@@ -455,7 +437,7 @@ class Documents:
     ) -> tuple[StoredRevision | None, StoredRevision | None]:
         """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
 
-        Returns it where it is living, and the living ``data.xml`` of an attachment.
+        Return the living revision, and of an attachment its living ``data.xml``.
         """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
@@ -486,11 +468,11 @@ def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
 
     Other decisions are made again: they depend also on the clock (a token), or on another document or version.
     """
-    before, put = request.early.over, request.put
+    before, put = request.decision.over, request.put
     if before is None or over is None or put.token is not None or not counts(request.address):
         return False
     is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
-    return is_same and request.early.definition.is_current()
+    return is_same and request.decision.definition.is_current()
 
 
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
@@ -515,18 +497,17 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def commit(writer: Writing, prepared: PreparedCommit) -> Written:
+def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
     """Store what was decided about, while others are kept from leasing the document.
 
     Saving a document removes its draft with its attachments (spec crud 4.11).
     """
-    request, decision = prepared.request, prepared.decision
-    address, route = request.address, request.route
+    route, address, decision = request.route, request.address, request.decision
     alone: AbstractContextManager[None] = nullcontext()
     if decision.is_only:
         alone = only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
     with alone:
-        sidecar = writer.commit(address, prepared.sidecar, request.upload, over=prepared.over)
+        sidecar = writer.commit(address, sidecar, request.upload, over=decision.over)
     if counts(address):
         writer.discard_draft(address.form, address.document)
     return Written(address, sidecar, decision.creates, decision.operations)
