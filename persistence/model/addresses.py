@@ -130,6 +130,9 @@ class AttachmentRef:
     document: str
     name: str
 
+    def is_of(self, address: DocumentAddress) -> bool:
+        return (self.form, self.collection, self.document) == (address.form, address.collection, address.document)
+
 
 def parse_holder_path(text: str) -> AttachmentRef | None:
     """Read the text of an element; return ``None`` where it is not the path of an attachment."""
