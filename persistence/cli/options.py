@@ -19,7 +19,7 @@ from persistence.cli.statuses import FAILED, worst
 from persistence.cli.terminal import safe
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -308,7 +308,7 @@ def encryption_remark(settings: Settings, properties: Properties, wanted: Iterab
         keys = open_encryption_keys(settings, properties)
     except StartupError:  # no service starts with such a file, and says why
         return None
-    return findings.remark(settings.home, settings.encryption_keys, keys, wanted)
+    return records.remark(settings.home, settings.encryption_keys, keys, wanted)
 
 
 def say_where(effective: Effective, name: str) -> None:

@@ -18,7 +18,7 @@ from persistence.cli.options import choose_trees, tree_options
 from persistence.cli.terminal import json_option, own_command, progress, safe, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import Role, User
 from persistence.model.versions import VersionRequest
@@ -238,7 +238,7 @@ def demo(*, directory: str) -> None:
 def _fill(effective: Effective) -> int:
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
-    findings.note(settings.home, [keys.new()])
+    records.note(settings.home, [keys.new()])
     dialect = DIALECTS[settings.dialect]
     with Providers(settings, effective.properties, _say_fault) as providers:
         router = providers.router

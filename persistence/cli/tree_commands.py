@@ -38,7 +38,7 @@ from persistence.cli.terminal import (
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
-from persistence.maintenance import check
+from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model import instants
 from persistence.model.addresses import Form
@@ -116,9 +116,9 @@ def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | Non
     if tree.is_database:
         return _reindex_database(tree, prefix, form, version)
     label, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
-    with check.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
+    with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
-            job = check.plan(reader, index, aim, form, version)
+            job = indexes.plan(reader, index, aim, form, version)
         if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started = time.monotonic()
@@ -205,7 +205,7 @@ def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
     if not tree.is_database:
         reader = StoreReader(tree.root)
         with open_index(tree.settings, tree.properties, reader.root) as index:
-            check.rebuild_without_trace(reader, index, changed)
+            indexes.rebuild_without_trace(reader, index, changed)
 
 
 def _plan(job: ReencryptionJob, done: DocumentDone) -> int:

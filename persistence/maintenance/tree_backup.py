@@ -18,8 +18,7 @@ from typing import BinaryIO
 from persistence.errors import BusyError, ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
-from persistence.maintenance.findings import FindingKind
-from persistence.maintenance.storage_check import BodiesOf, BodyFinder
+from persistence.maintenance.content_check import BodiesOf, BodyFinder
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import (
     DATA_XML,
@@ -33,6 +32,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar, described, shows_stamp
 from persistence.storage import files, root, stored_revision
 from persistence.storage.attachments import BodiesReader
+from persistence.storage.findings import FindingKind
 from persistence.storage.layout import LAYOUT, FilePaths, Layout, unescape
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import MaintainedDatabase, Readable, Revisions

@@ -25,7 +25,7 @@ from persistence.errors import (
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import CHUNK, LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
-from persistence.maintenance.reports import DocumentReport, Unreadable, report_document
+from persistence.maintenance.reports import DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
@@ -104,18 +104,6 @@ def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownFile:
-    """An attachment that is shown: ``preview`` says how, ``image``, ``pdf`` or not at all."""
-
-    name: str
-    content_type: str
-    size: int
-    preview: str
-    is_encrypted: bool
-    is_named: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ShownDocument:
     """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
 
@@ -170,9 +158,10 @@ class DocumentPages:
             values=values,
             languages=outline.languages,
             language=language if language in outline.languages else next(iter(outline.languages), None),
-            files=(files := _files(shown)),
-            file_names={each.name for each in files},
-            named_known=isinstance(shown.report.named, frozenset),
+            files=shown.report.attachments,
+            file_names={each.name for each in shown.report.attachments},
+            named=shown.report.named if isinstance(shown.report.named, frozenset) else None,
+            preview_of=preview_of,
             most=REVISIONS_SHOWN,
             other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
             action=lambda name, **values: action_path(name, address, **values),
@@ -324,19 +313,6 @@ def _published(shown: ShownDocument) -> PublishedVersion | None:
         return shown.route.catalog.of(shown.address.form, shown.revision.version).published
     except PersistenceError:
         return None
-
-
-def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
-    named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
-    files: list[ShownFile | Unreadable] = []
-    for each in shown.report.attachments:
-        if isinstance(each, Unreadable):
-            files.append(each)
-        else:
-            kind, is_encrypted = each.content_type or "", each.is_encrypted
-            preview = "" if is_encrypted else preview_of(kind)
-            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
-    return files
 
 
 def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, StartupError, disk_errors
-from persistence.index.protocol import ReindexingStatus
+from persistence.index.rebuilds import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database, FormNumbers
 from persistence.postgresql.database_check import maintained
-from persistence.postgresql.database_index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows, naming
 from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
@@ -140,12 +140,18 @@ class _OpenDatabase:
 
     def provider(self) -> Provider:
         reports = DatabaseReports(self._database, self._flat, self._source_of)
+
+        def rebuild(forms: Sequence[Form], version: int | None) -> None:
+            self.index.jobs.run(forms, version)
+            for form in forms:
+                reports.refill(form, version)
+
         return Provider(
             self._storage,
             self._catalog,
             self.index,
             reports,
-            _Rebuilding(self._storage, DatabaseReindexer(self._storage, self.index.jobs), reports),
+            RequestedRebuilds(self._storage, rebuild, self.index.jobs.status),
             self._storage.leases,
             self._definitions,
             self._storage,
@@ -175,28 +181,6 @@ class _OpenDatabase:
     def _definitions(self, form: Form) -> Catalog:
         route = self._opening.properties.of(form).route
         return self._catalog if route.definition.is_service else self._opening.catalog_of(form)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rebuilding:
-    """Rebuilds the index of a database and then its flat views. A ``Reindexer``."""
-
-    storage: DatabaseStorage
-    index: DatabaseReindexer
-    reports: DatabaseReports
-
-    def all(self) -> None:
-        self.index.all()
-        for form in self.storage.forms():
-            self.reports.refill(form)
-
-    def version(self, form: Form, number: int | None) -> None:
-        self.index.version(form, number)
-        if form in self.storage.forms(form.app):
-            self.reports.refill(form, number)
-
-    def status(self) -> ReindexingStatus:
-        return self.index.status()
 
 
 def _known(settings: Settings, uri: str) -> Database:

@@ -11,9 +11,10 @@ from functools import cache, partial
 
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
+from persistence.index.rebuilds import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.tree_index import TreeIndex, TreeReindexer
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
@@ -133,7 +134,8 @@ def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes."""
-    return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), store.leases, index_catalog, store)
+    rebuilds = RequestedRebuilds(store, index.rebuild, index.status)
+    return Provider(store, catalog, index, index.flat, rebuilds, store.leases, index_catalog, store)
 
 
 def open_store(

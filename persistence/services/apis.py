@@ -19,7 +19,6 @@ from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, Leasing, counts, protecting, selected
 from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.histories import Histories, Reverting, RevisionDiffs
-from persistence.services.reencryption import Reindexing
 from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
@@ -158,7 +157,7 @@ class Services:
     reverting: Reverting
     forms: PublishedForms
     searching: Searching
-    reindexing: Reindexing
+    router: Router
     forced_deletes: ForcedDeletes
 
     @classmethod
@@ -226,6 +225,6 @@ class Services:
             reverting=Reverting(documents),
             forms=forms,
             searching=Searching(router, dialect, forms),
-            reindexing=Reindexing(router),
+            router=router,
             forced_deletes=ForcedDeletes(documents, documents.access, purge_of),
         )

@@ -10,6 +10,7 @@ from enum import Enum
 
 import msgspec
 
+from persistence.closable import taking
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
@@ -288,12 +289,8 @@ class Publishing:
     def _publish(self, data: bytes, publication: Publication) -> PublishedForm:
         announcement = Announcement(publication.is_available, publication.comment, publication.lists_grids)
         turn = self._turn if publication.target is None else self._remote_turn
-        if not turn.acquire(timeout=_LONGEST_WAIT):
-            raise BusyError("other definitions are being published")
-        try:
+        with taking(turn, BusyError("other definitions are being published"), timeout=_LONGEST_WAIT):
             return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
-        finally:
-            turn.release()
 
     def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> PublishedForm:
         for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):

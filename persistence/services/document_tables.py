@@ -6,10 +6,10 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Self
 
 import msgspec
@@ -129,15 +129,12 @@ class TableExport:
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
-        """Yield the rows of one version as CSV in UTF-8; ``has_mark`` begins it with the mark that Excel wants."""
-        lines = CsvLines()
-        lines.add([*FACTS, *self._columns_of(*self.only_version()).headings])
-        yield (_BOM if has_mark else "").encode()
-        for row in self._rows(report, done):
-            lines.add([*row.facts, *(BETWEEN.join(map(readable, cell)) for cell in row.cells)])
-            if lines.size > CHUNK:
-                yield lines.taken()
-        yield lines.taken()
+        """Return the rows of one version as CSV, in pieces."""
+        headings = self._columns_of(*self.only_version()).headings
+        rows = (
+            [*row.facts, *(BETWEEN.join(map(readable, cell)) for cell in row.cells)] for row in self._rows(report, done)
+        )
+        return csv_in_pieces(headings, rows, has_mark=has_mark)
 
     def json_lines(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
         """Yield an object for each document, in lines; ``values`` has a list for each control that has a value."""
@@ -220,26 +217,24 @@ def distinct_headings(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -
         yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
 
 
-class CsvLines:
-    """Lines of CSV until they are taken. A cell that would be a formula in a spreadsheet begins with an apostrophe."""
+_PIECE = 1 << 16
 
-    def __init__(self) -> None:
-        self._file = io.StringIO(newline="")
-        self._writer = csv.writer(self._file)
 
-    @property
-    def size(self) -> int:
-        return self._file.tell()
+def csv_in_pieces(headings: Iterable[str], rows: Iterable[list[str]], *, has_mark: bool = True) -> Iterator[bytes]:
+    """Yield rows below ``FACTS`` and other headings as CSV in UTF-8; ``has_mark`` begins it with the mark for Excel.
 
-    def add(self, cells: list[str]) -> None:
-        self._writer.writerow(map(_without_formula, cells))
-
-    def taken(self) -> bytes:
-        """Return what is held, and forget it."""
-        text = self._file.getvalue()
-        self._file.seek(0)
-        self._file.truncate()
-        return text.encode()
+    A cell that would be a formula in a spreadsheet begins with an apostrophe.
+    """
+    yield (_BOM if has_mark else "").encode()
+    held = io.StringIO(newline="")
+    writer = csv.writer(held)
+    for row in chain([[*FACTS, *headings]], rows):
+        writer.writerow(map(_without_formula, row))
+        if held.tell() > _PIECE:
+            yield held.getvalue().encode()
+            held.seek(0)
+            held.truncate()
+    yield held.getvalue().encode()
 
 
 def _without_formula(cell: str) -> str:
@@ -301,19 +296,16 @@ class VersionTable:
         return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
     def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
-        """Yield all documents that a query finds as CSV in UTF-8, in the order in which they were created.
+        """Return all documents that a query finds as CSV, in pieces, in the order in which they were created.
 
         Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
         """
-        lines = CsvLines()
-        lines.add([*FACTS, *(column.label for column in self.columns)])
-        yield "\ufeff".encode()
-        for hit in self._by_creation(query, drafts):
-            values = (BETWEEN.join(hit.values.get(column.path, ())) for column in self.columns)
-            lines.add([*facts_of(hit.document, hit.facts), *values])
-            if lines.size > _PIECE:
-                yield lines.taken()
-        yield lines.taken()
+        paths = [column.path for column in self.columns]
+        rows = (
+            [*facts_of(hit.document, hit.facts), *(BETWEEN.join(hit.values.get(path, ())) for path in paths)]
+            for hit in self._by_creation(query, drafts)
+        )
+        return csv_in_pieces((column.label for column in self.columns), rows)
 
     def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
         paths = tuple(column.path for column in self.columns)
@@ -339,9 +331,6 @@ class VersionTable:
             offset = offset + ROWS_AT_ONCE if last == since else 0
             same = {(hit.document, hit.is_draft) for hit in page if hit.facts.created == last}
             since, seen = last, (seen | same if last == since else same)
-
-
-_PIECE = 1 << 16
 
 
 def outline_of(route: Route, version: int) -> Outline:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, ConflictError, NotFoundError, PersistenceError
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
@@ -214,18 +215,14 @@ class PurgeRequests:
         return self._answer(results(), dry=dry)
 
     def _answer(self, results: Iterator[PurgeTotals | PersistenceError], *, dry: bool) -> bytes:
-        if not self._turn.acquire(blocking=False):
-            raise BusyError("another purge is being done", retry_after=30)
-        try:
-            totals, problems = PurgeTotals(), list[str]()
+        totals, problems = PurgeTotals(), list[str]()
+        with taking(self._turn, BusyError("another purge is being done", retry_after=30)):
             for result in results:
                 if isinstance(result, PurgeTotals):
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-            return _answer(totals, problems, dry=dry)
-        finally:
-            self._turn.release()
+        return _answer(totals, problems, dry=dry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
+from persistence.closable import taking
 from persistence.definitions.catalog import Definition, EncryptedControls
 from persistence.dialect import DIALECTS
 from persistence.errors import (
@@ -493,18 +494,13 @@ class SpooledImports:
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
         """Import a body, and return the report as XML."""
-        if not self._running.acquire(blocking=False):
-            raise BusyError("another import is running", _RETRY_AFTER)
         report = ImportReport()
-        try:
-            with self._spool() as upload:
-                for chunk in chunks:
-                    with disk_errors("receiving an import"):
-                        upload.write(chunk)
-                with BufferedReader(upload.opened()) as file:
-                    source = sent_source(file, content_type, largest=self._importer.largest)
-                    for outcome in self._importer.run(source, options):
-                        report.add(outcome)
-        finally:
-            self._running.release()
+        with taking(self._running, BusyError("another import is running", _RETRY_AFTER)), self._spool() as upload:
+            for chunk in chunks:
+                with disk_errors("receiving an import"):
+                    upload.write(chunk)
+            with BufferedReader(upload.opened()) as file:
+                source = sent_source(file, content_type, largest=self._importer.largest)
+                for outcome in self._importer.run(source, options):
+                    report.add(outcome)
         return report.as_xml(is_dry=options.is_dry)

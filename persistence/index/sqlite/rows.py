@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 from persistence.index.cards import BOTH, PreparedDocument, decode, entries
-from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.conditions import TRIGRAM, quoted
@@ -233,25 +232,23 @@ class IndexAuditor(IndexState):
                 return "the index has not entered all its values"
         return self._text_difference(expected, number, text)
 
-    def counts(self) -> Discrepancy | None:
+    def counts(self) -> str | None:
         wrong = self.connection.execute(
             "SELECT 1 FROM partitions p"
             " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
             " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
         ).fetchone()
-        return None if wrong is None else Discrepancy(IndexFault.BROKEN, "it counts its documents wrong")
+        return None if wrong is None else "it counts its documents wrong"
 
-    def integrity(self) -> Discrepancy | None:
+    def integrity(self) -> str | None:
         """Check that the whole file can be read, and that cards and entries belong together."""
         result = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if result != "ok":
-            return Discrepancy(IndexFault.BROKEN, result)
+            return str(result)
         cards = self.connection.execute("SELECT card FROM documents")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
         found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
-        if found == expected:
-            return None
-        return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
+        return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from persistence.children import Child
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
-from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.errors import DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
+from persistence.index.rebuilds import status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source
-from persistence.index.sync.index_files import IndexFiles, TreeAudit
+from persistence.index.sync.index_check import IndexCheck
+from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, progress_in
+from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, rebuild_record
 from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
-from persistence.storage.reader import StoreReader
+from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
@@ -36,6 +38,7 @@ class TreeIndex(Closable):
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
+        self._check = IndexCheck(self.files, journal, self.update, self.recover)
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._updater: Updater | None = None
@@ -44,6 +47,7 @@ class TreeIndex(Closable):
     def close(self) -> None:
         """End the processes that rebuild, close the files, and leave the journal to others."""
         self._processes.close()
+        self._check.close()
         self.files.close()
         self.flat.close()
         self._journal.close()
@@ -106,12 +110,6 @@ class TreeIndex(Closable):
                 self.update(form, documents)
             left.remove()
 
-    def invalidate(self, form: Form) -> None:
-        self.files.invalidate(form)
-
-    def orphaned(self, seconds: float) -> Iterator[str]:
-        return self._journal.orphaned(seconds)
-
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
@@ -137,62 +135,30 @@ class TreeIndex(Closable):
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
-    def run_apart(self, job: IndexJob) -> bool:
-        """Do a job in a process of its own and wait for it; return whether it succeeded."""
-        return self._processes.run(job)
+    def rebuild(self, forms: Sequence[Form], version: int | None = None) -> None:
+        """Rebuild the indexes of some forms in a process of its own, and read the rows of their flat views again."""
+        with disk_errors("rebuilding the index"):
+            is_done = self._processes.run(self.job(forms, RebuildAim.REBUILT, version))
+        if not is_done:
+            raise DiskError("the index could not be rebuilt; the log says why")
 
     def is_rebuilding(self) -> bool:
         return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:
-        with disk_errors("looking how far the index is"):
-            return progress_in(self.files.root)
+        return status_in(rebuild_record(self.files.root))
 
     def stray_files(self, form: Form) -> list[str]:
         return self.files.generations(form).stray_files()
 
-    def audit(self, form: Form) -> TreeAudit:
-        return TreeAudit(self.files.root, self.files.generations(form), self.files.source(form), self._journal)
+    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
+        return self._check.of_document(form, name, deep=deep)
+
+    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
+        return self._check.of_forms(only, deep=deep)
 
     def _begin(self, form: Form) -> None:
         with self._lock:
             process = self._rebuilding.get(form)
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
-
-
-_MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps a thread, of which there are few
-_RETRY_AFTER = 30
-
-
-class TreeReindexer:
-    """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
-
-    Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
-    """
-
-    def __init__(self, view: StoreReader, index: TreeIndex) -> None:
-        self._view = view
-        self._index = index
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
-
-    def all(self) -> None:
-        self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
-
-    def version(self, form: Form, number: int | None) -> None:
-        if form in set(self._view.forms(form.app)):
-            self._run(self._index.job((form,), RebuildAim.REBUILT, number))
-
-    def status(self) -> ReindexingStatus:
-        return self._index.status()
-
-    def _run(self, job: IndexJob) -> None:
-        if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
-        try:
-            with disk_errors("rebuilding the index"):
-                is_done = self._index.run_apart(job)
-            if not is_done:
-                raise DiskError("the index could not be rebuilt; the log says why")
-        finally:
-            self._turns.release()
