@@ -52,7 +52,7 @@ from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field,
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
-from persistence.providers.opened import OfflineProviders
+from persistence.providers.opened import Providers
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import as_administrator
 from persistence.services.codec import AS_STORED, EncryptionCodec
@@ -323,7 +323,7 @@ def diff(  # noqa: PLR0913 - its options
 
 def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    router = opened.enter_context(OfflineProviders(settings, tree.properties, NOBODY)).router
+    router = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY)).router
     codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
     return Documents(router, dialect, as_administrator(dialect), codec)
 

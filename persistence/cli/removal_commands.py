@@ -174,7 +174,7 @@ class _Purge:
         yield from purge_documents(purging, form, self._documents(purging, form), rules, is_trial=self.is_trial)
 
     def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = purging.forms(self.app)
+        found = sorted(purging.store.forms(self.app))
         if self.form is None:
             return found
         if self.form not in found:

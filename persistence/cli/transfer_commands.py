@@ -67,7 +67,7 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import root_of
-from persistence.providers.opened import OfflineProviders, Place, bucket_of, init_database, open_place, upgrade_database
+from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
@@ -81,7 +81,7 @@ from persistence.settings import Effective, Settings
 from persistence.storage import files, owner, root
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
-from persistence.storage.storage import NOBODY, ListedBodies, Revisions
+from persistence.storage.storage import NOBODY, Bodies, Revisions
 
 _STDOUT = "-"
 
@@ -221,7 +221,7 @@ def _export(
     for each in properties.form_providers:
         if each.is_service:
             say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
-    with OfflineProviders(settings, properties, NOBODY) as providers:
+    with Providers(settings, properties, listener=NOBODY) as providers:
         codec = EncryptionCodec(at_rest(settings, properties, providers.router))
         count, pieces = begin(Exporting(providers.router, codec))
         size = 0
@@ -311,7 +311,7 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 
 def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
     journals = opened.enter_context(_Journals.of(settings, properties))
-    providers = opened.enter_context(OfflineProviders(settings, properties, journals))
+    providers = opened.enter_context(Providers(settings, properties, listener=journals))
     providers.at(settings.roots.default)  # which must be there, whatever is imported
     codec = EncryptionCodec(at_rest(settings, properties, providers.router))
     largest, largest_xml = settings.max_body, settings.largest_xml
@@ -457,13 +457,13 @@ def _source(effective: Effective, origin: Place, attachments: Attachments | None
 
 
 def _target(
-    effective: Effective, here: str, opened: ExitStack, bodies: ListedBodies | None, *, is_dry: bool
+    effective: Effective, here: str, opened: ExitStack, bodies: Bodies | None, *, is_dry: bool
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_database(here):
-        if is_dry and upgrade_database(effective.settings, here, dry_run=True):
+        if is_dry and database_at(effective.settings, here).upgrade(dry_run=True):
             return None
-        init_database(effective.settings, here)
+        database_at(effective.settings, here).init()
     elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
     elif not is_dry:
