@@ -135,7 +135,7 @@ class PostgresDialect(SearchDialect):
         fewest = min(reached, default=sampled)
         return texts[reached.index(fewest)] if reached and fewest <= sampled * _RARE else None
 
-    def page(self, hits: Sql, order: Order) -> tuple[int, list[int]]:
+    def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int]]:
         """Return the number of hits and the page of them; where they are few, the database must not read all others."""
         of = f"SELECT d.seq, d.modified, d.partition FROM document d WHERE {self.on}"
         page, values = "SELECT seq, modified FROM hits", tuple[object, ...]()
@@ -146,7 +146,7 @@ class PostgresDialect(SearchDialect):
             )
             values = order.control, order.edge
         statement = f"""
-            WITH found AS MATERIALIZED ({hits.text}),
+            WITH found AS {"NOT " if counted else ""}MATERIALIZED ({hits.text}),
             counted AS MATERIALIZED (SELECT count(*) AS n FROM found),
             hits AS MATERIALIZED (
                 {of} AND (SELECT n FROM counted) <= {MOST_GATHERED} AND d.seq = ANY(ARRAY(SELECT seq FROM found))

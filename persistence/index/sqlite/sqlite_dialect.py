@@ -237,12 +237,17 @@ class SqliteDialect(SearchDialect):
         tests += [each.test for each in others if not each.is_quick]
         return joined(" AND ", tests)
 
-    def page(self, hits: Sql, order: Order) -> tuple[int, list[int] | None]:
+    def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
+        is_near = order.control is None and order.end <= MOST_GATHERED
+        if counted > MOST_GATHERED:
+            page = f"ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}"
+            rows = self.rows(Sql(f"SELECT row FROM ({hits.text}) {page}", hits.values)) if is_near else ()
+            return counted, [row[0] for row in rows] if is_near else None
         cursor = self.rows(hits)
         found = [row[0] for row in cursor.fetchmany(MOST_GATHERED + 1)]
         if len(found) <= MOST_GATHERED:
             return len(found), self._sorted(found, order)
-        total, kept, is_near = 0, list[int](), order.control is None and order.end <= MOST_GATHERED
+        total, kept = 0, list[int]()
         while found:
             total += len(found)
             kept = sorted(kept + found, reverse=order.is_descending)[: order.end] if is_near else kept
