@@ -169,8 +169,6 @@ class SearchDialect(ABC):
     control: ClassVar[str]
     found: ClassVar[str]
     """The columns of a document that meets a condition."""
-    is_d: ClassVar[str]
-    """The condition that a row is of the document ``d``."""
     listed: ClassVar[str]
     """The columns of a document on a list, in the order in which a list by last save is sorted."""
     entered: ClassVar[str]
@@ -190,6 +188,10 @@ class SearchDialect(ABC):
     @abstractmethod
     def rows(self, sql: Sql) -> Iterable[tuple[Any, ...]]:
         """Run a statement; its rows are read before the next one is run, or with it."""
+
+    @abstractmethod
+    def is_d(self, on: str) -> str:
+        """Return the condition that a row is of the document ``d``, which is on some of the partitions."""
 
     @abstractmethod
     def key(self, text: str) -> Key:
@@ -263,10 +265,10 @@ class SearchDialect(ABC):
 
     def selected(self, table: str, where: Sql, on: str = "", *, is_distinct: bool = False) -> Condition:
         """Return the condition that a document has a row in a table where something holds."""
-        rows = f"FROM {table} WHERE {on or self.on} AND {where.text}"
+        on = on or self.on
         return Condition(
-            Sql(f"SELECT {self.found} {rows}", where.values),
-            Sql(f"(SELECT true {rows} AND {self.is_d} LIMIT 1)", where.values),
+            Sql(f"SELECT {self.found} FROM {table} WHERE {on} AND {where.text}", where.values),
+            Sql(f"(SELECT true FROM {table} WHERE {self.is_d(on)} AND {where.text} LIMIT 1)", where.values),
             is_distinct=is_distinct,
         )
 

@@ -42,7 +42,6 @@ class PostgresDialect(SearchDialect):
     seq = "seq"
     control = "control"
     found = "seq"
-    is_d = "seq = d.seq"
     listed = "seq, modified"
     entered = "entry d JOIN (SELECT seq, modified FROM document) m USING (seq)"
     same_form = "s.form = x.form AND"
@@ -57,6 +56,9 @@ class PostgresDialect(SearchDialect):
         """Run a statement. It is not prepared: a plan for any values would be slow for most."""
         text = sql.text.replace("?", "%s").encode()
         return self._connection.execute(text, sql.values, prepare=False).fetchall()
+
+    def is_d(self, on: str) -> str:
+        return f"{on} AND seq = d.seq"
 
     def key(self, text: str) -> Key:
         fold, value = key_of(text)
