@@ -28,7 +28,7 @@ from persistence.http.publish import designer, document_services, publish, token
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
 from persistence.keys import Keys, limited_administrators
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
@@ -131,8 +131,8 @@ def warn_of_properties(properties: Properties) -> None:
 def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
     """Note the encryption keys that are here, and say which are missing."""
     keys = open_encryption_keys(settings, properties)
-    findings.note_all(settings.home, keys)
-    remark = findings.remark(settings.home, settings.encryption_keys, keys)
+    records.note_all(settings.home, keys)
+    remark = records.remark(settings.home, settings.encryption_keys, keys)
     if remark is not None:
         announce(remark, "warning")
 
@@ -154,20 +154,20 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        records = [each.reencryption for _, each in providers.managed]
-        reencrypts = opened.enter_context(ReencryptionJobs(records, _jobs(providers, at_rest), _log_not_reencrypted))
+        jobs = [each.reencryption for _, each in providers.managed]
+        reencrypts = opened.enter_context(ReencryptionJobs(jobs, _jobs(providers, at_rest), _log_not_reencrypted))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
-        missing_keys = partial(findings.count_missing, settings.home, keys_at_rest)
-        metrics = _metrics(app, settings, providers, missing_keys)
+        noted = partial(records.needed, settings.home)
+        metrics = _metrics(app, settings, providers, lambda: len(records.missing(noted(), keys_at_rest)))
         kept = PageFiles(settings.home)
         Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts, request_audit).add_to(app)
         request_audit.look_after(app)
-        app.tick = _ticking(app.tick, kept, keys, partial(findings.note_all, settings.home, keys_at_rest))
+        app.tick = _ticking(app.tick, kept, keys, partial(records.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -255,7 +255,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
     form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
-    remark = partial(findings.remark, settings.home, settings.encryption_keys, at_rest.keys)
+    remark = partial(records.remark, settings.home, settings.encryption_keys, at_rest.keys)
     app.register_blueprint(health(providers.shortage, remark))
 
 

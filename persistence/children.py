@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import ExitStack
 from typing import IO, Any
 
 from persistence import processors
@@ -19,11 +21,17 @@ from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE
 Child = subprocess.Popen[bytes]
 
 
-def start(*arguments: str, **options: Any) -> Child:
-    """Start Python, isolated from the current directory and the settings in the environment, on all processors."""
-    # Others can read its arguments: a secret goes to its standard input.
-    with processors.all_of_them():
+def start(*arguments: str, given: bytes | None = None, **options: Any) -> Child:
+    """Start Python, isolated from the current directory and the settings in the environment, on all processors.
+
+    Others can read its arguments: what is long or secret is ``given`` as its standard input.
+    """
+    with processors.all_of_them(), ExitStack() as stack:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
+        if given is not None:
+            options["stdin"] = stack.enter_context(tempfile.TemporaryFile())
+            options["stdin"].write(given)
+            options["stdin"].seek(0)
         return subprocess.Popen([sys.executable, "-I", *arguments], cwd="/", env=environment, **options)  # noqa: S603 - our own interpreter
 
 

@@ -48,7 +48,6 @@ SHORT_MODULES: dict[str, str] = {
     "bounded_cache.py": "for all layers, and imports nothing",
     "children.py": "the one place that starts processes, for all layers",
     "client_request.py": "what a provider forwards of a request: of no layer",
-    "closable.py": "for all layers that open something",
     "crypto/access_tokens.py": "its docstring is the specification of a format",
     "dialect.py": "a table for people, read by all layers",
     "http/history.py": "a blueprint of its own, as each API has",

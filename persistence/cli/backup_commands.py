@@ -52,11 +52,11 @@ from persistence.errors import (
     StartupError,
     disk_errors,
 )
-from persistence.maintenance import backup_files, findings
+from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.backup_files import BackupPart, Manifest
-from persistence.maintenance.findings import LastBackup, record
+from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
@@ -65,7 +65,7 @@ from persistence.model.permissions import User
 from persistence.model.texts import short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import bucket_of, init_database, open_place, readable_bodies
+from persistence.providers.opened import bucket_of, database_at, open_place, readable_bodies
 from persistence.providers.router import Router
 from persistence.providers.tree_provider import integrity_of
 from persistence.services.definitions import Definitions
@@ -151,10 +151,10 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
     try:
         known = open_encryption_keys(settings, choice.properties)
     except StartupError:  # no service starts with such a file, and says why
-        return tuple(sorted(findings.needed(settings.home))), ()
-    findings.note_all(settings.home, known)
-    needed = findings.needed(settings.home)
-    lacking = findings.missing(needed, known)
+        return tuple(sorted(records.needed(settings.home))), ()
+    records.note_all(settings.home, known)
+    needed = records.needed(settings.home)
+    lacking = records.missing(needed, known)
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
 
 
@@ -399,7 +399,7 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
     for part in chosen.manifest.parts:
         if part.kind == "tree" and part.name in roots:
             place = roots[part.name]
-            findings.note(choice.settings.local if is_database(place) else place, chosen.manifest.needed_keys)
+            records.note(choice.settings.local if is_database(place) else place, chosen.manifest.needed_keys)
     remark = encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
@@ -475,7 +475,7 @@ def _filling(
         raise StartupError(f"{name} cannot be restored into {location}")
     bodies = open_attachments(settings, properties, location, attachments)
     if is_database(location):
-        init_database(settings, location)
+        database_at(settings, location).init()
     else:
         root.init(location)
     with open_place(settings, properties, location) as place:

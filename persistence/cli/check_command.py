@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from itertools import chain
 from typing import Any, Self
 
 import click
@@ -40,19 +39,11 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import limited_administrators
-from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
-from persistence.maintenance.findings import (
-    FindingKind,
-    FindingTotals,
-    LastCheck,
-    MarkCheck,
-    Outcome,
-    Remedy,
-    Report,
-    Severity,
-    record,
-)
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
+from persistence.maintenance.content_check import MarkCheck
+from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, ObjectsCheck, StorageCheck
+from persistence.maintenance.treatment import FindingTotals, Outcome, Report, Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
@@ -60,6 +51,7 @@ from persistence.providers.opened import bucket_bodies, open_place, readable_bod
 from persistence.providers.tree_provider import integrity_of, open_index
 from persistence.settings import Settings
 from persistence.storage import owner
+from persistence.storage.findings import Finding, FindingKind, Remedy, Severity
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
@@ -67,8 +59,6 @@ from persistence.storage.storage import Readable
 
 _STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
 _DAY = 24 * 3600.0
-Parts = list[tuple[str, ...]]
-"""The parts of a tree to be checked, each as the names that lead to it."""
 
 
 @click.command()
@@ -192,13 +182,12 @@ class _Run:
                 integrity,
                 readable_bodies(settings, chosen.properties, integrity),
                 chosen.reader,
-                remedies=wanted.remedies,
                 adopter=wanted.adopter,
-                dry_run=wanted.dry_run,
                 deep=wanted.deep,
             )
-            run = Check(tree, index, options)
-            status = self._say_reports(_Shown.of(tree, parts, prefix), self._reports(tree, run, parts), run.totals)
+            treatment = Treatment(wanted.remedies, wanted.dry_run)
+            found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
+            status = self._say_reports(_Shown.of(tree, parts, prefix), treatment, found)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
@@ -215,36 +204,35 @@ class _Run:
             if place.database is None or place.catalog_of is None:
                 raise NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
-            marks = MarkCheck(place.catalog_of)
-            run = StorageCheck(place.database, bodies_of, marks, wanted.remedies, wanted.dry_run, wanted.deep)
-            parts = self._parts(run.part, is_only=not prefix)
-            status = self._say_reports(_Shown(run.count, str, prefix), run.run(parts), run.totals)
+            run = StorageCheck(place.database, bodies_of, MarkCheck(place.catalog_of), wanted.deep)
+            found = run.findings(self._parts(run.part, is_only=not prefix))
+            treatment = Treatment(wanted.remedies, wanted.dry_run)
+            status = self._say_reports(_Shown(run.count, str, prefix), treatment, found)
             self._usable_databases.append(chosen.place)
             return status
 
-    def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
+    def _found(self, tree: FolderTree, run: TreeCheck, parts: Parts) -> Iterator[Finding | Report | None]:
         if self._wanted.budget is not None:
             owner.require(tree.root)  # the slices are recorded in the tree
             budget = self._wanted.budget / len(self._choice.trees)
-            yield from within(budget, Slices(tree.root), partial(run.run, ()))
+            yield from within(budget, Slices(tree.root), partial(run.findings, parts))
             return
         began = next_after(None)
-        yield from chain.from_iterable(run.run(part) for part in parts)
+        yield from run.findings(parts)
         if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
             with suppress(OSError):
                 Slices(tree.root).record(ALL_SLICES, began)
 
     def check_keys(self) -> int:
-        settings, totals = self._choice.settings, FindingTotals()
+        settings = self._choice.settings
         remark = encryption_remark(settings, self._choice.properties)
         if remark is None:
             return 0
         if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
             click.echo(f"persistence: {remark}", err=True)
             return 0
-        finding = FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)
-        report = totals.add(Report(finding, Outcome.FOUND))
-        return self._say_reports(_Shown(lambda: 0, str, "keys: "), iter([report]), totals)
+        found = [FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
+        return self._say_reports(_Shown(lambda: 0, str, "keys: "), Treatment(), found)
 
     def check_attachments(self) -> Iterator[int]:
         for name, base in self._choice.bases.items():
@@ -257,30 +245,29 @@ class _Run:
 
     def _check_base(self, name: str, base: str) -> int:
         root_of = partial(self._choice.root_of_records, base=base)
-        remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
-        run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
+        run = AttachmentsCheck(base, root_of, self._usable, self._choice.settings.lock_timeout)
         parts = self._parts(run.tree.parts)
         if not parts:
             return 0
-        reports = chain.from_iterable(map(run.run, parts))
-        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), reports, run.totals)
+        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), self._elsewhere(), run.findings(parts))
 
     def check_objects(self) -> Iterator[int]:
-        choice, wanted = self._choice, self._wanted
+        choice, parts = self._choice, [tuple(path.strip("/").split("/")) for path in self._wanted.paths] or [()]
         bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
-        remedies = frozenset[Remedy]() if wanted.dry_run else wanted.remedies
         for place in buckets_of(choice.properties):
             try:
                 with ExitStack() as opened:
-                    places = self._records(opened)
-                    run = ObjectsCheck(
-                        bodies_at(place), partial(choice.records_of_bucket, place=place), places, remedies
-                    )
+                    records_of = partial(choice.records_of_bucket, place=place)
+                    run = ObjectsCheck(bodies_at(place), records_of, self._records(opened))
                     shown = _Shown(lambda: 0, str, f"{place}: ")
-                    yield self._say_reports(shown, chain.from_iterable(map(run.run, wanted.paths or ("",))), run.totals)
+                    yield self._say_reports(shown, self._elsewhere(), run.findings(parts), are_folders=False)
             except PersistenceError as error:
                 say_failed(str(place), error)
                 yield FAILED
+
+    def _elsewhere(self) -> Treatment:
+        """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
+        return Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
 
     def _records(self, opened: ExitStack) -> dict[str, Readable]:
         settings, properties = self._choice.settings, self._choice.properties
@@ -290,18 +277,20 @@ class _Run:
         return found
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
-        parts: Parts = [] if self._wanted.paths else [()]
+        parts: list[tuple[str, ...]] = [] if self._wanted.paths else [()]
         for path in self._wanted.paths:
             with usage_errors() if is_only else suppress(BadRequestError):
                 parts.append(part(path))
                 self.not_found.discard(path)
         return parts
 
-    def _say_reports(self, shown: _Shown, reports: Iterable[Report | None], totals: FindingTotals) -> int:
+    def _say_reports(
+        self, shown: _Shown, treatment: Treatment, found: Iterable[Finding | Report | None], *, are_folders: bool = True
+    ) -> int:
         started = time.monotonic()
-        prefix = shown.prefix
+        prefix, totals = shown.prefix, treatment.totals
         with progress(f"{prefix}checking", shown.count) as bar:
-            for report in reports:
+            for report in treatment.reports(found, are_folders=are_folders):
                 if report is None:
                     bar.step()
                 else:

@@ -31,8 +31,8 @@ from persistence.cli.terminal import counted, is_json, json_option, print_table,
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
-from persistence.maintenance import check
-from persistence.maintenance.check import FormSearch
+from persistence.maintenance import indexes
+from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, Bearer, User
@@ -41,7 +41,7 @@ from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import OfflineProviders
+from persistence.providers.opened import Providers
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import as_administrator
 from persistence.services.codec import AS_STORED, EncryptionAtRest, EncryptionCodec
@@ -128,18 +128,18 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
             yield run, lambda: None
         return
     with (
-        check.writable_tree(tree.root) as view,
+        indexes.writable_tree(tree.root) as view,
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
         with usage_errors():
-            check.require_form(view, index, form)
+            indexes.require_form(view, index, form)
             run = FormSearch(tree.reader(), index, dialect, form, version)
         yield run, partial(_make_ready, view, index, form)
 
 
 def _make_ready(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
     if not index.is_ready(form):
-        job = check.plan(view, index, RebuildAim.READY, form)
+        job = indexes.plan(view, index, RebuildAim.READY, form)
         with progress("making the index", job.count) as bar:
             job.run(bar.step)
 
@@ -314,7 +314,7 @@ def diff(  # noqa: PLR0913 - its options
 
 def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    providers = opened.enter_context(OfflineProviders(settings, tree.properties, NOBODY))
+    providers = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY))
     keys = open_encryption_keys(settings, tree.properties) if decrypt else None
     codec = AS_STORED if keys is None else EncryptionCodec(EncryptionAtRest(providers.router, dialect, keys))
     return Documents(providers.router, dialect, as_administrator(dialect), codec)

@@ -40,7 +40,7 @@ from persistence.cli.terminal import (
 )
 from persistence.errors import BadRequestError, ConflictError, NotSupportedError, PersistenceError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from persistence.model.addresses import Form, TokenSubject
 from persistence.model.instants import from_datetime
 from persistence.pages.page_files import KeyUses
@@ -172,7 +172,7 @@ def new_encryption_key(*, yes: bool, **options: str | None) -> None:
             f"{remark}, and a new key does not replace them: put the file of the keys back, or add one with --yes"
         )
     made = keys.new()
-    findings.note(settings.home, [made])
+    records.note(settings.home, [made])
     say_result({"id": made}, made, click.echo)
     click.echo(f"the key is in {settings.encryption_keys}: make a copy, and keep it apart from the data", err=True)
     say_where(effective, "encryption_keys")
@@ -217,7 +217,7 @@ def retire_encryption_key(*, key_id: str, dry_run: bool, leave_out: tuple[str, .
     effective = load(options)
     settings, properties = effective.settings, effective.properties
     keys = open_encryption_keys(settings, properties)
-    is_missing = key_id in findings.missing(findings.needed(settings.home), keys)
+    is_missing = key_id in records.missing(records.needed(settings.home), keys)
     if not is_missing:
         keys.require_retirable(key_id)
     _require_no_services(properties, leave_out)
@@ -226,7 +226,7 @@ def retire_encryption_key(*, key_id: str, dry_run: bool, leave_out: tuple[str, .
     if not (status or dry_run):
         if not is_missing:
             path = keys.retire(key_id)
-        findings.forget(settings.home, key_id)
+        records.forget(settings.home, key_id)
     if status:
         text = f"{key_id} is not retired{': run persistence reencrypt first' if status == REMAINS else ''}"
     elif path is None:

@@ -41,7 +41,7 @@ from persistence.cli.terminal import (
 from persistence.errors import BadRequestError, BusyError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.maintenance import backup as backup_erasure
-from persistence.maintenance import check
+from persistence.maintenance import indexes
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import cutoff, next_after
 from persistence.providers.tree_provider import open_index
@@ -194,7 +194,7 @@ class _Run:
         yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
 
     def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = purging.forms(self._app)
+        found = sorted(purging.store.forms(self._app))
         if self._form is None:
             return found
         if self._form not in found:
@@ -439,7 +439,7 @@ def _rebuild(tree: ChosenTree, forms: Iterable[Form]) -> None:
     reader = StoreReader(tree.root)
     with open_index(tree.settings, tree.properties, tree.root) as index:
         for form in forms:
-            check.rebuild_without_trace(reader, index, form)
+            indexes.rebuild_without_trace(reader, index, form)
         with disk_errors("working off the journal of the index"), suppress(BusyError):  # else the service does
             index.recover()
 

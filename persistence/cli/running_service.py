@@ -23,7 +23,7 @@ from persistence.client.service_client import PersistenceClient
 from persistence.client.service_connection import ServiceConnection, authorization
 from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.limits import LONGEST_CREDENTIAL
-from persistence.maintenance.findings import LastBackup, LastCheck, last
+from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties, RuntimeRoute
 from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address

@@ -18,13 +18,13 @@ from persistence.cli.options import choose_trees, tree_options
 from persistence.cli.terminal import json_option, own_command, progress, safe, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import Role, User
 from persistence.model.versions import VersionRequest
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import Providers, PublicationServers, init_database, init_places
+from persistence.providers.opened import Providers, PublicationServers, init_places, place_at
 from persistence.services.access import Access, AccessTokens
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publication, Publishing
@@ -96,10 +96,7 @@ def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
     choice = choose_trees(options)
     if options["data"] is None and options["datasource"] is None:
         return init_places(choice.settings, choice.properties)
-    if choice.trees[0].is_database:
-        return [init_database(choice.settings, choice.trees[0].place)]
-    path = choice.trees[0].root
-    return [(path, root.init(path))]
+    return [place_at(choice.settings, choice.trees[0].place).init()]
 
 
 CLAIMS = Form("demo", "expense-claim")
@@ -238,7 +235,7 @@ def demo(*, directory: str) -> None:
 def _fill(effective: Effective) -> int:
     settings = effective.settings
     keys = open_encryption_keys(settings, effective.properties)
-    findings.note(settings.home, [keys.new()])
+    records.note(settings.home, [keys.new()])
     dialect = DIALECTS[settings.dialect]
     with Providers(settings, effective.properties, _say_fault) as providers:
         router = providers.router

@@ -69,15 +69,16 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys, root_of
-from persistence.providers.opened import OfflineProviders, Place, bucket_of, init_database, open_place, upgrade_database
+from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
-from persistence.services.import_plans import ImportOutcome, ImportReport, ImportResult, ImportSource, OnConflict
+from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
-from persistence.services.moves import Move, MoveOutcome, MoveReport, MoveResult, MoveSource, MoveTarget
+from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
 from persistence.storage import files, owner, root
 from persistence.storage.layout import LAYOUT
@@ -231,7 +232,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
                 f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
             )
     keys = open_encryption_keys(settings, properties)
-    with OfflineProviders(settings, properties, NOBODY) as providers:
+    with Providers(settings, properties, listener=NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
@@ -242,7 +243,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
     return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
 
 
-_NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
+_NAMED = (TransferResult.REFUSED, TransferResult.SKIPPED)
 
 
 @click.command("import", short_help="Import definitions, documents and drafts.")
@@ -320,7 +321,7 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 
 def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
     journals = opened.enter_context(_Journals.of(settings, properties))
-    providers = opened.enter_context(OfflineProviders(settings, properties, journals))
+    providers = opened.enter_context(Providers(settings, properties, listener=journals))
     providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
@@ -328,7 +329,7 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
 
 
-def _say_outcome(bar: ProgressBar, outcome: ImportOutcome | MoveOutcome) -> None:
+def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:
     name, result, cause = outcome.name, outcome.result.value, outcome.cause
     bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
 
@@ -473,9 +474,9 @@ def _target(
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_database(here):
-        if is_dry and upgrade_database(effective.settings, here, dry_run=True):
+        if is_dry and database_at(effective.settings, here).upgrade(dry_run=True):
             return None
-        init_database(effective.settings, here)
+        database_at(effective.settings, here).init()
     elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
     elif not is_dry:
@@ -484,13 +485,13 @@ def _target(
     return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
 
-def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
+def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int:
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
             report.add(outcome)
             bar.step()
-            if outcome.result is MoveResult.REFUSED:
+            if outcome.result is TransferResult.REFUSED:
                 _say_outcome(bar, outcome)
     for problem in run.views():
         click.echo(f"persistence: {safe(problem)}", err=True)

@@ -38,13 +38,13 @@ from persistence.cli.terminal import (
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
-from persistence.maintenance import check
+from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model import instants
 from persistence.model.addresses import Form
 from persistence.model.write_conditions import DocumentLease
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import upgrade_database
+from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import DocumentDone, Reencryption, ReencryptionJob
@@ -83,7 +83,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
 
 def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
     if tree.is_database:
-        for name in upgrade_database(tree.settings, tree.place, dry_run=dry_run):
+        for name in database_at(tree.settings, tree.place).upgrade(dry_run=dry_run):
             yield name, ""
         return
     for step in upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root):
@@ -116,9 +116,9 @@ def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | Non
     if tree.is_database:
         return _reindex_database(tree, prefix, form, version)
     label, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
-    with check.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
+    with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
-            job = check.plan(reader, index, aim, form, version)
+            job = indexes.plan(reader, index, aim, form, version)
         if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started = time.monotonic()
@@ -205,7 +205,7 @@ def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
     if not tree.is_database:
         reader = StoreReader(tree.root)
         with open_index(tree.settings, tree.properties, reader.root) as index:
-            check.rebuild_without_trace(reader, index, changed)
+            indexes.rebuild_without_trace(reader, index, changed)
 
 
 def _plan(job: ReencryptionJob, done: DocumentDone) -> int:

@@ -19,6 +19,7 @@ from persistence.model.instants import parse_time
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.texts import flag
 from persistence.model.versions import Searched
+from persistence.services.reencryption import reindexing_xml
 from persistence.services.searching import Answered, Searcher, Searching
 
 search = Blueprint("search", __name__)
@@ -101,7 +102,7 @@ def all_forms() -> Response:
     """Answer ``POST /reindex`` when the indexes of all forms are rebuilt."""
     api: ServedApi = g.api
     drain(request.environ)
-    api.services.reindexing.all()
+    api.services.router.reindex_all()
     return empty(HTTPStatus.OK, [])
 
 
@@ -111,7 +112,7 @@ def version(app: str, form: str) -> Response:
     api: ServedApi = g.api
     number = api.parser.version_to_reindex(request)
     drain(request.environ)
-    api.services.reindexing.version(Form(app, form), number)
+    api.services.router.reindex(Form(app, form), number)
     return empty(HTTPStatus.OK, [])
 
 
@@ -120,7 +121,7 @@ def version(app: str, form: str) -> Response:
 def status() -> Response:
     """Answer ``GET /reindex/status``."""
     api: ServedApi = g.api
-    return xml(api.services.reindexing.status())
+    return xml(reindexing_xml(api.services.router.reindexing_status()))
 
 
 @reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)

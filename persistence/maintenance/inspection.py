@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.maintenance.findings import Finding, FindingKind, MarkCheck
+from persistence.maintenance.content_check import BodiesOf, MarkCheck, body_faults
 from persistence.maintenance.repair import read_through
-from persistence.maintenance.storage_check import BodiesOf, body_faults
 from persistence.maintenance.tree_walk import (
     AccessCheck,
     ContentMatch,
@@ -36,6 +35,7 @@ from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
 from persistence.storage import commit, files, stored_revision
+from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
 

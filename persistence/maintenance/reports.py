@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache, partial
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import BinaryIO, Self, TypeVar
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
@@ -46,17 +46,6 @@ _DAY = 10
 # Counts of the documents of a form: living ones, deleted ones and drafts, their bytes, the last save, new ones by day.
 #
 # Whether a document is deleted is in its record alone, so each of them is read: some 60 microseconds for a document.
-
-
-class CountedPlace(Protocol):
-    """A place whose documents are counted. Methods raise as those of a storage."""
-
-    @property
-    def store(self) -> StoreReader | ManagedStorage:
-        """Its storage."""
-
-    def has_directory(self, main: DocumentAddress) -> bool:
-        """Return whether a document has a directory, even without a sidecar in it."""
 
 
 @dataclass(slots=True)
@@ -115,7 +104,7 @@ def last_days() -> list[str]:
     return [str(today - timedelta(days=before)) for before in reversed(range(DAYS_COUNTED))]
 
 
-def count_documents(place: CountedPlace, form: Form) -> FormCounts:
+def count_documents(place: TreeReader, form: Form) -> FormCounts:
     """Count the documents of a form. One that cannot be read counts as not deleted."""
     counted, first_day = FormCounts(), last_days()[0]
     deleted = list[DeletedDocument]()
@@ -135,7 +124,7 @@ def count_documents(place: CountedPlace, form: Form) -> FormCounts:
     return counted
 
 
-def _looked_at(place: CountedPlace, main: DocumentAddress) -> tuple[bool, Sidecar | None]:
+def _looked_at(place: TreeReader, main: DocumentAddress) -> tuple[bool, Sidecar | None]:
     try:
         sidecar = place.store.sidecar(main)
     except DamagedError:
@@ -280,8 +269,7 @@ class FormSummary:
 
 def overview(reader: TreeReader, app: str | None = None, name: str | None = None) -> Iterator[FormSummary]:
     """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted."""
-    found = (form for form in reader.store.forms(app) if name in (None, form.name))
-    forms = sorted(found, key=lambda form: (form.app, form.name))
+    forms = sorted(form for form in reader.store.forms(app) if name in (None, form.name))
     if app is not None and not forms:
         raise NotFoundError(f"{app if name is None else f'{app}/{name}'} does not exist")
     for form in forms:

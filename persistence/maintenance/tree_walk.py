@@ -14,7 +14,6 @@ from enum import Enum
 
 from persistence.crypto import frames
 from persistence.errors import BadRequestError, DamagedError, StartupError
-from persistence.maintenance.findings import Finding, FindingKind
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -27,6 +26,7 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, Sidecar, shows_stamp
 from persistence.storage import commit, document_leases, files, owner, root, stored_revision
+from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import (
     ARRIVED_DRAFTS,
     ARRIVING,
@@ -247,8 +247,6 @@ class FolderListing:
     sidecar, else foreign. ``next_contents`` has the content ids by name.
     """
 
-    # Something else than a file lies at `obstacles`, which only the service's own files may be, and at `others`, which
-    # are contents' names: obstacles if there is a sidecar, else foreign.
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
     next_sidecars: set[str] = field(default_factory=set)

@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from persistence import __version__
 from persistence.errors import DiskError, PersistenceError, disk_errors
 from persistence.limits import LEASES_COUNTED
-from persistence.maintenance.findings import LastBackup, LastCheck, last
+from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics import observations
 from persistence.metrics.instruments import (
     GAUGES,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from flask import Response, render_template, request, url_for
@@ -20,12 +18,11 @@ from persistence.errors import (
     NotSupportedError,
     PersistenceError,
     PreconditionError,
-    disk_errors,
 )
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits import CHUNK, LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
-from persistence.maintenance.reports import DocumentReport, Unreadable, report_document
+from persistence.limits import LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.maintenance.reports import DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
@@ -34,7 +31,7 @@ from persistence.model.versions import PublishedVersion
 from persistence.pages.form_pages import ServedForms, page_number, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services.document_tables import ShownValues, outline_of, shown_values
+from persistence.services.document_tables import ShownLines, outline_of, shown_values
 from persistence.services.documents import Documents
 from persistence.services.histories import (
     DiffOptions,
@@ -98,23 +95,6 @@ def preview_of(content_type: str | None) -> str:
     return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
 
 
-def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
-    with file, disk_errors(f"reading {address}"):
-        yield from iter(partial(file.read, CHUNK), b"")
-
-
-@dataclass(frozen=True, slots=True)
-class ShownFile:
-    """An attachment that is shown: ``preview`` says how, ``image``, ``pdf`` or not at all."""
-
-    name: str
-    content_type: str
-    size: int
-    preview: str
-    is_encrypted: bool
-    is_named: bool
-
-
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
     """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
@@ -170,9 +150,10 @@ class DocumentPages:
             values=values,
             languages=outline.languages,
             language=language if language in outline.languages else next(iter(outline.languages), None),
-            files=(files := _files(shown)),
-            file_names={each.name for each in files},
-            named_known=isinstance(shown.report.named, frozenset),
+            files=shown.report.attachments,
+            file_names={each.name for each in shown.report.attachments},
+            named=shown.report.named if isinstance(shown.report.named, frozenset) else None,
+            preview_of=preview_of,
             most=REVISIONS_SHOWN,
             other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
             action=lambda name, **values: action_path(name, address, **values),
@@ -199,15 +180,15 @@ class DocumentPages:
             revision = found.sidecar
         return ShownDocument(route, report, instant, revision)
 
-    def _contents(self, shown: ShownDocument, language: str | None) -> ShownValues:
+    def _contents(self, shown: ShownDocument, language: str | None) -> ShownLines:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownValues()
+            return ShownLines()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
             return shown_values(shown.address, read, outline_of(shown.route, revision.version), language)
         except DamagedError as error:
-            return ShownValues(cause=f"It is damaged: {error}")
+            return ShownLines(cause=f"It is damaged: {error}")
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), "application/xml")
@@ -217,7 +198,8 @@ class DocumentPages:
         return self._sent(address_of(app, form, collection, document, name), "")
 
     def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
-        found = self.documents.read(address, Get(instant=asked_instant())).found
+        read = self.documents.read(address, Get(instant=asked_instant()))
+        found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
             raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
@@ -230,7 +212,7 @@ class DocumentPages:
             "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
+        body = Unbroken(read.pieces(), request.environ.get(REQUEST_ID))
         return Response(body, content_type=kind, headers=headers)
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
@@ -324,19 +306,6 @@ def _published(shown: ShownDocument) -> PublishedVersion | None:
         return shown.route.catalog.of(shown.address.form, shown.revision.version).published
     except PersistenceError:
         return None
-
-
-def _files(shown: ShownDocument) -> list[ShownFile | Unreadable]:
-    named = shown.report.named if isinstance(shown.report.named, frozenset) else frozenset[str]()
-    files: list[ShownFile | Unreadable] = []
-    for each in shown.report.attachments:
-        if isinstance(each, Unreadable):
-            files.append(each)
-        else:
-            kind, is_encrypted = each.content_type or "", each.is_encrypted
-            preview = "" if is_encrypted else preview_of(kind)
-            files.append(ShownFile(each.name, kind, each.size, preview, is_encrypted, each.name in named))
-    return files
 
 
 def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -14,13 +14,15 @@ from persistence import children
 from persistence.children import Child
 from persistence.errors import BadRequestError, BusyError, NotFoundError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN
-from persistence.maintenance.findings import LastBackup, LastCheck, Outcome, Remedy, last
+from persistence.maintenance.records import LastBackup, LastCheck, last
+from persistence.maintenance.treatment import Outcome
 from persistence.model.addresses import Form
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, root
+from persistence.storage.findings import Remedy
 from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout
 from persistence.storage.locks import try_lock
 
@@ -55,15 +57,23 @@ class BackgroundCommand:
         self._process: Child | None = None
 
     def begin(self, arguments: Sequence[str]) -> None:
-        with disk_errors(f"running persistence {self._name}"):
+        with disk_errors(f"running persistence {self._name}"), ExitStack() as stack:
             root.ensure_pages(self._effective.settings.home)
-            lock = files.open_shared(f"{self._path}.lock")
-            try:
-                if not try_lock(lock):
-                    raise BusyError(f"persistence {self._name} is running already: wait for its end")
-                self._start(arguments, lock)
-            finally:
-                os.close(lock)  # the process holds it now
+            opened = (files.open_shared(f"{self._path}.{each}") for each in ("lock", "out", "err"))
+            lock, out, err = (stack.enter_context(files.closing(each)) for each in opened)
+            if not try_lock(lock):
+                raise BusyError(f"persistence {self._name} is running already: wait for its end")
+            for each in (out, err):
+                files.cut(each)
+            self._process = children.start(  # it holds the lock from here on
+                *("-m", "persistence.children"),
+                *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),
+                given=passed_on(self._effective),
+                stdout=out,
+                stderr=err,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
 
     def output(self) -> Output | None:
         """Return the output of the current or last run; ``None`` if it was never run from here."""
@@ -84,35 +94,12 @@ class BackgroundCommand:
         """Tell whether it runs, also if another worker has begun it."""
         if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
             self._process = None
-        try:
-            descriptor = files.open_to_read(f"{self._path}.lock")
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        try:
-            return not try_lock(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _start(self, arguments: Sequence[str], lock: int) -> None:
-        out, err = (files.open_shared(f"{self._path}.{each}") for each in ("out", "err"))
-        try:
-            for each in (out, err):
-                files.cut(each)
-            with tempfile.TemporaryFile() as given:
-                given.write(passed_on(self._effective))
-                given.seek(0)
-                self._process = children.start(
-                    *("-m", "persistence.children"),
-                    *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),
-                    stdin=given,
-                    stdout=out,
-                    stderr=err,
-                    pass_fds=(lock,),
-                    start_new_session=True,
-                )
-        finally:
-            os.close(out)
-            os.close(err)
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            files.closing(files.open_to_read(f"{self._path}.lock")) as it,
+        ):
+            return not try_lock(it)
+        return False
 
 
 _LOOK = "The service goes on meanwhile. What it finds is shown here."

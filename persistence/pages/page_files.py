@@ -71,13 +71,9 @@ class RecentErrors:
 
     def _lines(self) -> list[bytes]:
         try:
-            descriptor = files.open_to_read(self._path)
+            return files.read_file(self._path).splitlines()
         except FileNotFoundError:
             return []
-        try:
-            return files.read_small(descriptor).splitlines()
-        finally:
-            os.close(descriptor)
 
 
 class _Uses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

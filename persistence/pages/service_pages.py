@@ -18,8 +18,8 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
 from persistence.limits import AUDIT_LINES_SHOWN, MOST_PLOTTED
-from persistence.maintenance import findings
-from persistence.maintenance.findings import LastBackup, LastCheck, last
+from persistence.maintenance import records
+from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.instruments import Span
 from persistence.metrics.service import Metrics
 from persistence.model import instants
@@ -166,7 +166,7 @@ class OverviewPage:
             facts=list(self._facts()),
             places=[(place, spaces.get(place.address)) for place in served],
             shortage=self.providers.shortage(),
-            lacking=findings.remark(home, self.effective.settings.encryption_keys, self.at_rest),
+            lacking=records.remark(home, self.effective.settings.encryption_keys, self.at_rest),
             last_check=last(home, LastCheck),
             last_backup=last(home, LastBackup),
             reindexing=self.providers.router.reindexing_status(),

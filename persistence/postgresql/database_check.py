@@ -22,7 +22,8 @@ from persistence.postgresql.database_index import recount
 from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.revision_rows import decoded, sweep
-from persistence.storage.storage import Arrivals, MaintainedDatabase, RecordCheck, StorageFault, StorageFinding
+from persistence.storage.findings import Finding, FindingKind
+from persistence.storage.storage import Arrivals, MaintainedDatabase, RecordCheck
 
 _COLLECTIONS = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
 _FOLDERS = {DATA: Collection.DATA.value, DRAFT: Collection.DRAFT.value, DEFINITION: "form"}
@@ -102,7 +103,7 @@ class RevisionInspection:
     is_deep: bool
     body_fault: RecordCheck
 
-    def run(self, connection: Rows) -> Iterator[StorageFinding | None]:
+    def run(self, connection: Rows) -> Iterator[Finding | None]:
         """Yield all findings, and ``None`` after each folder; ``connection`` has a snapshot."""
         statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
         rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
@@ -112,38 +113,36 @@ class RevisionInspection:
             yield None
         yield from self._contents(connection)
 
-    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[StorageFinding]:
+    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[Finding]:
         newest = rows[-1]
         for row in rows:
             yield from self._revision(connection, row)
         if not any(row.is_current for row in rows):
             mend = partial(self._make_current, newest)
-            yield StorageFinding(
-                StorageFault.NO_CURRENT, newest.place, f"of {len(rows)} revisions none is current", mend
-            )
+            yield FindingKind.NO_CURRENT.at(newest.place, f"of {len(rows)} revisions none is current", mend=mend)
         elif not newest.is_current:
             message = f"the current revision is older than that of {newest.modified}"
-            yield StorageFinding(StorageFault.ORDER_WRONG, newest.place, message)
+            yield FindingKind.ORDER_WRONG.at(newest.place, message)
 
-    def _revision(self, connection: Rows, row: _Row) -> Iterator[StorageFinding]:
+    def _revision(self, connection: Rows, row: _Row) -> Iterator[Finding]:
         try:
             sidecar = decoded(row.sidecar, row.place)
         except DamagedError as error:
-            yield StorageFinding(StorageFault.UNREADABLE, row.place, str(error))
+            yield FindingKind.ROW_UNREADABLE.at(row.place, str(error))
             return
         if row.app is None or (sidecar.id, sidecar.modified) != (row.id, row.modified):
             message = f"the row of {row.modified} is not that of its sidecar, which is of {sidecar.modified}"
-            yield StorageFinding(StorageFault.ROW_WRONG, row.place, message)
+            yield FindingKind.ROW_WRONG.at(row.place, message)
         fault_of_content = self._content_fault(connection, row, sidecar)
         if fault_of_content:
-            yield StorageFinding(StorageFault.CONTENT_WRONG, row.place, f"of {row.modified}: {fault_of_content}")
+            yield FindingKind.CONTENT_WRONG.at(row.place, f"of {row.modified}: {fault_of_content}")
         address = row.address
         fault = None if address is None or sidecar.body is None else self.body_fault(address, sidecar)
         if fault is not None:
             with self.database.apart("looking at", row.place) as now:
                 is_still_there = now.execute(_IS_THERE.encode(), (*row[:5], row.id)).fetchone() is not None
             if is_still_there:
-                yield StorageFinding(fault[0], row.place, fault[1])
+                yield fault[0].at(row.place, fault[1])
 
     def _content_fault(self, connection: Rows, row: _Row, sidecar: Sidecar) -> str:
         if sidecar.deleted:
@@ -167,18 +166,18 @@ class RevisionInspection:
             return "its content has another digest"
         return ""
 
-    def _contents(self, connection: Rows) -> Iterator[StorageFinding]:
+    def _contents(self, connection: Rows) -> Iterator[Finding]:
         for (content,) in connection.execute(_STRAY).fetchall():
             mend = partial(self._changed, _REMOVE_STRAY, content)
-            yield StorageFinding(StorageFault.STRAY_CONTENT, f"content {content}", "no revision has it", mend)
+            yield FindingKind.STRAY_CONTENT.at(f"content {content}", "no revision has it", mend=mend)
         for (content,) in connection.execute(_IN_USE).fetchall():
             message = "a revision has it, and it would be removed as if none had"
             mend = partial(self._changed, _CLAIM, content)
-            yield StorageFinding(StorageFault.IN_USE_UNCLAIMED, f"content {content}", message, mend)
+            yield FindingKind.IN_USE_UNCLAIMED.at(f"content {content}", message, mend=mend)
         (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
         if count:
             message = f"{count} contents that no revision has any more"
-            yield StorageFinding(StorageFault.OVERDUE, "contents", message, self._sweep)
+            yield FindingKind.OVERDUE.at("contents", message, mend=self._sweep)
 
     def _sweep(self) -> None:
         while sweep(self.database):
@@ -230,7 +229,7 @@ class IndexInspection:
     rows: IndexRows
     is_deep: bool
 
-    def run(self, connection: Rows) -> Iterator[StorageFinding]:
+    def run(self, connection: Rows) -> Iterator[Finding]:
         """Yield all findings; ``connection`` has a snapshot."""
         forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
         totals = connection.execute(_TOTALS).fetchall()
@@ -244,13 +243,13 @@ class IndexInspection:
             difference = None if form is None else self.rows.difference(form, document)
             if form is not None and difference is not None:
                 mend = partial(self._rewrite, form, document)
-                yield StorageFinding(StorageFault.INDEX_WRONG, f"{form}/data/{document}", difference, mend)
+                yield FindingKind.INDEX_ROWS.at(f"{form}/data/{document}", difference, mend=mend)
         for number, version, is_draft, there, counted in totals:
             if number in forms:
                 kind = "drafts" if is_draft else "documents"
                 message = f"it counts {counted} {kind} of version {version}, and not {there}"
                 mend = partial(recount, self.database, forms[number], number)
-                yield StorageFinding(StorageFault.TOTAL_WRONG, str(forms[number]), message, mend)
+                yield FindingKind.TOTAL_WRONG.at(str(forms[number]), message, mend=mend)
 
     def _rewrite(self, form: Form, document: str) -> None:
         with self.database.transaction("indexing", form):
@@ -301,7 +300,7 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
     """Return the database of a storage that keeps all older revisions; ``rows`` are those of its index, if any."""
     database = storage.database
 
-    def inspect(is_deep: bool, body_fault: RecordCheck) -> Iterator[StorageFinding | None]:  # noqa: FBT001 - as there
+    def inspect(is_deep: bool, body_fault: RecordCheck) -> Iterator[Finding | None]:  # noqa: FBT001 - as there
         with database.snapshot() as connection:
             yield from RevisionInspection(database, is_deep, body_fault).run(connection)
             if rows is not None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
-import msgspec
 from psycopg import errors as codes
 
 from persistence import processors
-from persistence.closable import Closable, closed
+from persistence.closable import Closable, Jobs, closed
 from persistence.definitions.catalog import Definition
-from persistence.errors import BadRequestError, BusyError, PersistenceError
+from persistence.errors import BadRequestError, BusyError
 from persistence.index.cards import searched_owners
-from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
+from persistence.index.protocol import Budget, ReindexingStatus
+from persistence.index.rebuilds import reported, status_in
 from persistence.index.search_compiler import Partition, Search
 from persistence.index.sources import DefinitionState
 from persistence.limits import MOST_READERS, READ_AT_ONCE, REREAD_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
@@ -31,15 +31,10 @@ from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
 from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState
 from persistence.postgresql.postgres_dialect import PostgresDialect
-from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
 Failed = Callable[[Form | None, Exception], None]  # Called when a job that a search has started has failed
 
-_LONGEST_WAIT = 24 * 3600.0  # Seconds for which a job waits for another to end
-_PAUSE = 0.2  # Seconds between two reports
-_LONGEST_END = 10.0  # Seconds for which close waits for the documents that are just being read
-_MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps one of few threads
 _READERS = min(MOST_READERS, max(2, processors.count()))
 """Threads of a job: while one waits for the database, another reads."""
 
@@ -80,13 +75,6 @@ SELECT partition, -1, sum(documents) FROM gone GROUP BY partition HAVING sum(doc
 ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
 """
 """Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    """How many documents of a job are done."""
-
-    current: int
-    total: int
 
 
 class RereadDocuments:
@@ -180,79 +168,40 @@ def recount(database: Database, form: Form, number: int) -> None:
 
 
 class IndexJobs(Closable):
-    """The jobs of this process, one at a time in the database. It owns the threads of those that searches start."""
+    """The jobs of this process, one at a time in the database; those that searches start are done in a thread."""
 
     def __init__(self, database: Database, reread: RereadDocuments, failed: Failed) -> None:
         self._reread = reread
-        self._failed = failed
-        self._job = DatabaseJob(database, "reading of documents")
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self._lock = threading.Lock()
-        self._threads: dict[Form, threading.Thread] = {}
-        self._is_closing = threading.Event()
+        self._record = DatabaseJob(database, "reading of documents")
+        self._jobs = Jobs[Form]("reindexing", failed)
 
     def close(self) -> None:
         """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
-        with self._lock:
-            self._is_closing.set()
-            threads, self._threads = list(self._threads.values()), {}
-        for thread in threads:
-            thread.join(_LONGEST_END)
+        self._jobs.close()
 
     def begin(self, form: Form) -> None:
-        """Read the outdated documents of a form again in a thread, unless one does so already."""
-        with self._lock:
-            running = self._threads.get(form)
-            if self._is_closing.is_set() or (running is not None and running.is_alive()):
-                return
-            thread = threading.Thread(target=self._bring_up_to_date, args=(form,), name="reindexing", daemon=True)
-            self._threads[form] = thread
-            thread.start()
+        """Read the outdated documents of a form again in a thread, unless that is to be done already."""
+        if not (self._jobs.is_ending() or self._jobs.has(form)):
+            self._jobs.begin(form, partial(self._bring_up_to_date, form))
 
-    def run(self, forms: Iterable[Form], version: int | None = None) -> None:
+    def run(self, forms: Sequence[Form], version: int | None = None) -> None:
         """Write all rows of forms again, or those of one version."""
-        if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being rebuilt, and others wait for their turn already", retry_after=30)
-        forms = tuple(forms)
-        try:
-            total = sum(map(self._reread.count, forms))
-            everything = (self._reread.everything(form, version, _READERS) for form in forms)
-            self._work(total, chain.from_iterable(everything))
-        finally:
-            self._turns.release()
+        everything = (self._reread.everything(form, version, _READERS) for form in forms)
+        self._work(lambda: sum(map(self._reread.count, forms)), chain.from_iterable(everything))
 
     def status(self) -> ReindexingStatus:
         """Return the progress of the job, whichever node does it."""
-        if not self._job.is_taken():
-            return ReindexingStatus()
-        try:
-            progress = msgspec.json.decode(self._job.read(), type=_Progress)
-        except msgspec.DecodeError:
-            progress = _Progress(0, 0)
-        return ReindexingStatus(ReindexingState.INDEXING, progress.current, progress.total)
+        return status_in(self._record)
 
     def _bring_up_to_date(self, form: Form) -> None:
-        try:
-            self._work(self._reread.count_outdated(form), self._reread.outdated(form, _READERS))
-        except PersistenceError as error:
-            if not self._is_closing.is_set():
-                self._failed(form, error)
+        self._work(partial(self._reread.count_outdated, form), self._reread.outdated(form, _READERS))
 
-    def _work(self, total: int, looked_at: Iterator[int]) -> None:
-        with self._job.turn("another index is being made", _LONGEST_WAIT, self._is_closing.is_set):
-            self._report(0, total)
-            reported, current = time.monotonic(), 0
+    def _work(self, count: Callable[[], int], looked_at: Iterator[int]) -> None:
+        with reported(self._record, count, is_ending=self._jobs.is_ending) as report:
             for documents in looked_at:
-                current += documents
-                if self._is_closing.is_set():
+                report(documents)
+                if self._jobs.is_ending():
                     raise closed("the index")
-                if time.monotonic() > reported + _PAUSE:
-                    reported = time.monotonic()
-                    self._report(min(current, total), total)
-
-    def _report(self, current: int, total: int) -> None:
-        with suppress(PersistenceError):
-            self._job.write(msgspec.json.encode(_Progress(current, total)))
 
 
 _ATTEMPTS = 5
@@ -402,24 +351,6 @@ class _Partition:
     def searched(self, scope: Scope) -> Partition:
         owner_sets = self.owners(scope) or frozenset()
         return Partition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
-
-
-class DatabaseReindexer:
-    """Writes the rows of an index again on request. A ``Reindexer``; each call ends when that is done."""
-
-    def __init__(self, view: Readable, jobs: IndexJobs) -> None:
-        self._view = view
-        self._jobs = jobs
-
-    def all(self) -> None:
-        self._jobs.run(self._view.forms())
-
-    def version(self, form: Form, number: int | None) -> None:
-        if form in set(self._view.forms(form.app)):
-            self._jobs.run((form,), number)
-
-    def status(self) -> ReindexingStatus:
-        return self._jobs.status()
 
 
 def _being_read(form: Form) -> BusyError:

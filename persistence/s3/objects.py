@@ -23,6 +23,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
+from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskFullError, PersistenceError
 from persistence.limits import AT_ONCE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
 from persistence.model.network_addresses import Bucket, object_endpoint
@@ -168,13 +169,9 @@ class Objects:
 
     @contextmanager
     def _calling(self, action: str) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._limits.connect):
-            raise BusyError(f"{self.place}: {self._limits.calls} calls are under way already", _RETRY_AFTER)
-        try:
-            with self._translated(action):
-                yield
-        finally:
-            self._turns.release()
+        refusal = BusyError(f"{self.place}: {self._limits.calls} calls are under way already", _RETRY_AFTER)
+        with taking(self._turns, refusal, timeout=self._limits.connect), self._translated(action):
+            yield
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:

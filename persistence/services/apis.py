@@ -20,7 +20,6 @@ from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Documents, Leasing, counts, protecting, selected
 from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.histories import Histories, Reverting, RevisionDiffs
-from persistence.services.reencryption import Reindexing
 from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
@@ -160,7 +159,7 @@ class Services:
     reverting: Reverting
     forms: PublishedForms
     searching: Searching
-    reindexing: Reindexing
+    router: Router
     forced_deletes: ForcedDeletes
 
     @classmethod
@@ -228,6 +227,6 @@ class Services:
             reverting=Reverting(documents),
             forms=forms,
             searching=Searching(router, dialect, forms),
-            reindexing=Reindexing(router),
+            router=router,
             forced_deletes=ForcedDeletes(documents, documents.access, purge_of),
         )

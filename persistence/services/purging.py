@@ -224,10 +224,13 @@ class PurgePlanning:
             if plan.newest is not None and _is_before(plan.newest, rules.tombstones):
                 self._plan_document(current)
                 return plan
+        orphans = {} if rules.orphans is None else self._orphans(current, rules.orphans)
         for name in self._store.names(main):
-            self._plan_file(main.moved(Collection.DATA, name))
-        if rules.orphans is not None:
-            self._plan_orphans(current, rules.orphans)
+            address = main.moved(Collection.DATA, name)
+            if name in orphans:
+                self._remove(address, orphans[name], self._store.revisions(address), is_orphan=True)
+            else:
+                self._plan_file(address)
         return plan
 
     def _plan_document(self, tombstone: Sidecar) -> None:
@@ -276,33 +279,21 @@ class PurgePlanning:
         sizes = [each.body.size for each in records if each is not None and each.body is not None]
         return sum(sizes) if sizes else None
 
-    def _plan_orphans(self, current: Sidecar | None, cutoff: Instant) -> None:
-        main, removed = self._main, {each.address for each in self._plan.files}
+    def _orphans(self, current: Sidecar | None, cutoff: Instant) -> dict[str, Sidecar]:
+        main = self._main
         self._plan.seen_ids = current_ids(self._store, main)
         found = dict[str, Sidecar]()
         for name in self._store.names(main):
             address = main.moved(Collection.DATA, name)
-            sidecar = None if address.is_main or address in removed else self._store.sidecar(address)
+            sidecar = None if address.is_main else self._store.sidecar(address)
             if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
                 found[name] = sidecar
-        if not found or (current is not None and current.deleted and current.modified >= cutoff):
-            return
-        is_deleted = current is not None and current.deleted
-        names = set(found)
-        if not is_deleted:
-            names = unnamed(self._store, main, names, lambda instant: not self._rules.lets_go(instant))
-        for name in sorted(names):
-            address = main.moved(Collection.DATA, name)
-            self._keep_older(address)
-            self._remove(address, found[name], self._store.revisions(address), is_orphan=True)
-
-    def _keep_older(self, address: DocumentAddress) -> None:
-        plan = self._plan
-        for each in [each for each in plan.older if each[0] == address]:
-            plan.older.remove(each)
-            plan.totals.revisions -= len(each[1])
-            plan.totals.freed -= sum(self._store.freed(address, instant) for instant in each[1])
-            plan.totals.freed -= self._bodies(address, None, each[1]) or 0
+        if not found:
+            return found
+        if current is not None and current.deleted:
+            return {} if current.modified >= cutoff else found
+        names = unnamed(self._store, main, set(found), lambda instant: not self._rules.lets_go(instant))
+        return {name: found[name] for name in names}
 
 
 def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
@@ -334,10 +325,6 @@ class StoragePurge:
         self.store = store
         self._bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
-
-    def forms(self, app: str | None) -> list[Form]:
-        """Return the forms of the storage, or of an application in it, in order."""
-        return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
         """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
@@ -527,7 +514,7 @@ class Erasing:
     def owned(self, user: str) -> OwnedDocuments:
         """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
-        for form in self.purge.forms(None):
+        for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
                 mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
                 files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from persistence.closable import Closable, closed
+from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import frames
 from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import DataCipher, key_of
@@ -30,12 +29,11 @@ from persistence.errors import (
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import attribute, element, text
-from persistence.index.protocol import ReindexingState
+from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place
-from persistence.providers.router import Router
 from persistence.services.codec import EncryptionAtRest, Path
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
 from persistence.storage.attachments import RevisionRewriter
@@ -149,8 +147,7 @@ class Reencryption:
 
     def forms(self) -> list[Form]:
         """Return the forms of the storage other than the designer's, in order."""
-        found = (form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
-        return sorted(found, key=lambda form: (form.app, form.name))
+        return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""
@@ -347,35 +344,17 @@ _MOST_WAITING = 100
 _RETRY_AFTER = 30
 _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
-_LONGEST_END = 10.0  # Seconds for which close waits for the current document
 _LONGEST_BEGIN = 1.0  # Seconds for which a request waits until its job has begun
 
 DocumentDone = Callable[[list[str]], None]  # Called after each document, with its problems
 
 
-class Reindexing:
-    """Rebuilds the indexes of the providers."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    def all(self) -> None:
-        """Rebuild the indexes of all active providers, one after the other."""
-        self._router.reindex_all()
-
-    def version(self, form: Form, number: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
-        self._router.reindex(form, number)
-
-    def status(self) -> bytes:
-        """Return the progress of the first provider that is rebuilding, in XML."""
-        status = self._router.reindexing_status()
-        progress = attribute("state", status.state.value)
-        if status.state is ReindexingState.INDEXING:
-            progress += attribute("document-current", str(status.current)) + attribute(
-                "document-total", str(status.total)
-            )
-        return element("status", progress).encode()
+def reindexing_xml(status: ReindexingStatus) -> bytes:
+    progress = attribute("state", status.state.value)
+    if status.state is ReindexingState.INDEXING:
+        progress += attribute("document-current", str(status.current))
+        progress += attribute("document-total", str(status.total))
+    return element("status", progress).encode()
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -511,9 +490,7 @@ class ReencryptionJobs(Closable):
         self._job_of = job_of
         self._log = log
         self._lock = threading.Lock()
-        self._waiting: deque[ReencryptionJob] = deque()
-        self._thread: threading.Thread | None = None
-        self._is_ending = False
+        self._jobs = Jobs[Form]("re-encryption", self._failed)
 
     def begin(self, form: Form, version: int | None) -> bool:
         """Begin to encrypt a form again in the background, and return whether the form exists."""
@@ -523,26 +500,18 @@ class ReencryptionJobs(Closable):
         if not job.reencryption.has_form(form):
             return False
         with self._lock:
-            if self._is_ending:
+            if self._jobs.is_ending():
                 raise closed("re-encryption")
-            if len(self._waiting) >= _MOST_WAITING:
+            if len(self._jobs) > _MOST_WAITING:
                 raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
             job.note_waiting()
-            self._waiting.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)
-                self._thread.start()
+            self._jobs.begin(form, partial(self._run, job))
         job.begun.wait(_LONGEST_BEGIN)
         return True
 
     def close(self) -> None:
         """End the running job after its current document; waiting jobs are not begun."""
-        with self._lock:
-            self._is_ending = True
-            self._waiting.clear()
-            thread = self._thread
-        if thread is not None:
-            thread.join(_LONGEST_END)
+        self._jobs.close()
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
         """Return the progress of all forms, each with its state."""
@@ -557,22 +526,14 @@ class ReencryptionJobs(Closable):
         """Return the progress of all forms in XML."""
         return element("forms", content="".join(_progress_xml(*each) for each in self.states())).encode()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                job = self._waiting.popleft()
-            try:
-                job.run(partial(self._log_all, job.form), lambda: self._is_ending)
-            except PersistenceError as error:
-                if not self._is_ending:
-                    self._log(job.form, str(error))
-            except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
-                self._log(job.form, f"{type(error).__name__}: {error}")
-            finally:
-                job.begun.set()
+    def _run(self, job: ReencryptionJob) -> None:
+        try:
+            job.run(partial(self._log_all, job.form), self._jobs.is_ending)
+        finally:
+            job.begun.set()
+
+    def _failed(self, form: Form, error: Exception) -> None:
+        self._log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
 
     def _log_all(self, form: Form, problems: list[str]) -> None:
         for problem in problems:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO
 
+from persistence.closable import taking
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
@@ -91,13 +92,10 @@ def parsing(size: int) -> Iterator[None]:
     """Wait for a turn to parse a stored document, for a block; a small one needs none."""
     if size <= SMALL:
         yield
-        return
-    if not _turns.acquire(timeout=PARSING_PATIENCE):
-        raise BusyError(f"{MOST_PARSED} other large documents are being read: try again")
-    try:
-        yield
-    finally:
-        _turns.release()
+    else:
+        refusal = BusyError(f"{MOST_PARSED} other large documents are being read: try again")
+        with taking(_turns, refusal, timeout=PARSING_PATIENCE):
+            yield
 
 
 def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dialect) -> bool:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from enum import Enum
 from typing import BinaryIO, Protocol
 
 import msgspec
@@ -26,6 +25,7 @@ from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar
 from persistence.model.write_conditions import DocumentLease, LeaseHolder
 from persistence.storage.commit import Upload
+from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
@@ -596,34 +596,7 @@ BodiesOf = Callable[[Form], ManagedBodies | None]
 """Returns where the bodies of a form's attachments are, if they have a place of their own."""
 
 
-class StorageFault(Enum):
-    """The kinds of faults that are found in a database."""
-
-    UNREADABLE = "a sidecar cannot be read"
-    ROW_WRONG = "a row differs from its sidecar"
-    CONTENT_WRONG = "a content is missing, or not what its sidecar says"
-    NO_CURRENT = "none of several revisions is the current one"
-    ORDER_WRONG = "the current revision is not the newest"
-    BODY_MISSING = "a body is not where its record says"
-    BODY_WRONG = "a body is not what its record says"
-    STRAY_CONTENT = "a content in pieces that no revision has"
-    IN_USE_UNCLAIMED = "a content that a revision has, and that counts as if none had it"
-    OVERDUE = "contents that should be removed by now"
-    INDEX_WRONG = "the index has not what is stored of a document"
-    TOTAL_WRONG = "the index counts the documents of a version wrong"
-
-
-@dataclass(frozen=True, slots=True)
-class StorageFinding:
-    """A finding: ``place`` is the path of a resource, or another name. ``mend`` repairs it, if that can be done."""
-
-    fault: StorageFault
-    place: str
-    what: str
-    mend: Callable[[], None] | None = None
-
-
-RecordCheck = Callable[[DocumentAddress, Sidecar], tuple[StorageFault, str] | None]
+RecordCheck = Callable[[DocumentAddress, Sidecar], tuple[FindingKind, str] | None]
 """Returns the fault of the body of a record, which is in another place; ``None`` if it has none."""
 
 
@@ -643,4 +616,4 @@ class MaintainedDatabase:
     arrivals: Arrivals
     snapshot: Callable[[], AbstractContextManager[object]]
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
-    inspect: Callable[[bool, RecordCheck], Iterator[StorageFinding | None]]
+    inspect: Callable[[bool, RecordCheck], Iterator[Finding | None]]

@@ -56,7 +56,7 @@ from persistence.storage.writer import Writer
 
 
 class JobFile(JobRecord):
-    """The record of ``doing`` something, by the paths of the lock and of the text."""
+    """The record of ``doing`` something, by the paths of the lock and of the text, which may be one file."""
 
     def __init__(self, doing: str, lock: str, path: str) -> None:
         self._doing = doing
@@ -84,14 +84,14 @@ class JobFile(JobRecord):
     def read(self) -> bytes:
         with disk_errors(f"looking at the progress of the {self._doing}"):
             try:
-                with files.closing(files.open_to_read(self._path)) as descriptor:
-                    return files.read_small(descriptor)
+                return files.read_file(self._path)
             except FileNotFoundError:
                 return b""
 
     def write(self, text: bytes) -> None:
         with disk_errors(f"recording the progress of the {self._doing}"):
-            files.write_durably(self._path, text)
+            write = files.overwrite if self._path == self._lock else files.write_durably  # in place: it is locked
+            write(self._path, text)
 
 
 # The forms that are being moved into a tree, in a small file of its root, and the drafts that moves have stored there.

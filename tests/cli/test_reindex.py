@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.index.sync.rebuild import Generations, IndexJob, reported
+from persistence.index.rebuilds import reported
+from persistence.index.sync.rebuild import Generations, rebuild_record
 from persistence.storage.layout import Layout
 from tests import forkserver, orders
 from tests.cli.command_runner import Place, ended
@@ -149,7 +150,7 @@ def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) ->
 def test_the_second_of_two_waits(root: Path) -> None:
     with contextlib.ExitStack() as stack:
         (root / ".index").mkdir(exist_ok=True)
-        stack.enter_context(reported(IndexJob(str(root)), lambda _: None))
+        stack.enter_context(reported(rebuild_record(str(root)), lambda: 0))
         command = [*COMMAND, "reindex", "--data", str(root)]
         with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from persistence.maintenance.findings import FindingKind, Remedy
+from persistence.storage.findings import FindingKind, Remedy
 from tests.docs.markdown import DOCS, rows
 
 PAGE = DOCS / "maintenance.md"

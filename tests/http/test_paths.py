@@ -14,8 +14,8 @@ from lxml import etree
 from persistence.cli import commands
 from persistence.definitions import catalog
 from persistence.index import sources
-from persistence.maintenance.findings import FindingKind
 from persistence.model.versions import IndexKey, PathStep
+from persistence.storage.findings import FindingKind
 from tests import encrypted_form
 from tests import service as services
 from tests.forms.test_paths import SHAPES, data_at, definitions

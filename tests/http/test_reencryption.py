@@ -16,8 +16,7 @@ from lxml import etree
 
 from persistence.app import create_app
 from persistence.crypto.frames import MAGIC
-from persistence.index.sync.rebuild import IndexJob
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.rebuild import IndexJob, JobProcesses
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile
 from tests import forkserver
@@ -358,13 +357,13 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
 def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilt, run_apart = [], TreeIndex.run_apart
+    rebuilt, run = [], JobProcesses.run
 
-    def counted(index: TreeIndex, job: IndexJob) -> bool:
+    def counted(processes: JobProcesses, job: IndexJob) -> bool:
         rebuilt.append(job)
-        return run_apart(index, job)
+        return run(processes, job)
 
-    monkeypatch.setattr(TreeIndex, "run_apart", counted)
+    monkeypatch.setattr(JobProcesses, "run", counted)
     keys = keys_of(tmp_path)
     keys.new()
     settings = Settings(data=initialised(tmp_path / "data"), encryption_keys=str(tmp_path / "var/encryption-keys.json"))

@@ -12,7 +12,7 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.index.sync.tree_index import TreeReindexer
+from persistence.index.rebuilds import RequestedRebuilds
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
@@ -87,7 +87,7 @@ class TestTreeIndex(IndexContract):
         properties = Properties.load({}, SVC.property_prefix)
         index = opened(open_index(Settings(data=root), properties, root))
         storage, reader = ServedStorage(service, form), StoreReader(root)
-        return Subject(index, Catalog(reader), TreeReindexer(reader, index), storage, form)
+        return Subject(index, Catalog(reader), RequestedRebuilds(reader, index.rebuild, index.status), storage, form)
 
 
 class TestRemoteIndex(IndexContract):

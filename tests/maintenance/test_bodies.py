@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.maintenance.check import Check, CheckOptions
-from persistence.maintenance.findings import FindingKind
+from persistence.maintenance.check import CheckOptions, TreeCheck
+from persistence.maintenance.content_check import BodiesOf
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.storage_check import BodiesOf
+from persistence.maintenance.treatment import Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
 from persistence.storage.attachments import BodiesReader
+from persistence.storage.findings import FindingKind
 from persistence.storage.stored_revision import Integrity
 from tests.opened import opened
 from tests.storage.test_split_attachments import CAT, Place
@@ -40,7 +41,9 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     options = CheckOptions(
         SVC, Integrity(), bodies_of or (lambda _: view), lambda: TreeReader.of(tree.root, properties), deep=deep
     )
-    reports = [report.finding for report in Check(tree, index, options).run() if report is not None]
+    treatment = Treatment()
+    found = treatment.reports(TreeCheck(tree, index, options, treatment).findings())
+    reports = [report.finding for report in found if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.maintenance import findings
+from persistence.maintenance import records
 from tests.encrypted_form import DEFINITION, data
 from tests.service import Service, running
 
@@ -139,10 +139,10 @@ def test_a_backup_with_keys_lacks_nothing(vault: Vault) -> None:
 
 
 def test_a_note_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
-    findings.note(str(tmp_path / "none/at/all"), ["k"])
+    records.note(str(tmp_path / "none/at/all"), ["k"])
     (tmp_path / "file").write_text("")
-    findings.note(str(tmp_path / "file"), ["k"])
-    assert findings.needed(str(tmp_path / "file")) == frozenset()
+    records.note(str(tmp_path / "file"), ["k"])
+    assert records.needed(str(tmp_path / "file")) == frozenset()
 
 
 def test_a_check_of_one_tree_says_it_and_finds_nothing(vault: Vault) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,15 @@ from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.maintenance.check import Check, CheckOptions
-from persistence.maintenance.findings import FindingKind, Remedy
+from persistence.maintenance.check import CheckOptions, TreeCheck
 from persistence.maintenance.reports import TreeReader
+from persistence.maintenance.treatment import Outcome, Report, Treatment
 from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
+from persistence.storage.findings import FindingKind, Remedy
 from persistence.storage.layout import JOURNAL
 from persistence.storage.storage import ChangeListener
 from persistence.storage.stored_revision import Integrity
@@ -40,21 +42,20 @@ def workshop(tmp_path: Path) -> Workshop:
     return made
 
 
-def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Check:
+def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Iterator[Report | None]:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = FolderTree(str(root), lock_timeout=1, listener=listener)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))
-    options = CheckOptions(
-        SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties), remedies=frozenset(remedies)
-    )
-    return Check(tree, index, options)
+    options = CheckOptions(SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties))
+    treatment = Treatment(frozenset(remedies))
+    return treatment.reports(TreeCheck(tree, index, options, treatment).findings())
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
     """Check without applying the notes; return what was found."""
     noting = opened(OfflineJournal(str(workshop.root)))
-    reports = list(check_of(workshop.root, noting, *remedies).run())
+    reports = list(check_of(workshop.root, noting, *remedies))
     noting.leave()
     return [report.finding.kind for report in reports if report is not None]
 
@@ -141,9 +142,8 @@ def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: 
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
     (workshop.file(DATA).parent / "dropped.txt").write_bytes(b"put here")
     listener = Listener(workshop.root)
-    check = check_of(workshop.root, listener, Remedy.ADOPT)
-    list(check.run())
-    assert check.totals.mended == 2
+    reports = filter(None, check_of(workshop.root, listener, Remedy.ADOPT))
+    assert [each.outcome for each in reports] == [Outcome.MENDED] * 2
     assert listener.told == [("changing", "document", False), ("changed", "document", True)]
 
 

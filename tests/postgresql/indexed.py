@@ -8,6 +8,7 @@ from pathlib import Path
 
 from persistence.definitions.catalog import Catalog
 from persistence.index.protocol import Budget
+from persistence.index.rebuilds import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import (
     DATA_XML,
@@ -23,7 +24,7 @@ from persistence.model.instants import next_after
 from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.postgresql.database import Database, FormNumbers
-from persistence.postgresql.database_index import DatabaseIndex, DatabaseReindexer
+from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
 from persistence.xml.streaming import Streaming
@@ -44,7 +45,7 @@ class IndexedDatabase:
         self.catalog = definitions or Catalog(self.storage)
         self.cache = ExtractionCache()
         self.index = DatabaseIndex(self.database, numbers, self.rows, self.source_of, fail)
-        self.reindexer = DatabaseReindexer(self.storage, self.index.jobs)
+        self.reindexer = RequestedRebuilds(self.storage, self.index.jobs.run, self.index.jobs.status)
         self.source_of = cache(self.source_of)  # type: ignore[method-assign]
 
     def close(self) -> None:

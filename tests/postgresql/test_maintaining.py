@@ -10,10 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.maintenance.findings import FindingKind
 from persistence.postgresql.database_check import RevisionInspection
 from persistence.properties.property_table import shown_address
-from persistence.storage.storage import StorageFault
+from persistence.storage.findings import FindingKind
 from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended
 from tests.imports.archives import tree
@@ -183,17 +182,17 @@ def of_data(assignment: str) -> str:
     return f"UPDATE revision SET {assignment} WHERE folder = 'd' AND name = 'data.xml' AND is_current"  # noqa: S608
 
 
-_DAMAGE: dict[str, tuple[str, list[StorageFault], bool]] = {
-    "content": (of_data("body = 'x'"), [StorageFault.CONTENT_WRONG], False),
-    "same size": (of_data("body = overlay(body PLACING 'x' FROM 9)"), [StorageFault.CONTENT_WRONG], True),
-    "piece": ("DELETE FROM piece WHERE number = 0", [StorageFault.CONTENT_WRONG], False),
+_DAMAGE: dict[str, tuple[str, list[FindingKind], bool]] = {
+    "content": (of_data("body = 'x'"), [FindingKind.CONTENT_WRONG], False),
+    "same size": (of_data("body = overlay(body PLACING 'x' FROM 9)"), [FindingKind.CONTENT_WRONG], True),
+    "piece": ("DELETE FROM piece WHERE number = 0", [FindingKind.CONTENT_WRONG], False),
     "changed piece": (
         "UPDATE piece SET bytes = overlay(bytes PLACING 'x' FROM 9) WHERE number = 0",
-        [StorageFault.CONTENT_WRONG],
+        [FindingKind.CONTENT_WRONG],
         True,
     ),
-    "sidecar": (of_data("sidecar = '{}'"), [StorageFault.UNREADABLE], False),
-    "id": (of_data("id = repeat('0', 40)"), [StorageFault.ROW_WRONG], False),
+    "sidecar": (of_data("sidecar = '{}'"), [FindingKind.ROW_UNREADABLE], False),
+    "id": (of_data("id = repeat('0', 40)"), [FindingKind.ROW_WRONG], False),
 }
 
 
@@ -207,7 +206,7 @@ def test_damage_is_found(moved: Forms, damage: str) -> None:
         connection.execute(statement.encode())
         for deep in (False, True):
             found = list(filter(None, RevisionInspection(storage.database, deep, lambda *_: None).run(connection)))
-            assert [each.fault for each in found] == (kinds if deep or not is_deep else [])
+            assert [each.kind for each in found] == (kinds if deep or not is_deep else [])
         connection.execute("ROLLBACK")
 
 

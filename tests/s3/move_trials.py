@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from persistence.cli.statuses import REMAINS
-from persistence.maintenance.findings import Severity
 from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import settle_notes, stray_objects
 from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
+from persistence.storage.findings import Severity
 from persistence.storage.store import Store
 from tests.imports.archives import tree
 from tests.s3.gateway import Gateway

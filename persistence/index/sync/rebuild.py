@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +25,8 @@ from persistence.closable import Closable, closed
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
+from persistence.index.protocol import RebuildAim
+from persistence.index.rebuilds import LONGEST_WAIT, Progress, reported
 from persistence.index.sources import DocumentName, FlatReader, Source, SourceDescription
 from persistence.index.sqlite import engine
 from persistence.index.sqlite.engine import FlatFile, UnusableError
@@ -44,12 +43,13 @@ from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, locks
+from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
+from persistence.storage.store import JobFile
 
 SMALL = 1_000  # Documents up to which an index is made at once, by the process that needs it
 
@@ -57,8 +57,6 @@ _SMALL_BYTES = 16 << 20  # Bytes of all documents of a small form
 
 _BATCH = 200
 _LARGEST_BATCH = 1 << 20  # Characters of the texts of documents after which a batch of them is written
-
-Progress = Callable[[int], None]  # Hears how many more documents have been read
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
@@ -390,11 +388,6 @@ class FlatMaker:
         return self.catalog.of(self.form, version).has_flat_views
 
 
-_LONGEST_WAIT = 24 * 3600.0  # Seconds for which a rebuild waits for another one, which comes to an end
-
-_PAUSE = 0.2  # Seconds between two reports of progress
-
-
 class IndexTask(msgspec.Struct, frozen=True):
     """The index of one form, and the aim of its rebuild. ``only`` is as in ``Rebuild.run``."""
 
@@ -435,19 +428,17 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def begin(self) -> Child:
         """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
-        with tempfile.TemporaryFile() as given:  # not an argument: there may be thousands of forms
-            given.write(msgspec.json.encode(self))
-            given.seek(0)
-            return children.start("-m", "persistence.index", stdin=given, stdout=subprocess.DEVNULL)
+        return children.start("-m", "persistence.index", given=msgspec.json.encode(self), stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""
         if self.tasks:
-            with disk_errors("making the index"), reported(self, progress) as report:
+            record = rebuild_record(self.root)
+            with disk_errors("making the index"), reported(record, self.count, progress) as report:
                 for task in self.tasks:
                     with disk_errors("making the index of", task.source.form):
                         rebuild = self._rebuild(task)
-                        rebuild.run(task.aim, timeout=_LONGEST_WAIT, progress=report, only=task.only)
+                        rebuild.run(task.aim, timeout=LONGEST_WAIT, progress=report, only=task.only)
         yield from self._make_flat_views()
 
     def _make_flat_views(self) -> Iterator[str]:
@@ -471,43 +462,10 @@ class IndexJob(msgspec.Struct, frozen=True):
         return Rebuild(self.root, Generations(Layout(self.root), task.source.form), task.source.opened(self.root))
 
 
-@contextmanager
-def reported(job: IndexJob, progress: Progress) -> Iterator[Progress]:
-    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``."""
-    path = f"{job.root}/{REINDEXING}"
-    files.ensure_file(path)
-    current, written = 0, 0.0
-
-    def report(documents: int) -> None:
-        nonlocal current, written
-        current += documents
-        progress(documents)
-        if time.monotonic() > written + _PAUSE:
-            written = time.monotonic()
-            status = ReindexingStatus(ReindexingState.INDEXING, min(current, total), total)
-            files.overwrite(path, msgspec.json.encode(status))  # in place: it is locked
-
-    with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
-        total = job.count()
-        report(0)
-        yield report
-
-
-def progress_in(root: str) -> ReindexingStatus:
-    """Return the progress of the rebuild in the tree of a root. Raises ``OSError``."""
-    try:
-        descriptor = files.open_to_read(f"{root}/{REINDEXING}")
-    except FileNotFoundError:
-        return ReindexingStatus()
-    try:
-        if locks.try_lock(descriptor):
-            return ReindexingStatus()
-        data = files.read_small(descriptor)
-    finally:
-        os.close(descriptor)
-    with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(data, type=ReindexingStatus)
-    return ReindexingStatus(ReindexingState.INDEXING)
+def rebuild_record(root: str) -> JobFile:
+    """Return the record of the rebuilds in the tree of a root. Its file is also the lock."""
+    path = f"{root}/{REINDEXING}"
+    return JobFile("rebuild", path, path)
 
 
 _LONGEST_END = 10.0  # Seconds that a process may take at its end to remove its unfinished files

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from persistence.children import Child
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
-from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.errors import DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
+from persistence.index.rebuilds import status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sync.index_files import IndexFiles, TreeAudit
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, progress_in
+from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, rebuild_record
 from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
-from persistence.storage.reader import StoreReader
 from persistence.xml.streaming import Streaming
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
@@ -137,16 +137,18 @@ class TreeIndex(Closable):
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
-    def run_apart(self, job: IndexJob) -> bool:
-        """Do a job in a process of its own and wait for it; return whether it succeeded."""
-        return self._processes.run(job)
+    def rebuild(self, forms: Sequence[Form], version: int | None = None) -> None:
+        """Rebuild the indexes of some forms in a process of its own, and read the rows of their flat views again."""
+        with disk_errors("rebuilding the index"):
+            is_done = self._processes.run(self.job(forms, RebuildAim.REBUILT, version))
+        if not is_done:
+            raise DiskError("the index could not be rebuilt; the log says why")
 
     def is_rebuilding(self) -> bool:
         return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:
-        with disk_errors("looking how far the index is"):
-            return progress_in(self.files.root)
+        return status_in(rebuild_record(self.files.root))
 
     def stray_files(self, form: Form) -> list[str]:
         return self.files.generations(form).stray_files()
@@ -159,40 +161,3 @@ class TreeIndex(Closable):
             process = self._rebuilding.get(form)
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
-
-
-_MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps a thread, of which there are few
-_RETRY_AFTER = 30
-
-
-class TreeReindexer:
-    """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
-
-    Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
-    """
-
-    def __init__(self, view: StoreReader, index: TreeIndex) -> None:
-        self._view = view
-        self._index = index
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
-
-    def all(self) -> None:
-        self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
-
-    def version(self, form: Form, number: int | None) -> None:
-        if form in set(self._view.forms(form.app)):
-            self._run(self._index.job((form,), RebuildAim.REBUILT, number))
-
-    def status(self) -> ReindexingStatus:
-        return self._index.status()
-
-    def _run(self, job: IndexJob) -> None:
-        if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being rebuilt, and others wait for their turn already", _RETRY_AFTER)
-        try:
-            with disk_errors("rebuilding the index"):
-                is_done = self._index.run_apart(job)
-            if not is_done:
-                raise DiskError("the index could not be rebuilt; the log says why")
-        finally:
-            self._turns.release()
