@@ -20,7 +20,7 @@ from persistence.cli.terminal import counted, is_json, json_option, print_table,
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.client.service_client import PersistenceClient
-from persistence.client.service_connection import CallPolicy, ServiceConnection, authorization
+from persistence.client.service_connection import ServiceConnection, authorization
 from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.limits import LONGEST_CREDENTIAL
 from persistence.maintenance.records import LastBackup, LastCheck, last
@@ -29,6 +29,7 @@ from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 from persistence.settings import Effective
 from persistence.starting import url_of
+from persistence.wire.connection import CallPolicy
 
 _TIMED_STEPS = 6
 """Steps that ``--timeout`` limits: two requests, and each connects, is sent and is answered."""

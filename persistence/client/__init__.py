@@ -24,7 +24,6 @@ from persistence.client.client_documents import (
 )
 from persistence.client.form_client import FormClient, HeldLease, SearchResults
 from persistence.client.service_client import PersistenceClient
-from persistence.client.service_connection import CallPolicy, Download
 from persistence.forms.messages import (
     ListedForm,
     ReportedDifference,
@@ -51,6 +50,8 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
 )
+from persistence.wire.connection import Answer as Download
+from persistence.wire.connection import CallPolicy
 
 __all__ = [
     "CallPolicy",

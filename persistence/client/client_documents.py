@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from typing import Any, Self
-from urllib.parse import quote, quote_plus
+from typing import Self
 from uuid import uuid4
 
 import httpx
 
-from persistence.client.service_connection import (
-    Content,
-    Download,
-    OutgoingContent,
-    ServiceAnswer,
-    ServiceCall,
-    ServiceConnection,
-    whole_number,
-)
+from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, RemoteError
 from persistence.model.addresses import DATA_XML, PUBLIC_PREFIX, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.permissions import User
+from persistence.model.permissions import User, credentials_of
 from persistence.model.texts import without_encoding
+from persistence.wire.connection import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
 
 HeaderPairs = tuple[tuple[str, str], ...]
-XML = ("Content-Type", "application/xml")
 _SEPARATORS = {",", "|"}
 
 
@@ -49,7 +39,7 @@ class ServiceCaller:
         for name in names:
             if not name or name.startswith("."):
                 raise BadAddressError(f"a name in a path is empty or begins with a dot: {name!r}")
-        return PUBLIC_PREFIX + "".join(f"/{part}" for part in (api, *(quote(name, safe="") for name in names)))
+        return PUBLIC_PREFIX + path_of(api, *names)
 
     def fields(self, version: int | str | None = None, **own: str | None) -> HeaderPairs:
         """Return the headers of a request: the user, the version, and the service's own that have a value.
@@ -73,7 +63,10 @@ class ServiceCaller:
         """Send a request, by default with ``fields()``, and return the answer."""
         body = None if content is None else OutgoingContent(content)
         sent = self.fields() if fields is None else fields
-        return self.connection.read(ServiceCall(method, path, sent, query, body, is_safe=is_safe))
+        return self.connection.read(Call(method, path, sent, query, body, is_safe=is_safe))
+
+    def own(self, answer: ServiceAnswer) -> OwnFields:
+        return OwnFields(answer.headers, self.dialect)
 
     def _identity(self) -> HeaderPairs:
         user, own = self.user, self.dialect.header
@@ -81,21 +74,6 @@ class ServiceCaller:
             return ((own("Credentials"), credentials_of(user)),)
         pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
         return tuple((own(name), text) for name, text in pairs if text)
-
-
-def credentials_of(user: User) -> str:
-    """Return the user as a JSON object, with its texts form-URL-encoded: any character can be in a name."""
-    values: dict[str, Any] = {"username": quote_plus(user.name or "")}
-    if user.group is not None:
-        values["groups"] = [quote_plus(user.group)]
-    values["roles"] = [
-        {"name": quote_plus(role.name)}
-        | ({} if role.organization is None else {"organization": quote_plus(role.organization)})
-        for role in user.roles
-    ]
-    if user.organization:
-        values["organizations"] = [[quote_plus(level) for level in user.organization]]
-    return json.dumps(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +88,8 @@ class AnswerFacts:
     @classmethod
     def of(cls, headers: httpx.Headers, dialect: Dialect) -> Self:
         """Raise ``RemoteError`` where there is no version: another kind of service has answered."""
-        version = whole_number(headers.get(dialect.header("Form-Definition-Version"), ""))
+        own = OwnFields(headers, dialect)
+        version = own.number("Form-Definition-Version")
         if version is None:
             raise RemoteError(
                 f"the answer names no form definition version: is it a service of dialect {dialect.name}?"
@@ -118,8 +97,8 @@ class AnswerFacts:
         return cls(
             etag=headers.get("ETag", ""),
             version=version,
-            modified=Instant(headers.get(dialect.header("Last-Modified"), "")),
-            operations=frozenset(headers.get(dialect.header("Operations"), "").split()),
+            modified=Instant(own.text("Last-Modified") or ""),
+            operations=frozenset((own.text("Operations") or "").split()),
         )
 
 
@@ -163,21 +142,16 @@ class LoadedDocument(SavedDocument):
 
 def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect: Dialect) -> LoadedDocument:
     """Read the answer to a GET of form data."""
-    facts, own = AnswerFacts.of(headers, dialect), dialect.header
-    valid = headers.get(own("Valid"))
+    own = OwnFields(headers, dialect)
     return LoadedDocument(
         address=address,
-        **asdict(facts),
+        **asdict(AnswerFacts.of(headers, dialect)),
         xml=xml,
-        created=Instant(headers.get(own("Created"), "")),
-        owner=User(
-            name=headers.get(own("Username")),
-            group=headers.get(own("Group")),
-            organization=tuple(headers.get_list(own("Organization"))),
-        ),
-        modifier=headers.get(own("Last-Modified-By-Username")),
-        stage=headers.get(own("Workflow-Stage")),
-        is_valid=None if valid is None else valid == "true",
+        created=Instant(own.text("Created") or ""),
+        owner=User(name=own.text("Username"), group=own.text("Group"), organization=tuple(own.texts("Organization"))),
+        modifier=own.text("Last-Modified-By-Username"),
+        stage=own.text("Workflow-Stage"),
+        is_valid=own.flag("Valid"),
     )
 
 
@@ -341,9 +315,7 @@ class DocumentsClient:
 
     def exists(self, document: DocumentName) -> bool:
         """Return whether there is such a document, which is not deleted, and that the user may read it."""
-        call = ServiceCall(
-            "HEAD", self._path(self.address(document)), self._caller.fields(), is_safe=True, also=_NOT_THERE
-        )
+        call = Call("HEAD", self._path(self.address(document)), self._caller.fields(), is_safe=True, also=_NOT_THERE)
         with self._caller.connection.open(call) as answer:
             return answer.status == HTTPStatus.OK
 
@@ -372,7 +344,7 @@ class DocumentsClient:
         fields += self._caller.fields(own, path_to_holder=holder)
         answer = self._caller.send("PUT", self._path(address), fields, content=content)
         facts = AnswerFacts.of(answer.headers, self._caller.dialect)
-        is_encrypted = answer.headers.get(self._caller.dialect.header("Did-Encrypt")) == "true"
+        is_encrypted = self._caller.own(answer).flag("Did-Encrypt") or False
         return SavedAttachment(address, self._path(address), facts.etag, facts.version, is_encrypted)
 
     def attachment(
@@ -383,14 +355,14 @@ class DocumentsClient:
         revision: Instant | None = None,
         as_of: Instant | None = None,
         decrypt: bool = False,
-    ) -> Download:
+    ) -> Answer:
         """Open an attachment, to be read in pieces in a ``with`` block; ``revision`` and ``as_of`` as for ``load``.
 
         ``decrypt`` asks for an encrypted one decrypted.
         """
         path = self._path(self._attachment(document, name))
         asked = self._caller.fields(decrypt="true" if decrypt else None)
-        call = ServiceCall("GET", path, asked, older(revision, as_of), is_safe=True)
+        call = Call("GET", path, asked, older(revision, as_of), is_safe=True)
         return self._caller.connection.open(call)
 
     def delete_attachment(self, document: DocumentName, name: str) -> None:
@@ -442,7 +414,7 @@ class DocumentsClient:
 def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller) -> SavedDocument:
     """Read the answer to a change of a document."""
     facts = AnswerFacts.of(answer.headers, caller.dialect)
-    is_new, notice = answer.status == HTTPStatus.CREATED, answer.headers.get(caller.dialect.header("Notice"))
+    is_new, notice = answer.status == HTTPStatus.CREATED, caller.own(answer).text("Notice")
     return SavedDocument(address=address, **asdict(facts), is_new=is_new, notice=notice)
 
 

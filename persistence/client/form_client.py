@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Literal, Self
 
 from persistence.client.client_documents import (
-    XML,
     AnswerFacts,
     DeletedData,
     DocumentName,
@@ -21,7 +20,7 @@ from persistence.client.client_documents import (
     older,
     saved,
 )
-from persistence.client.service_connection import Content, ServiceAnswer, proper, whole_number
+from persistence.client.service_connection import ServiceAnswer, proper
 from persistence.errors import BadRequestError, PersistenceError
 from persistence.forms.messages import ReportedDifference, read_differences, read_history, read_values, write_lock
 from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
@@ -33,6 +32,7 @@ from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocument,
 from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
 from persistence.model.write_conditions import LeaseHolder
+from persistence.wire.connection import XML, Content, whole_number
 
 
 class SearchResults:
@@ -89,8 +89,7 @@ class SearchResults:
         with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
         body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
         answer = ask(self._caller, "search", self._form, body, self._version)
-        with_notice = answer.headers.get(self._caller.dialect.header("Notice"))
-        return proper(read_search_answer, answer), with_notice
+        return proper(read_search_answer, answer), self._caller.own(answer).text("Notice")
 
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
@@ -194,7 +193,6 @@ class HeldLease:
 
 _XHTML = ("Content-Type", "application/xhtml+xml")
 _ANY = ("Content-Type", "application/octet-stream")
-_COUNTS = ("Deleted", "Refused")
 
 
 class FormClient(DocumentsClient):
@@ -234,9 +232,8 @@ class FormClient(DocumentsClient):
     def definition(self) -> LoadedDefinition:
         """Return the published definition."""
         answer = self._caller.send("GET", self._part(FORM_XHTML), self._caller.fields(self.version), is_safe=True)
-        facts, get = AnswerFacts.of(answer.headers, self._caller.dialect), answer.headers.get
-        own = self._caller.dialect.header
-        created, modifier = Instant(get(own("Created"), "")), get(own("Last-Modified-By-Username"))
+        facts, own = AnswerFacts.of(answer.headers, self._caller.dialect), self._caller.own(answer)
+        created, modifier = Instant(own.text("Created") or ""), own.text("Last-Modified-By-Username")
         return LoadedDefinition(self.form, facts.version, facts.etag, answer.body, facts.modified, created, modifier)
 
     def unpublish(self, version: int) -> None:
@@ -335,8 +332,8 @@ class FormClient(DocumentsClient):
         """
         path = f"{self._caller.path('crud', self.form.app, self.form.name, 'data')}/"
         answer = self._caller.send("DELETE", path, self._caller.fields(version))
-        counts = (whole_number(answer.headers.get(self._caller.dialect.header(each), "")) for each in _COUNTS)
-        return DeletedData(*(each or 0 for each in counts))
+        own = self._caller.own(answer)
+        return DeletedData(own.number("Deleted") or 0, own.number("Refused") or 0)
 
     def purge_revision(self, document: DocumentName, revision: Instant) -> None:
         """Remove an older revision of a document without a trace. Only for administrators, as ``purge`` of the client.

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
-from persistence.client.client_documents import XML, HeaderPairs, credentials_of
-from persistence.client.service_connection import OutgoingContent, ServiceAnswer, ServiceCall, ServiceConnection
+from persistence.client.client_documents import HeaderPairs
+from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.dialect import ORBEON
 from persistence.errors import ConflictError, one_line
 from persistence.forms.messages import ChildReader, text_in, write_lock
 from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
-from persistence.model.permissions import ANONYMOUS, Role, User
+from persistence.model.permissions import ANONYMOUS, Role, User, credentials_of
 from persistence.model.write_conditions import LeaseHolder
+from persistence.wire.connection import XML, Call, OutgoingContent, path_of
 
 OwnHeaders = Mapping[str, object]
 """Headers of the service's own by their names without prefix."""
@@ -185,8 +185,7 @@ class RuntimeProxy:
         pairs = [(ORBEON.header(name), str(value)) for name, value in given.items() if value not in (None, "")]
         headers = [(name, as_latin(value).encode("latin-1")) for name, value in (*pairs, *fields)]
         content = OutgoingContent(iter([body])) if body else None
-        place = "".join(f"/{quote(name, safe='')}" for name in path)
-        answer = self._connection.read(ServiceCall(method, place, headers, query, content, also=also))
+        answer = self._connection.read(Call(method, path_of(*path), headers, query, content, also=also))
         if answer.status >= HTTPStatus.BAD_REQUEST and answer.body:
             self.refusal = answer.status, one_line(answer.body.decode(errors="replace").partition("\n")[0])
         return answer

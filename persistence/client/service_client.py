@@ -9,15 +9,7 @@ from typing import Literal, Self
 
 from persistence.client.client_documents import ServiceCaller, ServiceHealth
 from persistence.client.form_client import FormClient
-from persistence.client.service_connection import (
-    CallPolicy,
-    Content,
-    Download,
-    ServiceCall,
-    ServiceConnection,
-    authorization,
-    proper,
-)
+from persistence.client.service_connection import ServiceConnection, authorization, proper
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.forms.messages import (
@@ -36,6 +28,7 @@ from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
+from persistence.wire.connection import Answer, Call, CallPolicy, Content
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()
@@ -146,7 +139,7 @@ class PersistenceClient:
 
     # For administrators: callers with an API key that the setting ``administrators`` names.
 
-    def export(self, query: ExportQuery | str = _EVERYTHING) -> Download:
+    def export(self, query: ExportQuery | str = _EVERYTHING) -> Answer:
         """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
 
         A text names forms as ``APP/FORM/VERSION``, whose empty parts stand for everything. If the archive
@@ -157,7 +150,7 @@ class PersistenceClient:
             NotFoundError: a form that is named in full does not exist.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
-        call = ServiceCall("GET", self._caller.path("export"), query=export_parameters(asked), is_safe=True)
+        call = Call("GET", self._caller.path("export"), query=export_parameters(asked), is_safe=True)
         return self._caller.connection.open(call)
 
     def import_archive(

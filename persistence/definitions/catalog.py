@@ -37,6 +37,8 @@ from persistence.xml.streaming import may_mention
 
 ENCRYPT = b"encrypt"  # A part of the element or class of a control whose value is encrypted (spec forms 4.1)
 
+T = TypeVar("T")
+
 _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""
 
@@ -127,49 +129,30 @@ def parse_permissions(metadata: FormMetadata) -> Permissions | None:
     return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
 
 
-def controls_from(
-    storage: Readable, address: DefinitionAddress, *, if_mentioned: bytes = b""
-) -> tuple[Control, ...] | None:
-    """Read the controls of a version; ``None`` where it is not published.
-
-    A definition that does not mention ``if_mentioned`` is not parsed, and counts as one without controls.
-    """
+def _content_of(storage: Readable, address: DefinitionAddress, read: Callable[[BinaryIO], T]) -> T | None:
+    """Read something in the content of a version; ``None`` where it is not published."""
     found = storage.read(address, content=True)
     if found is None or found.file is None:
         return None
     with found.file as file, disk_errors(f"reading {address}"):
-        if if_mentioned and not may_mention(iter(partial(file.read, CHUNK), b""), if_mentioned):
-            return ()
-        file.seek(0)
-        data = file.read(LARGEST_TREE + 1)
-    return read_controls(data)
+        return read(file)
 
 
-def outline_from(storage: Readable, address: DefinitionAddress, data_format: str) -> Outline | None:
-    """Read the outline of data of a version in a format; ``None`` where it is not published."""
-    found = storage.read(address, content=True)
-    if found is None or found.file is None:
-        return None
-    with found.file as file, disk_errors(f"reading {address}"):
-        data = file.read(LARGEST_TREE + 1)
-    return read_outline(data, data_format)
+def _controls_in(file: BinaryIO) -> tuple[Control, ...]:
+    return read_controls(file.read(LARGEST_TREE + 1))
+
+
+def _controls_if_encrypted(file: BinaryIO) -> tuple[Control, ...]:
+    """Read the controls of a definition; one that does not mention encryption counts as one without controls."""
+    if not may_mention(iter(partial(file.read, CHUNK), b""), ENCRYPT):
+        return ()
+    file.seek(0)
+    return _controls_in(file)
 
 
 def has_flat_views(storage: Readable, address: DefinitionAddress) -> bool:
     sidecar = storage.sidecar(address)
     return sidecar is not None and sidecar.flat_view
-
-
-def index_keys_from(storage: Readable, address: DefinitionAddress, data_format: str) -> IndexKeys:
-    """Read the indexed controls of a version, at their paths in a data format; raises only ``DiskError``."""
-    try:
-        found = storage.read(address, content=True)
-        if found is None or found.file is None:
-            return IndexKeys(is_deleted=found is not None)
-        with found.file as file, disk_errors(f"reading {address}"):
-            return IndexKeys(read_index_keys(file.read(LARGEST_TREE + 1), data_format), is_published=True)
-    except (DamagedError, BadRequestError):
-        return IndexKeys()
 
 
 def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
@@ -189,8 +172,6 @@ def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissi
 
 _SUMMARY = "summary"
 _CONTROLS = "controls"
-
-T = TypeVar("T")
 
 
 class Definition:
@@ -254,7 +235,7 @@ class Definition:
     @property
     def controls(self) -> tuple[Control, ...] | None:
         """The controls; ``None`` where the version is not published. Raises as ``encrypted``."""
-        return self._part(_CONTROLS, controls_from)
+        return self._part(_CONTROLS, partial(_content_of, read=_controls_in))
 
     @property
     def encrypted(self) -> EncryptedControls | None:
@@ -270,15 +251,29 @@ class Definition:
 
         Raises as ``encrypted``.
         """
-        return self._part(
-            f"outline {data_format}", lambda storage, address: outline_from(storage, address, data_format)
-        )
+
+        def read(file: BinaryIO) -> Outline:
+            return read_outline(file.read(LARGEST_TREE + 1), data_format)
+
+        return self._part(f"outline {data_format}", partial(_content_of, read=read))
 
     def index_keys(self, data_format: str) -> IndexKeys:
-        """Return the indexed controls, at their paths in a data format."""
+        """Return the indexed controls, at their paths in a data format; raises only ``DiskError``."""
         if not self.is_stored:
             return IndexKeys()
-        return self._part(data_format, lambda storage, address: index_keys_from(storage, address, data_format))
+
+        def read(storage: Readable, address: DefinitionAddress) -> IndexKeys:
+            try:
+                keys = _content_of(
+                    storage, address, lambda file: read_index_keys(file.read(LARGEST_TREE + 1), data_format)
+                )
+                if keys is None:
+                    return IndexKeys(is_deleted=storage.sidecar(address) is not None)
+            except (DamagedError, BadRequestError):
+                return IndexKeys()
+            return IndexKeys(keys, is_published=True)
+
+        return self._part(data_format, read)
 
     def known_index_keys(self, data_format: str) -> IndexKeys | None:
         """Return the indexed controls if nothing must be read for them."""
@@ -314,7 +309,7 @@ class Definition:
 
     def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
         known = _CONTROLS in self.parts
-        controls = self.controls if known else controls_from(storage, address, if_mentioned=ENCRYPT)
+        controls = self.controls if known else _content_of(storage, address, _controls_if_encrypted)
         if controls:  # it was parsed
             self._part(_CONTROLS, lambda *_: controls)
         return None if controls is None else EncryptedControls.of(controls)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from persistence.forms.definition_tree import (
     SECTION,
     XF,
     XH,
-    XXF,
+    BodyElement,
     Bound,
     DefinitionTree,
     Element,
@@ -34,7 +34,6 @@ from persistence.forms.definition_tree import (
     classes,
     control_name,
     instance_of,
-    is_legacy_repeat,
     is_plain_grid,
     is_repeated,
     on_definition,
@@ -44,7 +43,6 @@ from persistence.forms.definition_tree import (
 from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE, MOST_WALKED
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
-_DIALOG = f"{XXF}dialog"
 CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})  # Elements that are not controls, though their ids have names
 
 PATH_RULES = 2
@@ -70,42 +68,6 @@ _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """A section or grid; ``around`` names the containers around it, each repeated one followed by its iterations."""
-
-    element: Element
-    name: str | None
-    around: tuple[str, ...]
-    is_in_dialog: bool
-
-
-def containers(part: FormPart) -> Iterator[Container]:
-    """Yield the sections and grids under the body, in document order."""
-    if part.body is None:
-        return
-    around: list[tuple[str, ...]] = [()]
-    dialogs = 0
-    for event, element in etree.iterwalk(part.body, events=("start", "end"), tag=(SECTION, GRID, _DIALOG)):
-        if element.tag == _DIALOG:
-            dialogs += 1 if event == "start" else -1
-        elif event == "start":
-            name = control_name(element)
-            part.walk.count(len(around[-1]) + 1)
-            yield Container(element, name, around[-1], is_in_dialog=dialogs > 0)
-            iteration = part.iteration_name(element)
-            if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
-                iteration = default_iteration(name)
-            around.append(around[-1] + tuple(step for step in (name, iteration) if step))
-        else:
-            around.pop()
-
-
-def default_iteration(name: str) -> str:
-    """Return the name of the iterations of a repeat that gives none (spec forms 1.2)."""
-    return f"{name}-iteration"
-
-
-@dataclass(frozen=True, slots=True)
 class TemplateUse:
     """A section of the main document that shows a section template, whose data begins at ``path``."""
 
@@ -120,7 +82,7 @@ def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
     A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
     """
     main = definition.main
-    for container in containers(main):
+    for container in main.elements:
         section = container.element
         part = definition.template(section) if section.tag == SECTION else None
         bind = main.bind(container.name) if container.name else None
@@ -137,26 +99,6 @@ def shown_parts(definition: DefinitionTree) -> Iterator[tuple[FormPart, Names]]:
     yield definition.main, ()
     for use in template_uses(definition):
         yield use.part, use.path
-
-
-def control_path(part: FormPart, element: Element) -> Names | None:
-    """Return the path of a control from where the data of its part begins; ``None`` for any other element."""
-    if element.tag in CONTAINERS or control_name(element) is None:
-        return None
-    bind = part.bind_named_by(element)
-    return None if bind is None else part.path(bind)
-
-
-def container_paths(part: FormPart, container: Element) -> tuple[Names | None, Names | None]:
-    """Return the path of a section or grid that has an element of its own, and of its iterations, if it repeats."""
-    bind = part.bind_named_by(container)
-    if bind is None and not is_plain_grid(container):
-        bind = part.bind(control_name(container) or "")
-    path = None if bind is None else part.path(bind)
-    if bind is None or not path or not is_repeated(container):
-        return path, None
-    inner = part.iterations.get(bind)
-    return path, path if inner is None else part.path(inner)
 
 
 Steps = tuple[tuple[str, str], ...]
@@ -200,11 +142,11 @@ class GridPaths:
         bound = Bound(MOST_STEPS, _TOO_MANY)
         found: dict[bool, set[Names]] = {True: set(), False: set()}
         for part, start in shown_parts(definition):
-            for container in containers(part):
-                path, _ = container_paths(part, container.element)
-                if container.element.tag == GRID and path:
+            for each in part.elements:
+                path, _ = part.paths(each) if each.element.tag == GRID else (None, None)
+                if path:
                     bound.count(len(start) + len(path))
-                    found[is_plain_grid(container.element)].add(start + path)
+                    found[is_plain_grid(each.element)].add(start + path)
         return cls(frozenset(found[True]), frozenset(found[False]))
 
     def steps(self, path: Names) -> Steps:
@@ -296,7 +238,8 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, Names], Control] = {}
     for part, start in shown_parts(definition):
         if id(part) not in own:
-            own[id(part)] = list(_controls_of(part))
+            controls = ((each, part.paths(each)[0]) for each in part.elements if not each.is_container)
+            own[id(part)] = [(Control.of(each.element, each.name or ""), path) for each, path in controls if path]
         for each, inside in own[id(part)]:
             path = start + inside
             bound.count(len(path))
@@ -313,13 +256,6 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
                 view_steps=same.view_steps or control.view_steps,
             )
     return tuple(found.values())
-
-
-def _controls_of(part: FormPart) -> Iterator[tuple[Control, Names]]:
-    for element in () if part.body is None else part.body.iterdescendants("*"):
-        path = control_path(part, element)
-        if path:
-            yield Control.of(element, control_name(element) or ""), path
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
@@ -429,13 +365,14 @@ class _Places:
         named = control.get("bind")
         if named is None:
             return "it has no bind"
-        if part.bind_named_by(control) is None or part.top is None:
+        bind = part.bind_named_by(control)
+        if bind is None or part.top is None:
             return f"fr-form-binds has no bind {named!r}"
         if part.top not in self._ids:
             self._ids[part.top] = Counter(each.get("id") for each in part.top.iter(BIND))
         if self._ids[part.top][named] > 1:
             return f"there are several binds {named!r}"
-        if not control_path(part, control):
+        if not part.path(bind):
             return f"the bind {named!r} does not lead to an element by names of elements alone"
         return ""
 
@@ -529,82 +466,45 @@ NO_OUTLINE = Outline(OutlineNode(), ())  # The outline of an unknown form
 
 def read_outline(stored: bytes, data_format: str) -> Outline:
     """Read the outline of a stored definition; it is empty without a form model."""
-    return on_definition(stored, lambda definition: _Reading(definition, data_format).outline()) or NO_OUTLINE
+    return on_definition(stored, partial(_outline, data_format=data_format)) or NO_OUTLINE
 
 
-class _Reading:
-    def __init__(self, definition: DefinitionTree, data_format: str) -> None:
-        self._definition = definition
-        self._grids = GridPaths.listed(definition)
-        self._format = data_format
-        self._root = OutlineNode()
-        self._steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
+def _outline(definition: DefinitionTree, data_format: str) -> Outline:
+    grids = GridPaths.listed(definition)
+    bound = Bound(MOST_STEPS, _TOO_MANY)
+    resources = cache(_resources)
+    label = cache(lambda part, each: _label(resources(part), each))
+    root = OutlineNode()
 
-    def outline(self) -> Outline:
-        parts: dict[int, _Part] = {}
-        for shown, start in shown_parts(self._definition):
-            part = parts.setdefault(id(shown), _Part(shown))
-            for found in part.found:
-                self._add(found, start + found.path)
-        return Outline(self._root, tuple(parts[id(self._definition.main)].resources))
-
-    def _add(self, found: _Found, path: Names) -> None:
-        self._steps.count(len(path))
-        steps = self._grids.control_steps(path) if found.is_control else self._grids.steps(path)
-        here = path_in(self._format, steps)
-        has_element = path_in(self._format, steps[-1:])
-        if not here or not (has_element or found.is_iteration):
+    def add(part: FormPart, each: BodyElement, path: Names, *, is_iteration: bool = False) -> None:
+        bound.count(len(path))
+        steps = grids.steps(path) if each.is_container else grids.control_steps(path)
+        here = path_in(data_format, steps)
+        if not here or not (is_iteration or path_in(data_format, steps[-1:])):
             return  # without an element for iterations, those of a grid are its own elements (4.0.0)
-        node = self._root.at(here)
+        node = root.at(here)
         if not (node.is_control or node.is_iteration):
-            node.name, node.label = found.name, found.label
-            node.is_control, node.is_iteration = found.is_control, found.is_iteration
-        elif found.is_iteration:
-            node.is_iteration = True
+            node.name, node.label, node.is_control = each.name or "", label(part, each), not each.is_container
+        node.is_iteration |= is_iteration
+
+    for part, start in shown_parts(definition):
+        for each in (each for each in part.elements if each.name):
+            path, iterations = part.paths(each)
+            if iterations:
+                add(part, each, start + iterations, is_iteration=True)
+            if path:
+                add(part, each, start + path)
+    return Outline(root, tuple(resources(definition.main)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    name: str
-    path: Names
-    label: Label | None
-    is_control: bool = False
-    is_iteration: bool = False
-
-
-class _Part:
-    """The main document or a section template, with its resources by language."""
-
-    def __init__(self, part: FormPart) -> None:
-        self.resources = _resources(part)
-        self._part = part
-
-    @cached_property
-    def found(self) -> tuple[_Found, ...]:
-        return tuple(self._find())
-
-    def _find(self) -> Iterator[_Found]:
-        body = self._part.body
-        for element in () if body is None else body.iterdescendants("*"):
-            name = control_name(element)
-            if name and element.tag in {SECTION, GRID}:
-                path, iterations = container_paths(self._part, element)
-                label = self._label(element, name) if path else None
-                if iterations:
-                    yield _Found(name, iterations, label, is_iteration=True)
-                if path:
-                    yield _Found(name, path, label)
-            elif name and (path := control_path(self._part, element)):
-                yield _Found(name, path, self._label(element, name), is_control=True)
-
-    def _label(self, view: Element, name: str) -> Label | None:
-        shown = next(view.iterchildren(f"{XF}label"), None)
-        leads = None if shown is None else _RESOURCE.fullmatch(shown.get("ref", "").strip())
-        resource = leads[1] if leads else name
-        texts = {language: found for language, each in self.resources.items() if (found := each.get(resource))}
-        if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
-            texts = {"": literal[:LONGEST_TITLE]}
-        return Label(texts, shown is not None and shown.get("mediatype") == _HTML) if texts else None
+def _label(resources: Mapping[str, Mapping[str, str]], each: BodyElement) -> Label | None:
+    shown = next(each.element.iterchildren(f"{XF}label"), None)
+    leads = None if shown is None else _RESOURCE.fullmatch(shown.get("ref", "").strip())
+    resource = leads[1] if leads else each.name or ""
+    texts = {language: found for language, labels in resources.items() if (found := labels.get(resource))}
+    if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
+        texts = {"": literal[:LONGEST_TITLE]}
+    return Label(texts, shown is not None and shown.get("mediatype") == _HTML) if texts else None
 
 
 def _resources(part: FormPart) -> dict[str, dict[str, str]]:

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms.controls import container_paths, require_usable_marks, shown_parts
+from persistence.forms.controls import require_usable_marks, shown_parts
 from persistence.forms.definition_tree import (
     INSTANCE,
     MODEL,
@@ -405,7 +405,7 @@ def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
                 size.count(len(path))
                 repeated.append({"path": "/".join(path), "iteration-name": each.iteration})
         for grid in plain_grids(part, cells):
-            own, _ = container_paths(part, grid.element)
+            own, _ = part.paths(grid.view)
             if own:
                 path = start + own
                 size.count(len(path) + len(grid.content))

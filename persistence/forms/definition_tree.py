@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lxml import etree
@@ -152,6 +152,8 @@ SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"
 
 etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no prefix
 
+_DIALOG = f"{XXF}dialog"
+_VIEWS = frozenset({SECTION, GRID, _DIALOG})
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
@@ -205,43 +207,104 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
-@dataclass(frozen=True, slots=True)
+def default_iteration(name: str) -> str:
+    """Return the name of the iterations of a repeat that gives none (spec forms 1.2)."""
+    return f"{name}-iteration"
+
+
+@dataclass(slots=True, eq=False)
+class BodyElement:
+    """A section, grid or dialog, or an element with the name of a control, in the body of a part; maybe in ``outer``.
+
+    ``inside`` names the containers around its content, each repeated one followed by its iterations.
+    """
+
+    element: Element
+    name: str | None
+    is_container: bool
+    outer: BodyElement | None
+    is_in_dialog: bool
+    inside: Names = ()
+
+    @property
+    def around(self) -> Names:
+        return () if self.outer is None else self.outer.inside
+
+
 class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one.
 
-    Ids are indexed once: make a new part after a change of binds or ids.
+    Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
+    itself included, by id; of equal ids the first. ``elements`` are in document order. ``walk`` bounds the steps from
+    elements to their ancestors, for all parts together: elements times levels of nesting.
     """
 
-    body: Element | None
-    top: Element | None
-    binds: Mapping[str, Element]  # The binds under the top bind, itself included, by id; of equal ids the first
-
-    views: Mapping[str, Element]  # The elements under the body by id; of equal ids the first
-
-    iterations: Mapping[Element, Element]
-    """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
-
-    A legacy repeat has only the binds of its controls there.
-    """
-
-    walk: Bound  # The steps from elements to their ancestors, for all parts together: elements times levels of nesting
-
-    _paths: dict[Element, Names | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
+    def __init__(self, model: Element | None, body: Element | None, walk: Bound) -> None:
         tops = () if model is None else model.iterchildren(BIND)
-        top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
-        binds = () if top is None else tuple(top.iter(BIND))
-        views = _by_id(() if body is None else body.iterdescendants("*"))
-        return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
+        self.body = body
+        self.top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
+        self.walk = walk
+        binds = () if self.top is None else tuple(self.top.iter(BIND))
+        self.binds = _by_id(binds)
+        self._paths: dict[Element, Names | None] = {}
+        self._ids: dict[str, Element] = {}
+        self.elements = () if body is None else tuple(self._elements(body))
+        self.iterations: dict[Element, Element] = {}
+        """For the bind of a repeat, the bind of its iterations: the first one inside that is not of a control.
+
+        A legacy repeat has only the binds of its controls there.
+        """
+        for bind in binds:
+            above = bind.getparent()
+            if above is not None and self.control(bind.get("name", "")) is None:
+                self.iterations.setdefault(above, bind)
+        for each in self.elements:
+            each.inside = self._names_inside(each) if each.is_container else each.around
+
+    def _elements(self, body: Element) -> Iterator[BodyElement]:
+        """Yield the sections, grids, dialogs and controls under the body, in document order, and note all ids."""
+        known: dict[Element, BodyElement | None] = {body: None}
+        for element in body.iterdescendants("*"):
+            identifier, tag = element.get("id"), element.tag
+            if identifier is not None:
+                self._ids.setdefault(identifier, element)
+            name = control_name(element) if identifier else None
+            if tag in _VIEWS or (name and tag not in {BIND, REPEAT}):
+                above = element.getparent()
+                while above is not None and above not in known:
+                    self.walk.count()
+                    above = above.getparent()
+                outer = None if above is None else known[above]
+                is_in_dialog = outer is not None and (outer.is_in_dialog or outer.element.tag == _DIALOG)
+                known[element] = each = BodyElement(element, name, tag in {SECTION, GRID}, outer, is_in_dialog)
+                yield each
+
+    def _names_inside(self, container: BodyElement) -> Names:
+        element, name = container.element, container.name
+        self.walk.count(len(container.around) + 1)
+        iteration = self.iteration_name(element)
+        if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
+            iteration = default_iteration(name)
+        return container.around + tuple(step for step in (name, iteration) if step)
+
+    def paths(self, each: BodyElement) -> tuple[Names | None, Names | None]:
+        """Return the path of an element of its own, if it has one, and of its iterations, if it repeats."""
+        bind = self.bind_named_by(each.element)
+        if bind is None and each.is_container and not is_plain_grid(each.element):
+            bind = self.bind(each.name or "")
+        path = None if bind is None or not (each.name or each.is_container) else self.path(bind)
+        if bind is None or not path or not each.is_container or not is_repeated(each.element):
+            return path, None
+        inner = self.iterations.get(bind)
+        return path, path if inner is None else self.path(inner)
 
     def bind(self, name: str) -> Element | None:
         return self.binds.get(f"{name}-bind")
 
     def control(self, name: str) -> Element | None:
         """Return the control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
-        return _control(self.views, name)
+        found = (self._ids.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
+        return next((element for element in found if element is not None), None)
 
     def bind_named_by(self, view: Element) -> Element | None:
         """Return the bind that the ``bind`` attribute of a control, grid or section names."""
@@ -295,11 +358,11 @@ class DefinitionTree:
             return None
         data = next(instance.iterchildren("*"), None)
         walk = Bound(MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
-        return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
+        return cls(model, data, FormPart(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> DefinitionTree:
         """Index the main document again, after its model or body has changed."""
-        return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
+        return replace(self, main=FormPart(self.model, self.main.body, self.main.walk))
 
     @property
     def metadata(self) -> Element | None:
@@ -345,20 +408,6 @@ def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
     return found
 
 
-def _control(views: Mapping[str, Element], name: str) -> Element | None:
-    found = (views.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
-    return next((element for element in found if element is not None), None)
-
-
-def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[Element, Element]:
-    found: dict[Element, Element] = {}
-    for bind in binds:
-        above = bind.getparent()
-        if above is not None and _control(views, bind.get("name", "")) is None:
-            found.setdefault(above, bind)
-    return found
-
-
 def _body(root: Element) -> Element | None:
     groups = []
     for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
@@ -387,7 +436,7 @@ def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
         if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
-            found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
+            found.append((used_as, FormPart(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
 
 

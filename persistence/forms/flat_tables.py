@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from lxml import etree
-
 from persistence.errors import BadRequestError
 from persistence.forms.controls import (
     GridPaths,
-    container_paths,
-    control_path,
     path_in,
     template_uses,
 )
 from persistence.forms.definition_tree import (
-    BIND,
-    GRID,
-    REPEAT,
     SECTION,
+    BodyElement,
     Bound,
     DefinitionTree,
     FormPart,
     Names,
-    control_name,
     is_template_use,
     on_definition,
 )
@@ -102,36 +95,33 @@ class _Walk:
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
     def _walk(self, part: FormPart, start: Names | None, outer: _Position, section: str | None) -> None:
-        if part.body is None:
-            return
-        places = [outer]
-        walk = etree.iterwalk(part.body, events=("start", "end"))
-        for event, element in walk:
+        places: dict[BodyElement | None, _Position | None] = {None: outer}
+        for each in part.elements:
             self._count()
-            is_container = element.tag in {SECTION, GRID}
-            name = control_name(element)
-            if event == "end":
-                if is_container:
-                    places.pop()
-            elif is_container:
-                _, iterations = container_paths(part, element)
-                steps = None if start is None or iterations is None else self._grids.steps(start + iterations)
-                place = places[-1]
-                if name and steps:
-                    path = path_in(V4_0_0, steps)
-                    around = place.view.holding(path)
-                    place = _Position(self._repeat(name, around, path), (*place.names, name))
-                elif name and element.tag == SECTION:
-                    place = replace(place, names=(*place.names, name))
-                places.append(place)
+            place, name, element = places[each.outer], each.name, each.element
+            if place is None:
+                places[each] = None
+            elif each.is_container:
+                places[each] = place = self._inside(part, each, place, start)
                 template = self._definition.template(element) if section is None and element.tag == SECTION else None
                 if template is not None and name:
-                    self._walk(template, self._uses.get(element), places[-1], name)
-            elif name and element.tag not in {BIND, REPEAT} and not is_template_use(element):
-                own = control_path(part, element)
+                    self._walk(template, self._uses.get(element), place, name)
+            elif name and not is_template_use(element):
+                own, _ = part.paths(each)
                 steps = None if start is None or not own else self._grids.control_steps(start + own)
-                self._column(name, places[-1], section, () if steps is None else path_in(V4_0_0, steps))
-                walk.skip_subtree()
+                self._column(name, place, section, () if steps is None else path_in(V4_0_0, steps))
+                places[each] = None  # what is inside has no columns
+            else:
+                places[each] = place
+
+    def _inside(self, part: FormPart, each: BodyElement, place: _Position, start: Names | None) -> _Position:
+        if not each.name:
+            return place
+        _, iterations = part.paths(each)
+        if start is not None and iterations is not None:
+            path = path_in(V4_0_0, self._grids.steps(start + iterations))
+            return _Position(self._repeat(each.name, place.view.holding(path), path), (*place.names, each.name))
+        return replace(place, names=(*place.names, each.name)) if each.element.tag == SECTION else place
 
     def _repeat(self, name: str, around: _Growing, path: Names) -> _Growing:
         outer, limit = around.view.repetitions, self._naming.limit

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from persistence.forms.controls import containers, default_iteration, template_uses
+from persistence.forms.controls import template_uses
 from persistence.forms.definition_tree import (
     BIND,
     FB,
     FR,
     GRID,
     INSTANCE,
+    BodyElement,
     Bound,
     DefinitionTree,
     Element,
     FormPart,
+    Names,
     Tree,
     control_name,
+    default_iteration,
     is_content_repeat,
     is_element_name,
     is_legacy_repeat,
@@ -51,7 +54,7 @@ class PlanNode(Generic[T]):
         self.below: dict[str, PlanNode[T]] = {}
         self.overlay: PlanNode[T] | None = None
 
-    def at(self, path: tuple[str, ...]) -> PlanNode[T]:
+    def at(self, path: Names) -> PlanNode[T]:
         place = self
         for step in path:
             place = place.below.setdefault(step, PlanNode())
@@ -82,7 +85,7 @@ class RepeatedGrid:
 
     element: Element
     bind: Element
-    container: tuple[str, ...]
+    container: Names
     name: str
     iteration: str
     is_wrapped: bool
@@ -93,8 +96,8 @@ class RepeatedGrid:
 class PlainGrid:
     """An entry of list G: an element ``name`` in ``container``, after ``after`` or first, for controls by position."""
 
-    element: Element
-    container: tuple[str, ...]
+    view: BodyElement
+    container: Names
     name: str
     after: str | None
     content: Mapping[str, int]
@@ -102,9 +105,9 @@ class PlainGrid:
 
 def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
     """Yield list R of one part: the repeated grids that have a bind, in document order."""
-    for container in containers(part):
-        grid, name = container.element, container.name
-        if grid.tag != GRID or container.is_in_dialog or name is None or not is_repeated(grid):
+    for each in part.elements:
+        grid, name = each.element, each.name
+        if grid.tag != GRID or each.is_in_dialog or name is None or not is_repeated(grid):
             continue
         bind = part.bind(name)
         path = None if bind is None else part.path(bind)
@@ -130,12 +133,12 @@ def cell_bound() -> Bound:
 def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
     """Yield list G of one part: the grids that do not repeat and have a name, in document order."""
     before: dict[Element | None, str | None] = {}
-    for container in containers(part):
-        grid, parent = container.element, container.element.getparent()
-        after, before[parent] = before.get(parent), container.name
-        if is_plain_grid(grid) and not container.is_in_dialog and is_element_name(container.name):
+    for each in (each for each in part.elements if each.is_container):
+        grid, parent = each.element, each.element.getparent()
+        after, before[parent] = before.get(parent), each.name
+        if is_plain_grid(grid) and not each.is_in_dialog and is_element_name(each.name):
             content = {name: place for place, name in enumerate(dict.fromkeys(_controls_of(grid, cells)))}
-            yield PlainGrid(grid, container.around, container.name or "", after, content)
+            yield PlainGrid(each, each.around, each.name or "", after, content)
 
 
 def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
@@ -329,7 +332,7 @@ def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
         bind = main.bind(grid.name)
         if bind is not None:
             dissolved.append(bind)
-        grid.element.attrib.pop("bind", "")
+        grid.view.element.attrib.pop("bind", "")
     _dissolve_all(main, dissolved, editor)
 
 
@@ -350,7 +353,7 @@ def bind_plain_grids(main: FormPart, editor: Editor) -> None:
             bind.extend([each for each in content if each is not None and each.getparent() is around])
             binds[identifier] = bind
         if identifier in binds:
-            grid.element.set("bind", identifier)
+            grid.view.element.set("bind", identifier)
 
 
 def unbind_iterations(main: FormPart, editor: Editor) -> None:
@@ -573,7 +576,7 @@ def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
 
 def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
     plan: PlanNode[_Counted] = PlanNode()
-    for container in containers(main):
+    for container in (each for each in main.elements if each.is_container):
         repeat, name = container.element, container.name or ""
         bind = main.bind(name)
         path = None if bind is None else main.path(bind)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import asdict, astuple
 
 from persistence.errors import BadRequestError
-from persistence.index.sources import IndexedDocument
+from persistence.index.sources import DocumentName, IndexedDocument
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES, SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.permissions import NOBODY, OwnerSets, User
@@ -138,12 +138,34 @@ class VersionKeys:
     numbers: Mapping[str, int]
 
 
-def card_of(read: IndexedDocument, numbers: Mapping[str, int]) -> Card:
+class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
+    """A document, ready to be written by any engine without a look at its index.
+
+    ``card`` is the JSON of ``content``, and ``free_text`` is folded.
+    """
+
+    name: DocumentName
+    generation: int
+    fingerprint: str
+    content: Card
+    card: str
+    free_text: str
+
+
+def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
-    return Card(
+    card = Card(
         **asdict(hit.facts),
-        values=_bounded({number: hit.values.get(path, ()) for path, number in numbers.items()}),
+        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
         reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
+    )
+    return PreparedDocument(
+        DocumentName(hit.document, hit.is_draft),
+        keys.generation,
+        read.fingerprint,
+        card,
+        encode(card),
+        read.free_text.casefold(),
     )
 
 

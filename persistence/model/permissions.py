@@ -56,7 +56,7 @@ ANONYMOUS = User()
 _NAMELESS = User(is_nameless=True)
 
 
-class _RoleJson(msgspec.Struct):
+class _RoleJson(msgspec.Struct, omit_defaults=True):
     name: _Text
     organization: _Text | None = None
 
@@ -89,12 +89,16 @@ def parse_credentials(text: str) -> User:
 
 
 def credentials_of(user: User) -> str:
-    """Return the JSON object of the credentials header, in ASCII."""
-    json = {
+    """Return the JSON object of the credentials header, in ASCII: any character can be in a name."""
+    json: dict[str, object] = {
         "username": quote_plus(user.name or ""),
         "groups": [] if user.group is None else [quote_plus(user.group)],
-        "roles": [{"name": quote_plus(role.name)} for role in user.roles if role.organization is None],
+        "roles": [
+            _RoleJson(quote_plus(each.name), each.organization and quote_plus(each.organization)) for each in user.roles
+        ],
     }
+    if user.organization:
+        json["organizations"] = [[quote_plus(level) for level in user.organization]]
     return msgspec.json.encode(json).decode()
 
 

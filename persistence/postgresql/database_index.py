@@ -29,7 +29,7 @@ from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
 from persistence.postgresql.database_search import DatabaseSearch
-from persistence.postgresql.index_rows import IndexBatches, IndexRows, SourceOf, VersionState
+from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState
 from persistence.postgresql.search_conditions import BoundSql, SearchedPartition, joined, known, select_texts
 from persistence.xml.streaming import Streaming
 
@@ -88,7 +88,6 @@ class RereadDocuments:
         self._numbers = numbers
         self._rows = rows
         self._source_of = source_of
-        self._batches = IndexBatches(database, numbers, rows, source_of)
 
     def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
         """Read the documents again that were read by an older state of a definition."""
@@ -98,7 +97,7 @@ class RereadDocuments:
             for partition in partitions:
                 rows = self._database.listed("listing documents", "", _DOCUMENTS, (partition,), ("", 0))
                 documents = (document for *_, document in rows)
-                yield from _together(documents, lambda some: self._batches.reread(form, some), at_once)
+                yield from _together(documents, lambda some: self._rows.reread(form, some), at_once)
                 with self._database.reading("counting documents") as connection:
                     connection.execute(_COMPACT, (partition,))
             if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
@@ -118,7 +117,7 @@ class RereadDocuments:
             strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
 
         def rewrite(documents: Sequence[str]) -> None:
-            self._batches.reread(form, documents, is_rewritten=True, version=version)
+            self._rows.reread(form, documents, is_rewritten=True, version=version)
 
         yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
         recount(self._database, form, number)

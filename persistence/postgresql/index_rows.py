@@ -11,7 +11,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,12 +26,13 @@ from persistence.index.cards import (
     NOTHING,
     Card,
     EntryRow,
-    card_of,
+    PreparedDocument,
+    VersionKeys,
     decode,
-    encode,
     entries,
     is_cut,
     key_of,
+    prepared,
 )
 from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, ReadAhead, Source
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_REREAD, PARTITIONS_KEPT
@@ -228,36 +229,53 @@ class IndexedVersions:
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_ROWS = "SELECT draft, seq, partition, card FROM document WHERE form = %s AND document = %s"
-_ADD = """
-WITH added AS (
-    INSERT INTO document (form, document, draft, partition, modified, card) VALUES (%s, %s, %s, %s, %s, %s)
-    RETURNING seq, partition
-), texts AS (
-    INSERT INTO free_text (seq, fold) SELECT seq, %s FROM added
-)
-INSERT INTO entry (control, partition, fold, value, seq, edge, whole)
-SELECT control, added.partition, fold, value, added.seq, edge, whole
-FROM added, unnest(%s::int[], %s::text[], %s::text[], %s::smallint[], %s::text[])
-    AS of (control, fold, value, edge, whole)
-"""
-_ADD_ENTRIES = """
-INSERT INTO entry (control, partition, fold, value, seq, edge, whole)
-SELECT control, %s, fold, value, %s, edge, whole
-FROM unnest(%s::int[], %s::text[], %s::text[], %s::smallint[], %s::text[]) AS of (control, fold, value, edge, whole)
-"""
-_REMOVE_ENTRIES = """
-DELETE FROM entry WHERE seq = %s
-AND (control, fold, value) IN (SELECT * FROM unnest(%s::int[], %s::text[], %s::text[]))
-"""
+_ROWS = "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document"
 _REMOVE = """
-WITH entries AS (DELETE FROM entry WHERE seq = %(seq)s), texts AS (DELETE FROM free_text WHERE seq = %(seq)s)
-DELETE FROM document WHERE seq = %(seq)s
+WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s)), texts AS (DELETE FROM free_text WHERE seq = ANY(%s))
+DELETE FROM document WHERE seq = ANY(%s)
 """
+_REMOVE_ALL_ENTRIES = "DELETE FROM entry WHERE seq = ANY(%s)"
+_REMOVE_ENTRIES = """
+DELETE FROM entry WHERE seq = ANY(%s) AND (seq, control, fold, value) IN (
+    SELECT at, control, fold, value FROM json_to_recordset(%s)
+    AS gone (at bigint, control int, fold text, value text) OFFSET 0
+)
+"""
+"""Removes entries of some documents; ``OFFSET`` keeps PostgreSQL from comparing them with all entries."""
+
 _CHANGE = """
-WITH texts AS (UPDATE free_text SET fold = %(rest)s WHERE seq = %(seq)s AND fold <> %(rest)s)
-UPDATE document SET modified = %(modified)s, card = %(card)s WHERE seq = %(seq)s
+WITH now AS (
+    SELECT * FROM json_to_recordset(%s) AS now (at bigint, partition int, modified text, card text, fold text)
+), texts AS (
+    INSERT INTO free_text (seq, fold) SELECT at, fold FROM now
+    WHERE NOT EXISTS (SELECT FROM free_text AS same WHERE same.seq = at AND same.fold = now.fold)
+    ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold
+)
+UPDATE document SET partition = now.partition, modified = now.modified, card = now.card FROM now WHERE seq = at
 """
+_ENTRIES_TO_ADD = """
+json_to_recordset(%s) AS own (at bigint, partition int, control int, fold text, value text, edge smallint, whole text)
+"""
+_ADD_ENTRIES = f"""
+INSERT INTO entry (seq, partition, control, fold, value, edge, whole) SELECT * FROM {_ENTRIES_TO_ADD}
+"""
+_ADD = f"""
+WITH now AS (
+    SELECT * FROM json_to_recordset(%s)
+    AS now (at bigint, document text, draft boolean, partition int, modified text, card text, fold text)
+), added AS (
+    INSERT INTO document (form, document, draft, partition, modified, card)
+    SELECT %s, document, draft, partition, modified, card FROM now ORDER BY at RETURNING document, draft, seq
+), written AS (
+    SELECT seq, at, now.fold FROM now JOIN added USING (document, draft)
+), texts AS (
+    INSERT INTO free_text (seq, fold) SELECT seq, fold FROM written
+)
+INSERT INTO entry (seq, partition, control, fold, value, edge, whole)
+SELECT seq, partition, control, own.fold, value, edge, whole FROM {_ENTRIES_TO_ADD} JOIN written USING (at)
+"""
+"""Adds documents with their texts and entries, which have the same ``at``."""
+
 _SAME_VERSION = """
 SELECT kept.version = now.version FROM partition AS kept, partition AS now WHERE kept.number = %s AND now.number = %s
 """
@@ -268,10 +286,17 @@ INSERT INTO partition_total (partition, shard, documents)
 SELECT number, pg_backend_pid() %% 64, added FROM unnest(%s::int[], %s::bigint[]) AS of (number, added)
 ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documents + excluded.documents
 """
+_UNSYNCED = "SET LOCAL synchronous_commit = off"  # A crash takes whole batches, whose documents are outdated again
+_TRY = """
+SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)
+"""
+_STORED = """
+SELECT kind, folder, sidecar, CASE WHEN octet_length(body) <= %s THEN body END FROM revision
+WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND name = %s AND is_current
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedRow:
+class IndexedRow(NamedTuple):
     """The index row of a document or draft."""
 
     seq: int
@@ -279,14 +304,32 @@ class IndexedRow:
     card: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadDocument:
-    """A document or draft as it is now; ``free_text`` is folded."""
+class _Row(msgspec.Struct):
+    """A document as it is to be written; ``at`` is its ``seq``, or its place in a list of new ones."""
 
-    version: int
+    at: int
+    document: str
+    draft: bool
     partition: int
-    card: Card
-    free_text: str
+    modified: str
+    card: str
+    fold: str
+
+
+class _Entry(msgspec.Struct):
+    """An entry as it is stored; ``at`` is that of its row."""
+
+    at: int
+    partition: int
+    control: int
+    fold: str
+    value: str
+    edge: int
+    whole: str | None
+
+
+Kept = dict[DocumentName, IndexedRow]
+Versions = Mapping[int, Cursor[TupleRow]]  # Indexed versions by number, asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +337,7 @@ class _Asked:
     """The rows of a document and its draft, and indexed versions by number, asked for."""
 
     kept: Cursor[TupleRow]
-    versions: Mapping[int, Cursor[TupleRow]]
+    versions: Versions
 
 
 class IndexRows:
@@ -315,7 +358,7 @@ class IndexRows:
         """Lock the rows of a document, and ask for what ``changed`` needs."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
-            kept = self._kept(connection, number, document)
+            kept = self._lock(connection, number, document)
             connection.asked[form, document] = _Asked(kept, {version: self.versions.ask(connection, number, version)})
 
     def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
@@ -324,14 +367,41 @@ class IndexRows:
         with self._database.reading("indexing", form) as connection:
             asked = connection.asked.pop((form, document), None)
             if not isinstance(asked, _Asked):
-                asked = _Asked(self._kept(connection, number, document), {})
-            reading = self.reading(connection, form, asked.versions)
-            now = dict(reading.read(document))  # what is read for it, the same round trip reads
-            kept = {is_draft: IndexedRow(*row) for is_draft, *row in asked.kept.fetchall()}
-            change = _Change(connection, number, document)
-            for is_draft in (True, False):
-                change.replace(kept.get(is_draft), now.get(is_draft), is_draft=is_draft, is_rewritten=is_rewritten)
-            change.count()
+                asked = _Asked(self._lock(connection, number, document), {})
+            now = self._read(connection, form, [document], asked.versions)  # the same round trip has the rows
+            self._replace(connection, number, _kept(asked.kept), now, is_rewritten=is_rewritten)
+
+    def reread(
+        self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None
+    ) -> None:
+        """Bring the rows of documents and their drafts up to date, or those of one version, in one transaction.
+
+        ``is_rewritten`` writes all of them, also where nothing seems to be different. A save that is under way holds
+        the lock of its document. It is not waited for while other documents are locked: that document is read again
+        afterwards, alone. A save waits for one batch at most.
+        """
+        number = self._numbers.require(form)
+        locks = [self._lock_key(number, document) for document in documents]
+        with self._database.transaction("indexing", form, first=_UNSYNCED) as connection:
+            locked = [document for (document,) in connection.execute(_TRY, (list(documents), locks)).fetchall()]
+            ahead, apart = _read_ahead(connection, number, locked)
+            kept = _kept(connection.execute(f"{_ROWS} = ANY(%s)", (number, locked)))
+            done = due = set(locked) - apart
+            now = self._read(connection, form, done, ahead=ahead)
+            if version is not None:
+                due = {name.document for name, each in now.items() if each.content.version == version}
+            self._replace(
+                connection,
+                number,
+                {name: row for name, row in kept.items() if name.document in due},
+                {name: each for name, each in now.items() if name.document in due},
+                is_rewritten=is_rewritten,
+            )
+        for document in set(documents) - done:
+            if version is None or self._source_of(form).version(document) == version:
+                with self._database.transaction("indexing", form, first=_UNSYNCED) as connection:
+                    connection.pipeline_until_commit()
+                    self.changed(form, document, is_rewritten=is_rewritten)
 
     def difference(self, form: Form, document: str) -> str | None:
         """Return how the rows of a document and its draft differ from what is stored now.
@@ -340,124 +410,126 @@ class IndexRows:
         """
         number = self._numbers.require(form)
         with self._database.transaction("comparing the index of", form) as connection:
-            connection.execute(_LOCK, (self.lock(number, document),))
-            rows = connection.execute(_ROWS, (number, document)).fetchall()
-            kept = {is_draft: IndexedRow(*row) for is_draft, *row in rows}
-            now = dict(self.reading(connection, form).read(document))
-            found = (_difference(connection, kept.get(is_draft), now.get(is_draft)) for is_draft in (True, False))
+            kept = _kept(self._lock(connection, number, document))
+            now = self._read(connection, form, [document])
+            found = (
+                self._difference(connection, number, kept.get(name), now.get(name))
+                for name in (DocumentName(document, is_draft) for is_draft in (True, False))
+            )
             return next(filter(None, found), None)
 
-    def _kept(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
-        connection.execute(_LOCK, (self.lock(number, document),))
-        return connection.execute(_ROWS, (number, document))
+    def _lock(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
+        """Lock the rows of a document, and ask for them."""
+        connection.execute(_LOCK, (self._lock_key(number, document),))
+        return connection.execute(f"{_ROWS} = %s", (number, document))
 
-    def lock(self, number: int, document: str) -> int:
-        """Return the key of the lock of a document's rows; ``number`` is that of its form."""
+    def _lock_key(self, number: int, document: str) -> int:
         return lock_key(self._database.address.schema, "index", str(number), document)
 
-    def reading(
-        self, connection: Rows, form: Form, asked: Mapping[int, Cursor[TupleRow]] | None = None
-    ) -> DocumentReading:
-        """Read documents of a form in the transaction of a connection; some versions were ``asked`` for already."""
+    def _read(
+        self,
+        connection: Rows,
+        form: Form,
+        documents: Iterable[str],
+        asked: Versions | None = None,
+        ahead: ReadAhead | None = None,
+    ) -> dict[DocumentName, PreparedDocument]:
+        """Read documents and drafts as they are stored now, unless they were read ``ahead``.
 
-        def current(version: int) -> VersionState:
-            return self.versions.current(connection, form, version, None if asked is None else asked.get(version))
+        They are read by the definitions of their versions, of which some were ``asked`` for already.
+        """
+        source, known = self._source_of(form), dict[int, tuple[VersionKeys, IndexedDefinition]]()
 
-        return DocumentReading(self._numbers.require(form), self._source_of(form), self.versions, current)
+        def definition(version: int) -> IndexedDefinition:
+            if version not in known:
+                indexed = self.versions.current(connection, form, version, (asked or {}).get(version))
+                known[version] = VersionKeys(version, indexed.generation, indexed.numbers), indexed.definition
+            return known[version][1]
 
+        found = {}
+        for document in documents:
+            for name in (DocumentName(document, True), DocumentName(document, False)):  # noqa: FBT003
+                read = source.read(name, "stored", definition, ahead)
+                if read is not None:
+                    found[name] = prepared(read, known[read.hit.facts.version][0])
+        return found
 
-class DocumentReading:
-    """Reads documents of a form as they are stored now, in a transaction, by the definitions of their versions."""
+    def _partition(self, number: int, document: PreparedDocument) -> int:
+        key = PartitionKey(number, document.content.version, document.name.is_draft, document.generation)
+        return self.versions.partition(key)
 
-    def __init__(
-        self, number: int, source: Source, versions: IndexedVersions, current: Callable[[int], VersionState]
+    def _replace(
+        self,
+        connection: Rows,
+        number: int,
+        kept: Kept,
+        now: Mapping[DocumentName, PreparedDocument],
+        *,
+        is_rewritten: bool,
     ) -> None:
-        self._number = number
-        self._source = source
-        self._versions = versions
-        self._current = current
-        self._known: dict[int, VersionState] = {}
+        """Replace the rows of documents, and count. Nothing waits for the database until the commit."""
+        totals = Counter[int]()
+        totals.subtract(row.partition for row in kept.values())
+        gone = [row.seq for name, row in kept.items() if name not in now]
+        rewritten, removed, added = list[int](), list[_Entry](), list[_Entry]()
+        changed, new, of_new = list[_Row](), list[_Row](), list[_Entry]()
+        for name, document in now.items():
+            partition, row = self._partition(number, document), kept.get(name)
+            totals[partition] += 1
+            at = len(new) if row is None else row.seq
+            texts = document.content.modified, document.card, plain(document.free_text)
+            (new if row is None else changed).append(_Row(at, *name, partition, *texts))
+            own = set(entries(document.content))
+            if row is None:
+                of_new += _stored(document.content, own, at, partition)
+            elif is_rewritten or row.partition != partition:
+                rewritten.append(at)
+                added += _stored(document.content, own, at, partition)
+            else:  # a value that stays is not written again
+                before = decode(row.card)
+                old = set(entries(before))
+                removed += _stored(before, old - own, at, partition)
+                added += _stored(document.content, own - old, at, partition)
+        for statement, values, is_due in (
+            (_REMOVE, (gone, gone, gone), gone),
+            (_REMOVE_ALL_ENTRIES, (rewritten,), rewritten),
+            (_REMOVE_ENTRIES, ([each.at for each in removed], _json(removed)), removed),
+            (_CHANGE, (_json(changed),), changed),
+            (_ADD_ENTRIES, (_json(added),), added),
+            (_ADD, (_json(new), number, _json(of_new)), new),
+        ):
+            if is_due:
+                connection.execute(statement, values)
+        if differing := sorted((partition, count) for partition, count in totals.items() if count):
+            connection.execute(_COUNT, [list(column) for column in zip(*differing, strict=True)])
 
-    def read(self, document: str, ahead: ReadAhead | None = None) -> Iterator[tuple[bool, ReadDocument]]:
-        """Read the draft and the saved document, unless they were read ``ahead``."""
-        for is_draft in (True, False):
-            read = self._source.read(DocumentName(document, is_draft), "stored", self._definition, ahead)
-            if read is not None:
-                version = read.hit.facts.version
-                indexed = self._known[version]
-                key = PartitionKey(self._number, version, is_draft, indexed.generation)
-                card, free_text = card_of(read, indexed.numbers), plain(read.free_text.casefold())
-                yield is_draft, ReadDocument(version, self._versions.partition(key), card, free_text)
-
-    def _definition(self, version: int) -> IndexedDefinition:
-        if version not in self._known:
-            self._known[version] = self._current(version)
-        return self._known[version].definition
-
-
-def _difference(connection: Rows, kept: IndexedRow | None, now: ReadDocument | None) -> str | None:
-    if now is None:
-        return None if kept is None else "the index still has it"
-    if kept is None:
-        return "the index does not have it"
-    if kept.partition != now.partition:
-        row = connection.execute(_SAME_VERSION, (kept.partition, now.partition)).fetchone()
-        return None if row == (True,) else "the index has another version of it"
-    if kept.card != encode(now.card):
-        return "the index has other values of it"
-    expected = {_stored(entry)[:3] for entry in entries(now.card)}
-    entry_rows = connection.execute(_ENTRIES, (kept.seq,)).fetchall()
-    text = connection.execute(_TEXT, (kept.seq,)).fetchone()
-    is_same = len(entry_rows) == len(expected) and {tuple(row) for row in entry_rows} == expected
-    return None if is_same and text == (now.free_text,) else "the index would not find all values of it"
-
-
-class _Change:
-    """Replaces the rows of one document, and counts. Nothing waits for the database until the commit."""
-
-    def __init__(self, connection: Rows, form: int, document: str) -> None:
-        self._connection = connection
-        self._form = form
-        self._document = document
-        self._totals: Counter[int] = Counter()
-
-    def replace(
-        self, kept: IndexedRow | None, now: ReadDocument | None, *, is_draft: bool, is_rewritten: bool = False
-    ) -> None:
-        if kept is not None and (now is None or is_rewritten or kept.partition != now.partition):
-            self._connection.execute(_REMOVE, {"seq": kept.seq})
-            self._totals[kept.partition] -= 1
-            kept = None
+    def _difference(
+        self, connection: Rows, number: int, kept: IndexedRow | None, now: PreparedDocument | None
+    ) -> str | None:
         if now is None:
-            return
-        text = encode(now.card)
-        if kept is not None:
-            self._change(kept, now, text)
-            return
-        columns = columns_of(now.card, entries(now.card))
-        values = self._form, self._document, is_draft, now.partition, now.card.modified, text, now.free_text, *columns
-        self._connection.execute(_ADD, values)
-        self._totals[now.partition] += 1
-
-    def count(self) -> None:
-        count(self._connection, self._totals)
-
-    def _change(self, kept: IndexedRow, now: ReadDocument, text: str) -> None:
-        before, after = set(entries(decode(kept.card))), set(entries(now.card))
-        if gone := before - after:
-            controls, folds, values, _ = zip(*map(_stored, gone), strict=True)
-            self._connection.execute(_REMOVE_ENTRIES, (kept.seq, list(controls), list(folds), list(values)))
-        if come := after - before:
-            self._connection.execute(_ADD_ENTRIES, (kept.partition, kept.seq, *columns_of(now.card, come)))
-        changed = {"rest": now.free_text, "modified": now.card.modified, "card": text, "seq": kept.seq}
-        self._connection.execute(_CHANGE, changed)
+            return None if kept is None else "the index still has it"
+        if kept is None:
+            return "the index does not have it"
+        partition = self._partition(number, now)
+        if kept.partition != partition:
+            row = connection.execute(_SAME_VERSION, (kept.partition, partition)).fetchone()
+            return None if row == (True,) else "the index has another version of it"
+        if kept.card != now.card:
+            return "the index has other values of it"
+        own = _stored(now.content, entries(now.content), kept.seq, partition)
+        expected = {(each.control, each.fold, each.value) for each in own}
+        entry_rows = connection.execute(_ENTRIES, (kept.seq,)).fetchall()
+        text = connection.execute(_TEXT, (kept.seq,)).fetchone()
+        is_same = len(entry_rows) == len(expected) and {tuple(row) for row in entry_rows} == expected
+        return None if is_same and text == (plain(now.free_text),) else "the index would not find all values of it"
 
 
-def count(connection: Rows, totals: Mapping[int, int]) -> None:
-    """Add to the totals of partitions, in the shard of a connection."""
-    changed = sorted((number, added) for number, added in totals.items() if added)
-    if changed:
-        connection.execute(_COUNT, [list(column) for column in zip(*changed, strict=True)])
+def _kept(rows: Cursor[TupleRow]) -> Kept:
+    return {DocumentName(document, is_draft): IndexedRow(*row) for document, is_draft, *row in rows.fetchall()}
+
+
+def _json(rows: Sequence[_Row | _Entry]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
 def plain(text: str) -> str:
@@ -465,107 +537,14 @@ def plain(text: str) -> str:
     return text.replace("\0", "\x1e") if "\0" in text else text
 
 
-def _stored(entry: EntryRow) -> tuple[int, str, str, int]:
-    number, fold, value, edge = entry
-    return number, "" if fold == NOTHING else plain(str(fold)), "" if value == NOTHING else plain(str(value)), edge
-
-
-def columns_of(
-    card: Card, found: Iterable[EntryRow]
-) -> tuple[list[int], list[str], list[str], list[int], list[str | None]]:
-    """Return the columns of entries of a card: numbers, folds, values, edges, and folded values that are cut."""
+def _stored(card: Card, found: Iterable[EntryRow], at: int, partition: int) -> Iterator[_Entry]:
+    """Yield entries of a card as they are stored, each with the whole folded value where its fold is cut."""
     long = (value for values in card.values.values() for value in values if len(value) > LONGEST_KEY // 3)
     cut = {key: value.casefold() for value in long if is_cut((key := key_of(value))[0])}
-    numbers, folds, values, edges = [], [], [], []
-    wholes: list[str | None] = []
-    for entry in found:
-        number, fold, value, edge = _stored(entry)
-        numbers.append(number)
-        folds.append(fold)
-        values.append(value)
-        edges.append(edge)
-        wholes.append(cut[entry[1], entry[2]] if is_cut(entry[1]) and number > 0 else None)
-    return numbers, folds, values, edges, wholes
-
-
-_UNSYNCED = "SET LOCAL synchronous_commit = off"  # A crash takes whole batches, whose documents are outdated again
-
-_TRY = """
-SELECT document FROM unnest(%s::text[], %s::bigint[]) AS of (document, key) WHERE pg_try_advisory_xact_lock(key)
-"""
-_ROWS_OF_MANY = (
-    "SELECT document, draft, seq, partition, card FROM document WHERE form = %s AND document = ANY(%s::text[])"
-)
-_STORED_OF_MANY = """
-SELECT kind, folder, sidecar, CASE WHEN octet_length(body) <= %s THEN body END FROM revision
-WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND name = %s AND is_current
-"""
-_REMOVE_MANY = """
-WITH entries AS (DELETE FROM entry WHERE seq = ANY(%(seqs)s)),
-texts AS (DELETE FROM free_text WHERE seq = ANY(%(seqs)s))
-DELETE FROM document WHERE seq = ANY(%(seqs)s)
-"""
-_CHANGE_MANY = """
-WITH entries AS (DELETE FROM entry WHERE seq = ANY(%s))
-UPDATE document SET partition = now.partition, modified = now.modified, card = now.card
-FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::text[]) AS now (seq, partition, modified, card)
-WHERE document.seq = now.seq
-"""
-_ADD_MANY = """
-INSERT INTO document (form, document, draft, partition, modified, card)
-SELECT %s, now.* FROM unnest(%s::text[], %s::boolean[], %s::int[], %s::text[], %s::text[]) AS now
-RETURNING document, draft, seq
-"""
-_COPY_ENTRIES = "COPY entry (partition, seq, control, fold, value, edge, whole) FROM STDIN"
-_SET_TEXTS = """
-INSERT INTO free_text (seq, fold) SELECT * FROM unnest(%s::bigint[], %s::text[])
-ON CONFLICT (seq) DO UPDATE SET fold = excluded.fold WHERE free_text.fold <> excluded.fold
-"""
-
-
-# The rows of many documents, read again for the index and brought up to date in one transaction.
-#
-# A save that is under way holds the lock of its document. It is not waited for while other documents are locked: that
-# document is read again afterwards, alone. A save waits for one batch at most.
-
-
-@dataclass(frozen=True, slots=True)
-class IndexBatches:
-    """Reads documents again, many in one transaction."""
-
-    database: Database
-    numbers: FormNumbers
-    rows: IndexRows
-    source_of: SourceOf
-
-    def reread(
-        self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None
-    ) -> None:
-        """Bring the rows of documents and their drafts up to date, or those of one version.
-
-        ``is_rewritten`` writes all of them, also where nothing seems to be different.
-        """
-        number, left = self.numbers.require(form), dict.fromkeys(documents)
-        locks = [self.rows.lock(number, document) for document in left]
-        with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
-            locked = [document for (document,) in connection.execute(_TRY, (list(left), locks)).fetchall()]
-            ahead, apart = _read_ahead(connection, number, locked)
-            kept: dict[str, dict[bool, IndexedRow]] = {}
-            for document, is_draft, *row in connection.execute(_ROWS_OF_MANY, (number, locked)):
-                kept.setdefault(document, {})[is_draft] = IndexedRow(*row)
-            reading, change = self.rows.reading(connection, form), _BatchedChange(connection, number)
-            for document in locked:
-                if document not in apart:
-                    del left[document]
-                    now = dict(reading.read(document, ahead))
-                    if version is None or version in {each.version for each in now.values()}:
-                        change.replace(document, kept.get(document, {}), now, is_rewritten=is_rewritten)
-            change.write()
-        for document in left:
-            if version is None or self.source_of(form).version(document) == version:
-                with self.database.transaction("indexing", form, first=_UNSYNCED) as connection:
-                    connection.pipeline_until_commit()
-                    self.rows.changed(form, document, is_rewritten=is_rewritten)
+    for control, fold, value, edge in found:
+        whole = cut[fold, value] if is_cut(fold) and control > 0 else None
+        fold_text, text = ("" if each == NOTHING else plain(str(each)) for each in (fold, value))
+        yield _Entry(at, partition, control, fold_text, text, edge, whole)
 
 
 def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[ReadAhead, set[str]]:
@@ -573,7 +552,7 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
     values = LARGEST_REREAD, form, [DATA, DRAFT], list(documents), DATA_XML
     found: dict[DocumentName, StoredRevision] = {}
     apart = set[str]()
-    for kind, document, data, body in connection.execute(_STORED_OF_MANY, values, binary=True):
+    for kind, document, data, body in connection.execute(_STORED, values, binary=True):
         try:
             sidecar = decoded(data, document)
         except DamagedError:
@@ -587,67 +566,3 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
         revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
         found[DocumentName(document, kind == DRAFT)] = revision
     return found, apart
-
-
-@dataclass(slots=True)
-class _BatchedChange:
-    """Replaces the rows of documents of a form, and counts. A document that stays in the index keeps its ``seq``."""
-
-    connection: Rows
-    form: int
-    gone: list[int] = field(default_factory=list)
-    changed: list[tuple[int, ReadDocument]] = field(default_factory=list)
-    new: dict[tuple[str, bool], ReadDocument] = field(default_factory=dict)
-    totals: Counter[int] = field(default_factory=Counter)
-
-    def replace(
-        self,
-        document: str,
-        kept: Mapping[bool, IndexedRow],
-        now: Mapping[bool, ReadDocument],
-        *,
-        is_rewritten: bool,
-    ) -> None:
-        for is_draft in (True, False):
-            before, after = kept.get(is_draft), now.get(is_draft)
-            if before is not None:
-                self.totals[before.partition] -= 1
-            if after is not None:
-                self.totals[after.partition] += 1
-            if after is None:
-                self.gone += [] if before is None else [before.seq]
-            elif before is None:
-                self.new[document, is_draft] = after
-            elif is_rewritten or before.partition != after.partition or before.card != encode(after.card):
-                self.changed.append((before.seq, after))
-
-    def write(self) -> None:
-        if self.gone:
-            self.connection.execute(_REMOVE_MANY, {"seqs": self.gone})
-        if self.changed:
-            seqs, documents = (list(column) for column in zip(*self.changed, strict=True))
-            self.connection.execute(_CHANGE_MANY, (seqs, seqs, *_facts(documents)))
-        written = [*self.changed]
-        if self.new:
-            names, drafts = (list(column) for column in zip(*self.new, strict=True))
-            added = self.connection.execute(
-                _ADD_MANY, (self.form, names, drafts, *_facts(self.new.values()))
-            ).fetchall()
-            written += [(seq, self.new[document, is_draft]) for document, is_draft, seq in added]
-        if written:
-            with self.connection.cursor().copy(_COPY_ENTRIES) as copy:
-                for seq, each in written:
-                    for entry in zip(*columns_of(each.card, entries(each.card)), strict=True):
-                        copy.write_row((each.partition, seq, *entry))
-            texts = [seq for seq, _ in written], [each.free_text for _, each in written]
-            self.connection.execute(_SET_TEXTS, texts)
-        count(self.connection, self.totals)
-
-
-def _facts(documents: Iterable[ReadDocument]) -> tuple[list[int], list[str], list[str]]:
-    documents = list(documents)
-    return (
-        [each.partition for each in documents],
-        [each.card.modified for each in documents],
-        [encode(each.card) for each in documents],
-    )

@@ -427,19 +427,15 @@ class PublicationServers:
         """
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.publisher import RemotePublisher  # noqa: PLC0415
-        from persistence.remote.remote_calls import (  # noqa: PLC0415
-            CallLimits,
-            Client,
-            Connections,
-            NothingForwarded,
-        )
+        from persistence.remote.remote_calls import Client, NothingForwarded  # noqa: PLC0415
+        from persistence.wire.connection import CallPolicy, Connection  # noqa: PLC0415
 
         dialect = DIALECTS[self._settings.dialect]
         names = NothingForwarded(dialect, dialect)
         fields = [] if user is None else [names.field("Username", user)]
         if target.authorization is not None:
             fields.append(("Authorization", target.authorization.encode("ascii")))
-        limits = CallLimits(self._settings.remote_connect, self._settings.remote_timeout, 1)
-        with Connections(f"{target.server}{PUBLIC_PREFIX}", limits) as connections:
-            client = Client("", names, connections)
+        policy = CallPolicy(self._settings.remote_connect, self._settings.remote_timeout)
+        with Connection(f"{target.server}{PUBLIC_PREFIX}", policy, is_provider=True) as connection:
+            client = Client("", names, connection)
             yield RemotePublisher(client, form, tuple(fields), source, flat_view, target.is_forced)

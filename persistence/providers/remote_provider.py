@@ -12,12 +12,13 @@ from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.router import Opening, Provider
-from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
+from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteLeases, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
+from persistence.wire.connection import CallPolicy, Connection
 
 
 class Remotes:
@@ -35,9 +36,10 @@ class Remotes:
         self._root = root = os.path.realpath(settings.home)
         self._opening = opening
         self._dialect = DIALECTS[settings.dialect]
-        self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+        self._policy = CallPolicy(settings.remote_connect, settings.remote_timeout)
+        self._calls = settings.remote_calls
         self._locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
-        self._connections: dict[str, Connections] = {}
+        self._connections: dict[str, Connection] = {}
 
     def provider(self, configured: ProviderProperties) -> Provider:
         client, properties, dialect = self._client(configured), self._opening.properties, self._dialect
@@ -61,6 +63,6 @@ class Remotes:
     def _client(self, configured: ProviderProperties) -> Client:
         names = ProviderNames(self._dialect, DIALECTS[configured.dialect or self._dialect.name], configured.mirrored)
         if configured.uri not in self._connections:
-            connections = Connections(full_address(configured.uri), self._limits)
-            self._connections[configured.uri] = self._opening.closing.enter_context(connections)
+            connection = Connection(full_address(configured.uri), self._policy, calls=self._calls, is_provider=True)
+            self._connections[configured.uri] = self._opening.closing.enter_context(connection)
         return Client(configured.name, names, self._connections[configured.uri])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -12,10 +12,10 @@ from persistence.errors import RemoteError, RemoteTimeoutError
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.sidecar import ClientHash
 from persistence.model.versions import VersionRequest
-from persistence.remote.remote_calls import DONE, Client, HeaderFields, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.remote_calls import DONE, Client
 from persistence.storage.commit import OutgoingFile
+from persistence.wire.connection import Answer, Call, HeaderField, HeaderFields, OutgoingContent
 
-_VERSION = "Form-Definition-Version"
 _HASH_ALGORITHM, _HASH_VALUE = "Hash-Algorithm", "Hash-Value"
 _SHA_256 = "SHA-256"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -60,23 +60,20 @@ class RemotePublisher:
     def _attachment(self, file: OutgoingFile, asked: VersionRequest) -> int | None:
         pair = file.client_hash or ClientHash(_SHA_256, _digest(file))
         if not self.is_forced and not asked.wants_next:
-            call = RemoteCall("HEAD", self._path(file), (*self.fields, *self._asked(asked)))
-            with closing(self.client.send(call)) as answer:
-                there = ClientHash(self._field(answer, _HASH_ALGORITHM), self._field(answer, _HASH_VALUE))
+            with self.client.send(Call("HEAD", self._path(file), (*self.fields, *self._asked(asked)))) as answer:
+                own = self.client.own(answer)
+                there = ClientHash(own.text(_HASH_ALGORITHM) or "", own.text(_HASH_VALUE) or "")
                 is_ours = pair.algorithm == _SHA_256 and pair.value.lower() == _digest(file)
                 if answer.status == HTTPStatus.OK and (file.may_stay or (there == pair and is_ours)):
                     return self._version(answer)
-        names = self.client.names
-        return self._put(
-            file, asked, names.field(_HASH_ALGORITHM, pair.algorithm), names.field(_HASH_VALUE, pair.value)
-        )
+        field = self.client.names.field
+        return self._put(file, asked, field(_HASH_ALGORITHM, pair.algorithm), field(_HASH_VALUE, pair.value))
 
-    def _put(self, file: OutgoingFile, asked: VersionRequest, *more: tuple[str, bytes]) -> int | None:
+    def _put(self, file: OutgoingFile, asked: VersionRequest, *more: HeaderField) -> int | None:
         query = (("document", self.source),) if self.source else ()
-        described = ("Content-Type", file.content_type.encode("latin-1"))
-        with body_of(file.upload) as (body, length):
-            fields = (*self.fields, *self._asked(asked), described, length, *more)
-            call = RemoteCall("PUT", self._path(file), fields, query, body)
+        fields = (*self.fields, *self._asked(asked), ("Content-Type", file.content_type.encode("latin-1")), *more)
+        with file.upload.opened() as content:
+            call = Call("PUT", self._path(file), fields, query, OutgoingContent(content))
             answer = self.client.send(call)
         if answer.status not in DONE:
             line = answer.line()
@@ -92,12 +89,9 @@ class RemotePublisher:
             return (self.client.names.version("next"),)
         return () if asked.number is None else (self.client.names.version(asked.number),)
 
-    def _version(self, answer: RemoteAnswer) -> int | None:
-        text = self._field(answer, _VERSION)
+    def _version(self, answer: Answer) -> int | None:
+        text = self.client.own(answer).text("Form-Definition-Version") or ""
         return int(text) if _NUMBER.fullmatch(text) else None
-
-    def _field(self, answer: RemoteAnswer, name: str) -> str:
-        return answer.field(self.client.names.theirs.header(name)) or ""
 
 
 def _digest(file: OutgoingFile) -> str:

@@ -37,7 +37,8 @@ from persistence.model.queries import (
     Sort,
 )
 from persistence.model.sidecar import DocumentFacts
-from persistence.remote.remote_calls import DONE, Client, HeaderField, RemoteCall
+from persistence.remote.remote_calls import Client
+from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
@@ -102,9 +103,7 @@ class RemoteIndex:
             raise NotSupportedError(
                 f"the provider that knows the distinct values of {form} does not have its permissions"
             )
-        names = self._client.names
-        path = names.of_form("distinct-values", form)
-        body = self._client.ask_by_post(path, names.version(_version(scope)), write_distinct_request(by))
+        body = _query(self._client, "distinct-values", form, scope, write_distinct_request(by))
         try:
             values = read_distinct_answer([body])
         except MalformedXmlError as error:
@@ -167,13 +166,16 @@ def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
 
 
 def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
-    names = client.names
-    field = names.version(_version(scope))
-    body = client.ask_by_post(names.of_form("search", form), field, write_search_request(scope, query))
+    body = _query(client, "search", form, scope, write_search_request(scope, query))
     try:
         return read_search_answer([body])
     except MalformedXmlError as error:
         raise _no_answer(client) from error
+
+
+def _query(client: Client, api: str, form: Form, scope: Scope, body: bytes) -> bytes:
+    fields = (client.names.version(_version(scope)), XML)
+    return client.ask(Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body)))
 
 
 def _version(scope: Scope) -> str:
@@ -229,7 +231,7 @@ class RemoteReindexing:
             self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
-        answer = self._client.send(RemoteCall("GET", "/reindex/status"))
+        answer = self._client.send(Call("GET", "/reindex/status"))
         if answer.status != HTTPStatus.OK:
             answer.close()
             return ReindexingStatus()
@@ -243,7 +245,4 @@ class RemoteReindexing:
             raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
 
     def _make(self, path: str, *fields: HeaderField) -> None:
-        call = RemoteCall("POST", path, (("Content-Length", b"0"), *fields), silence=_LONGEST)
-        answer = self._client.send(call)
-        answer.require(call.label, *DONE, *_NO_PART)
-        answer.close()
+        self._client.change(Call("POST", path, fields, silence=_LONGEST), *_NO_PART)

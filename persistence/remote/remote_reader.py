@@ -12,7 +12,6 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
 from typing import BinaryIO
-from urllib.parse import unquote
 
 import msgspec
 
@@ -34,12 +33,12 @@ from persistence.model import instants
 from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, ListedRevision, Sidecar
-from persistence.model.texts import WHOLE
 from persistence.model.versions import FormMetadata
-from persistence.remote.remote_calls import Client, HeaderField, HeaderFields, ProviderNames, RemoteAnswer, RemoteCall
+from persistence.remote.remote_calls import Client
 from persistence.storage.commit import Upload
 from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+from persistence.wire.connection import Answer, Call, HeaderField, HeaderFields, OwnFields, whole_number
 from persistence.xml.streaming import WordWatch
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
@@ -56,7 +55,7 @@ class _AnswerPieces:
     ``answer`` has all of the content, where that is known already. Reading raises ``RemoteError``.
     """
 
-    def __init__(self, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
+    def __init__(self, ask: Callable[[int], Answer], answer: Answer | None) -> None:
         self._ask = ask
         self._answer = answer
         self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
@@ -78,7 +77,7 @@ class _AnswerPieces:
         self._answer, self._pieces = None, iter(())
 
 
-def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
+def opened_remotely(size: int, ask: Callable[[int], Answer], answer: Answer | None = None) -> BinaryIO:
     """Return a content elsewhere as a file that can seek; the reader closes it."""
     pieces = _AnswerPieces(ask, answer)
     return io.BufferedReader(RangedFile(size, pieces.read, let_go=pieces.let_go))
@@ -90,15 +89,15 @@ def range_from(at: int, size: int) -> list[HeaderField]:
     last = size - 1
     if asked is not None and asked[2] is not None and int(asked[1]) == at:
         last = min(int(asked[2]), last)
-    return [("Range", f"bytes={at}-{last}".encode())] if (at, last) != (0, size - 1) else []
+    return [("Range", f"bytes={at}-{last}")] if (at, last) != (0, size - 1) else []
 
 
-def go_to(at: int, answer: RemoteAnswer) -> None:
+def go_to(at: int, answer: Answer) -> None:
     """Make an answer go on from an offset; ranges are optional (spec crud 11)."""
     try:
         if at and answer.status == HTTPStatus.OK:
             answer.skip(at)
-        elif at and not (answer.field("Content-Range") or "").startswith(f"bytes {at}-"):
+        elif at and not (answer.headers.get("Content-Range", "")).startswith(f"bytes {at}-"):
             raise RemoteError("a provider does not send the range that it was asked for")  # noqa: TRY301
     except RemoteError:
         answer.close()
@@ -106,7 +105,6 @@ def go_to(at: int, answer: RemoteAnswer) -> None:
 
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
-_VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
 _TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _ENCRYPTED = "sealed"
 """Stands for the algorithm where the hash of an encrypted content was encrypted too."""
@@ -114,35 +112,34 @@ _ENCRYPTED = "sealed"
 _NOBODY = FormMetadata(permissions="<permissions/>")
 
 
-def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> Sidecar:
+def sidecar_of(answer: Answer, client: Client, address: Address) -> Sidecar:
     """Return the sidecar of the revision that a GET or HEAD has found."""
-    field = _Fields(answer, names)
-    modified = field.instant("Last-Modified")
+    own = client.own(answer)
+    modified = _instant(answer, own, "Last-Modified")
     if modified is None:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
     if modified == instants.LAST:
         raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
-    hashed = field.hash()
-    is_encrypted = hashed is not None and hashed.algorithm == _ENCRYPTED
-    valid = field.text("Valid")
+    algorithm, value = own.text("Hash-Algorithm"), own.text("Hash-Value")
+    is_encrypted = algorithm == _ENCRYPTED
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
         schema=SCHEMA,
         id=tag_of(answer) or _tag(address, modified),
-        version=_version(field.text("Form-Definition-Version"), address),
+        version=_version(own, address),
         modified=modified,
-        created=field.instant("Created") or modified,
+        created=_instant(answer, own, "Created") or modified,
         size=answer.length or 0,
-        content_type=answer.field("Content-Type"),
-        valid=None if valid is None else valid == "true",
-        stage=field.text("Workflow-Stage"),
-        creator=None if is_definition else field.text("Username"),
-        group=None if is_definition else field.text("Group"),
-        organization=() if is_definition else tuple(field.texts("Organization")),
-        modifier=field.text("Last-Modified-By-Username"),
-        source=field.text("Document"),
-        client_hash=None if is_encrypted else hashed,
-        sealed_hash=hashed.value if hashed is not None and is_encrypted else None,
+        content_type=answer.headers.get("Content-Type"),
+        valid=own.flag("Valid"),
+        stage=own.text("Workflow-Stage"),
+        creator=None if is_definition else own.text("Username"),
+        group=None if is_definition else own.text("Group"),
+        organization=() if is_definition else tuple(own.texts("Organization")),
+        modifier=own.text("Last-Modified-By-Username"),
+        source=own.text("Document"),
+        client_hash=ClientHash(algorithm, value) if algorithm and value and not is_encrypted else None,
+        sealed_hash=value if is_encrypted else None,
     )
 
 
@@ -166,64 +163,45 @@ def tombstone_of(address: Address) -> Sidecar:
     )
 
 
-def tag_of(answer: RemoteAnswer) -> str | None:
+def tag_of(answer: Answer) -> str | None:
     """Return the entity tag as 40 hex digits, hashed if it has another form."""
-    sent = (answer.field("ETag") or "").strip()
+    sent = answer.headers.get("ETag", "").strip()
     tag = sent.removeprefix("W/").strip('"')
     if not tag:
         return None
     return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
 
 
-def strong_tag(answer: RemoteAnswer) -> bytes | None:
+def strong_tag(answer: Answer) -> bytes | None:
     """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
 
     ``None`` where it is weak, and so never matches (RFC 9110 13.1.1).
     """
-    sent = (answer.field("ETag") or "").strip()
+    sent = answer.headers.get("ETag", "").strip()
     return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
 
 
-def as_stored(answer: RemoteAnswer, names: ProviderNames, address: Address, sidecar: Sidecar) -> Sidecar:
+def as_stored(answer: Answer, client: Client, address: Address, sidecar: Sidecar) -> Sidecar:
     """Return the sidecar with the tag and instant of the answer: the other side has its own."""
-    modified = _Fields(answer, names).instant("Last-Modified")
+    modified = _instant(answer, client.own(answer), "Last-Modified")
     tag = tag_of(answer) or (sidecar.id if modified is None else _tag(address, modified))
     return msgspec.structs.replace(sidecar, id=tag, modified=modified or sidecar.modified)
 
 
-class _Fields:
-    """The header fields of an answer under the provider's prefix."""
-
-    def __init__(self, answer: RemoteAnswer, names: ProviderNames) -> None:
-        self._answer = answer
-        self._names = names
-
-    def text(self, name: str) -> str | None:
-        return next(iter(self.texts(name)), None) or None
-
-    def texts(self, name: str) -> list[str]:
-        header = self._names.theirs.header(name)
-        return [unquote(each) for each in self._answer.fields(header + WHOLE)] or self._answer.fields(header)
-
-    def hash(self) -> ClientHash | None:
-        algorithm, value = self.text("Hash-Algorithm"), self.text("Hash-Value")
-        return ClientHash(algorithm, value) if algorithm and value else None
-
-    def instant(self, name: str) -> Instant | None:
-        try:
-            own = self.text(name)
-            if own is not None:
-                return instants.from_datetime(instants.parse_time(own, name))
-            common = self._answer.field(name)
-            return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
-        except (BadRequestError, ValueError, OverflowError):
-            return None
+def _instant(answer: Answer, own: OwnFields, name: str) -> Instant | None:
+    text, common = own.text(name), answer.headers.get(name)
+    try:
+        if text is not None:
+            return instants.from_datetime(instants.parse_time(text, name))
+        return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
+    except (BadRequestError, ValueError, OverflowError):
+        return None
 
 
-def _version(text: str | None, address: Address) -> int:
+def _version(own: OwnFields, address: Address) -> int:
     if isinstance(address, DefinitionAddress):
         return address.version
-    number = int(text) if text is not None and _VERSION.fullmatch(text.strip()) else 0
+    number = whole_number((own.text("Form-Definition-Version") or "").strip()) or 0
     if not 1 <= number <= LARGEST_VERSION:
         raise RemoteError(f"the answer for {address} does not say its form definition version")
     return number
@@ -331,11 +309,11 @@ class _HistoryPages:
         rest = () if self._address.is_main else (self._address.name,)
         path = self._client.names.of_form("history", self._address.form, self._address.document, *rest)
         query = (("page-number", str(number)), ("page-size", str(size)))
-        answer = self._client.send(RemoteCall("GET", path, query=query))
+        answer = self._client.send(Call("GET", path, query=query))
         if answer.status in _NO_HISTORY:
             answer.close()
             raise NotSupportedError(f"provider {self._client.who!r} has no history of {self._address}")
-        answer.require(f"the history of {self._address}", HTTPStatus.OK)
+        self._client.require(answer, f"the history of {self._address}", HTTPStatus.OK)
         try:
             found = read_history([answer.whole(LARGEST_ANSWER)])
         except MalformedXmlError as error:
@@ -383,8 +361,8 @@ class RemoteReader:
         answer = self._ask("GET" if content and not is_part else "HEAD", address, query)
         try:
             if answer.status != HTTPStatus.OK:
-                return _missing(address, answer)
-            sidecar = sidecar_of(answer, self._client.names, address)
+                return _missing(self._client, address, answer)
+            sidecar = sidecar_of(answer, self._client, address)
             if not content:
                 answer.close()
                 return StoredRevision(sidecar, sidecar.id, UNKNOWN_SIZE if answer.length is None else answer.length)
@@ -401,8 +379,8 @@ class RemoteReader:
         answer = self._ask("HEAD", address, ())
         try:
             if answer.status != HTTPStatus.OK:
-                return _missing(address, answer), None
-            sidecar = sidecar_of(answer, self._client.names, address)
+                return _missing(self._client, address, answer), None
+            sidecar = sidecar_of(answer, self._client, address)
         finally:
             answer.close()
         size = UNKNOWN_SIZE if answer.length is None else answer.length
@@ -410,18 +388,18 @@ class RemoteReader:
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """Return the sidecar of an attachment, which says whether it is encrypted."""
-        answer = self._ask("GET", address, (), [("Range", b"bytes=0-%d" % (len(frames.MAGIC) - 1))])
+        answer = self._ask("GET", address, (), [("Range", f"bytes=0-{len(frames.MAGIC) - 1}")])
         try:
             if answer.status not in FOUND:
                 is_empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-                found = self.read(address, content=False) if is_empty else _missing(address, answer)
+                found = self.read(address, content=False) if is_empty else _missing(self._client, address, answer)
                 return None if found is None else found.sidecar
             is_encrypted = answer.beginning().startswith(frames.MAGIC)
-            return msgspec.structs.replace(sidecar_of(answer, self._client.names, address), encrypted=is_encrypted)
+            return msgspec.structs.replace(sidecar_of(answer, self._client, address), encrypted=is_encrypted)
         finally:
             answer.close()
 
-    def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: RemoteAnswer) -> StoredRevision:
+    def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: Answer) -> StoredRevision:
         size, watch = answer.length, WordWatch(MARKER_WORD)
         if size is None or (address.is_main and size > _AT_ONCE):
             return _noted(address, self._spooled(address, sidecar, answer, watch), watch)
@@ -439,14 +417,14 @@ class RemoteReader:
             return StoredRevision(sidecar, sidecar.id, size, file)
         answer = self._ask("GET", address, query)
         try:
-            answer.require(f"{address}", HTTPStatus.OK)
-            sidecar = sidecar_of(answer, self._client.names, address)
+            self._client.require(answer, f"{address}", HTTPStatus.OK)
+            sidecar = sidecar_of(answer, self._client, address)
             return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
         except Exception:
             answer.close()
             raise
 
-    def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
+    def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), Upload(self._root) as upload:
             for piece in answer:
                 if upload.size + len(piece) > MOST_RECEIVED:
@@ -457,16 +435,16 @@ class RemoteReader:
             self._check(address, upload.size, answer)
             return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened())
 
-    def _check(self, address: Address, size: int, answer: RemoteAnswer) -> None:
+    def _check(self, address: Address, size: int, answer: Answer) -> None:
         if answer.length not in (None, size):
             raise RemoteError(f"provider {self._client.who!r} sends {size} of {answer.length} bytes of {address}")
 
-    def _part(self, address: Address, query: Parameters, sidecar: Sidecar, size: int, at: int) -> RemoteAnswer:
+    def _part(self, address: Address, query: Parameters, sidecar: Sidecar, size: int, at: int) -> Answer:
         answer = self._ask("GET", address, query, range_from(at, size))
-        answer.require(f"{address}", *FOUND)
+        self._client.require(answer, f"{address}", *FOUND)
         try:
             go_to(at, answer)
-            is_same = sidecar_of(answer, self._client.names, address).id == sidecar.id
+            is_same = sidecar_of(answer, self._client, address).id == sidecar.id
         except RemoteError:
             answer.close()
             raise
@@ -475,15 +453,15 @@ class RemoteReader:
             raise BusyError(f"{address} was replaced while it was read")
         return answer
 
-    def _ask(self, method: str, address: Address, query: Parameters, fields: HeaderFields = ()) -> RemoteAnswer:
+    def _ask(self, method: str, address: Address, query: Parameters, fields: HeaderFields = ()) -> Answer:
         names = self._client.names
         if isinstance(address, DefinitionAddress):
             fields = (*fields, names.version(address.version))
-        return self._client.send(RemoteCall(method, names.path(address), fields, query))
+        return self._client.send(Call(method, names.path(address), fields, query))
 
 
-def _missing(address: Address, answer: RemoteAnswer) -> StoredRevision | None:
-    answer.require(f"{address}", *MISSING)
+def _missing(client: Client, address: Address, answer: Answer) -> StoredRevision | None:
+    client.require(answer, f"{address}", *MISSING)
     answer.close()
     tombstone = tombstone_of(address)
     return None if answer.status == HTTPStatus.NOT_FOUND else StoredRevision(tombstone, tombstone.id, 0)

@@ -35,7 +35,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.write_conditions import LeaseHolder, parse_remaining
-from persistence.remote.remote_calls import DONE, Client, HeaderField, RemoteAnswer, RemoteCall, body_of, path
+from persistence.remote.remote_calls import DONE, Client
 from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import (
     FOUND,
@@ -55,6 +55,7 @@ from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Leases, Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
+from persistence.wire.connection import XML, Answer, Call, HeaderField, OutgoingContent, path_of
 
 
 class RemoteBodies:
@@ -84,15 +85,15 @@ class RemoteBodies:
         answer.close()
         if answer.status in MISSING:
             return None
-        answer.require(f"HEAD {address}", HTTPStatus.OK)
+        self._client.require(answer, f"HEAD {address}", HTTPStatus.OK)
         size = sidecar.size if answer.length is None else answer.length
         etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
         if not content:
             return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
 
-        def ask(at: int) -> RemoteAnswer:
+        def ask(at: int) -> Answer:
             answer = self._ask("GET", address, sidecar.version, range_from(at, size))
-            answer.require(f"GET {address}", *FOUND)
+            self._client.require(answer, f"GET {address}", *FOUND)
             go_to(at, answer)
             return answer
 
@@ -129,11 +130,11 @@ class RemoteBodies:
     ) -> StoredRevision | None:
         path, fields = self._client.names.path(address), [self._version(sidecar.version)]
         query = (("last-modified-time", instant),)
-        answer = self._client.send(RemoteCall("GET" if content else "HEAD", path, fields, query))
+        answer = self._client.send(Call("GET" if content else "HEAD", path, fields, query))
         try:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
-            answer.require(f"{address} of {instant}", HTTPStatus.OK)
+            self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
             if not content:
                 return StoredRevision(sidecar, sidecar.id, sidecar.size)
             with disk_errors("receiving", address), Upload(self._root) as upload:
@@ -155,16 +156,17 @@ class RemoteBodies:
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[Sidecar]:
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
-        with body_of(upload) as (body, length):
-            fields = [self._version(sidecar.version), ("Content-Type", kind), length]
-            self._done(RemoteCall("PUT", self._client.names.path(address), fields, body=body))
+        fields = [self._version(sidecar.version), ("Content-Type", kind)]
+        with upload.opened() as file:
+            self._client.change(Call("PUT", self._client.names.path(address), fields, content=OutgoingContent(file)))
         yield sidecar
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
-            self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
+            call = Call("DELETE", self._client.names.path(address), [self._version(over.version)])
+            self._client.change(call, *MISSING)
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
@@ -183,18 +185,13 @@ class RemoteBodies:
     ) -> Iterator[None]:
         yield
         draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
-        self._done(RemoteCall("DELETE", draft, [] if version is None else [self._version(version)]))
-
-    def _done(self, call: RemoteCall) -> None:
-        answer = self._client.send(call)
-        answer.require(call.label, *DONE, *(MISSING if call.method == "DELETE" else ()))
-        answer.close()
+        self._client.change(Call("DELETE", draft, [] if version is None else [self._version(version)]), *MISSING)
 
     def _ask(
         self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None
-    ) -> RemoteAnswer:
+    ) -> Answer:
         fields = [self._version(version), *(wanted or ())]
-        return self._client.send(RemoteCall(method, self._client.names.path(address), fields))
+        return self._client.send(Call(method, self._client.names.path(address), fields))
 
     def _version(self, version: int) -> HeaderField:
         return self._client.names.version(version)
@@ -219,7 +216,7 @@ class RemoteLeases(Leases):
         is_stored: bool = True,  # noqa: ARG002 - the other service looks
         is_by_form: bool = False,  # noqa: ARG002 - as above
     ) -> None:
-        self._send("LOCK", address, holder, ("Timeout", b"Second-%d" % seconds))
+        self._send("LOCK", address, holder, ("Timeout", f"Second-{seconds}"))
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
         self._send("UNLOCK", address, holder)
@@ -233,19 +230,18 @@ class RemoteLeases(Leases):
 
     def _send(self, method: str, address: DocumentAddress, holder: LeaseHolder, *fields: HeaderField) -> None:
         NAMES.paths(address)
-        body = write_lock(holder)
-        described = (("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)), *fields)
-        call = RemoteCall(method, self._client.names.path(address), described, body=[body])
+        content = OutgoingContent(write_lock(holder))
+        call = Call(method, self._client.names.path(address), (XML, *fields), content=content)
         answer = self._client.send(call)
         if answer.status == HTTPStatus.LOCKED:
-            seconds = parse_remaining(answer.field("Timeout"))
+            seconds = parse_remaining(answer.headers.get("Timeout"))
             text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
             try:
                 held = read_lock([answer.whole(LARGEST_LOCK)])
             except PersistenceError:
                 raise LockedError(text, seconds=seconds) from None
             raise LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
-        answer.require(call.label, *DONE)
+        self._client.require(answer, call.label, *DONE)
         answer.close()
 
 
@@ -393,21 +389,21 @@ class RemoteWriter(Writing):
         return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        with body_of(upload) as (body, length):
+        with upload.opened() as file:
             there = sidecar if sidecar.restored is not None else None
-            fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar), length]
+            fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar)]
             query = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
             if sidecar.source is not None:
                 query.append(("document", sidecar.source))
             request = client_request.current()
             if request.method == "PUT":
                 query += [(name, value) for name, value in parse_qsl(request.query) if name == _FORMAT]
-            call = RemoteCall("PUT", self._client.names.path(address), fields, query, body)
+            call = Call("PUT", self._client.names.path(address), fields, query, OutgoingContent(file))
             return self._changed(call, address, sidecar)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         fields = self._decided(address, tombstone.version, over)
-        call = RemoteCall("DELETE", self._client.names.path(address), fields)
+        call = Call("DELETE", self._client.names.path(address), fields)
         return self._changed(call, address, tombstone)
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
@@ -440,13 +436,10 @@ class RemoteWriter(Writing):
             self.current(address)
         seen, _ = self._seen[address]
         fields = [] if seen is None else [self._client.names.version(seen.sidecar.version)]
-        call = RemoteCall("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
-        answer = self._client.send(call)
-        answer.require(call.label, *DONE, HTTPStatus.NOT_FOUND)
-        answer.close()
-        return answer.status != HTTPStatus.NOT_FOUND
+        call = Call("DELETE", self._client.names.path(address), fields, [("force-delete", "true"), *query])
+        return self._client.change(call, HTTPStatus.NOT_FOUND).status != HTTPStatus.NOT_FOUND
 
-    def _changed(self, call: RemoteCall, address: Address, sidecar: Sidecar) -> Sidecar:
+    def _changed(self, call: Call, address: Address, sidecar: Sidecar) -> Sidecar:
         try:
             answer = self._client.send(call)
         finally:  # it may have been done in spite of the error
@@ -455,9 +448,9 @@ class RemoteWriter(Writing):
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
             raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
-        answer.require(call.label, *DONE)
+        self._client.require(answer, call.label, *DONE)
         answer.close()
-        return as_stored(answer, self._client.names, address, sidecar)
+        return as_stored(answer, self._client, address, sidecar)
 
     def _decided(
         self, address: Address, version: int, over: StoredRevision | None, restored: Sidecar | None = None
@@ -538,7 +531,7 @@ class PublishedList:
         names = self._client.names
         segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
         try:
-            listed = read_form_list([self._client.ask(path("form", *segments), _ALL)])
+            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=_ALL))])
         except MalformedXmlError as error:
             raise RemoteError(
                 f"provider {self._client.who!r} answers with a list of forms that is not valid"

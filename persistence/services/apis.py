@@ -10,13 +10,14 @@ from persistence.limits import LONGEST_SHOWN
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Admin
+from persistence.model.sidecar import Sidecar
 from persistence.model.texts import in_latin_1
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.router import Provider, Route, Router, only
 from persistence.services.access import Access
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
-from persistence.services.documents import Decision, Deletion, Documents, Leasing, counts, protecting, selected
+from persistence.services.documents import Decision, Documents, Leasing, counts, protecting, selected
 from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.histories import Histories, Reverting, RevisionDiffs
 from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
@@ -82,21 +83,22 @@ class DocumentsBehindProxy(Documents):
         runtime 2), and others may have looked too early.
         """
         version = versions.must_be_sent(number, address)
-        stored = self.checked(route, address, over, put, version)
+        own, _ = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
             self.require_published(route, route.catalog.of(route.form, version))
-        creates = put.origin is None and stored.own is None
-        put = replace(put, origin=_as_stored(put.origin, stored.own))
+        creates = put.origin is None and own is None
+        put = replace(put, origin=_as_stored(put.origin, own))
         is_only = put.is_singleton and creates and counts(address)
-        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
+        definition = route.index_catalog.of(route.form, version)
+        return Decision(put, version, over, definition, None, creates, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> Deletion:
+    ) -> tuple[Removed, Sidecar]:
         """Leave a tombstone, even if nothing is stored."""
         version = versions.must_be_sent(number, address)
         self.checked(route, address, current, delete, version)
-        return Deletion(version, tombstone_over(current, version, delete), None)
+        return Removed(address, version, None, None), tombstone_over(current, version, delete)
 
     def may_read(
         self,

@@ -189,25 +189,15 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The stored state at the address of a write.
-
-    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
-    """
-
-    current: StoredRevision | None
-    own: StoredRevision | None
-    main: StoredRevision | None
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT, the definition that decided, and the user's operations on the document.
+    """The decision about a PUT ``over`` what was stored then, the definition that decided, and the user's operations.
 
-    With ``is_only`` it must become the only document of its user.
+    ``number`` is the version that the PUT names. With ``is_only`` it must become the only document of its user.
     """
 
     put: Put
+    number: int | None
+    over: StoredRevision | None
     definition: Definition
     operations: Operations | None
     creates: bool
@@ -215,47 +205,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
-    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
-
-    version: int
-    tombstone: Sidecar
-    operations: Operations | None
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyDecision:
-    """The decision about a PUT before its body is read.
-
-    ``number`` is the version that the PUT names, and ``over`` the revision that was stored then.
-    """
-
-    number: int | None
-    over: StoredRevision | None
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
 class PutRequest:
-    """A PUT whose body was received as an upload."""
+    """A PUT whose body was received as an upload; the decision was made before, and again under the lock."""
 
     route: Route
     address: DocumentAddress
     put: Put
-    early: EarlyDecision
+    decision: Decision
     encoded: EncodedContent
     upload: Upload
     received: Received
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
-    """A PUT that was decided about under the lock: its sidecar will be stored ``over`` a revision."""
-
-    request: PutRequest
-    decision: Decision
-    over: StoredRevision | None
-    sidecar: Sidecar
 
 
 # Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
@@ -303,31 +262,32 @@ class Documents:
         with self.receiving(route, address, put, chunks) as request, route.storage.writing(address) as writer:
             prepared = self.prepared(writer, request)
             with protecting(route, address, put.user):
-                return commit(writer, prepared)
+                return commit(writer, *prepared)
 
     @contextmanager
     def receiving(
         self, route: Route, address: DocumentAddress, put: Put, chunks: Iterable[bytes]
     ) -> Iterator[PutRequest]:
         """Decide about a PUT, and receive its body, which is there for the length of a block. No lock is held."""
-        early = self.decided_early(route, address, put)
-        definition = early.decision.definition
+        decision = self.decided_early(route, address, put)
+        definition = decision.definition
         may_read = partial(self.may_read, put, address)
-        encoded = self.codec.encode(ReceivedContent(address, definition, early.over, put.holder, may_read, chunks))
+        encoded = self.codec.encode(ReceivedContent(address, definition, decision.over, put.holder, may_read, chunks))
         checking = route.data.index.checking(route.indexed(definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received):
-            yield PutRequest(route, address, put, early, encoded, upload, received)
+            yield PutRequest(route, address, put, decision, encoded, upload, received)
 
-    def prepared(self, writer: Writing, request: PutRequest) -> PreparedCommit:
-        """Decide again about what was received, under the lock: by what is stored now."""
-        over, early = writer.current(request.address), request.early
-        decision = early.decision
-        if not _still_holds(request, over):
-            decision = self.decided(request.route, request.address, request.put, early.number, over)
+    def prepared(self, writer: Writing, request: PutRequest) -> tuple[PutRequest, Sidecar]:
+        """Decide again about what was received, under the lock, by what is stored now; return the sidecar to store."""
+        over, decision = writer.current(request.address), request.decision
+        if _still_holds(request, over):
+            decision = replace(decision, over=over)
+        else:
+            decision = self.decided(request.route, request.address, request.put, decision.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
-        return PreparedCommit(request, decision, over, request.encoded.described(sidecar, over, definition))
+        return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -337,17 +297,16 @@ class Documents:
             own = writer.current(address)
             if own is not None and _is_half_deleted(route, address, own.sidecar):
                 writer.discard_draft(address.form, address.document)
-            deletion = self.decided_to_delete(route, address, delete, number, own)
-            tombstone = None
+            decided, tombstone = self.decided_to_delete(route, address, delete, number, own)
             with protecting(route, address, delete.user):
                 if not address.is_draft:
-                    tombstone = writer.delete(address, deletion.tombstone, over=own)
+                    decided = replace(decided, tombstone=writer.delete(address, tombstone, over=own))
                     forget_history(route, writer, address)
                 elif not address.is_main and own is not None:
-                    writer.purge(address, deletion.tombstone, over=own)
+                    writer.purge(address, tombstone, over=own)
                 if address.is_main:
                     writer.discard_draft(address.form, address.document)
-        return Removed(address, deletion.version, tombstone, deletion.operations)
+        return decided
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
@@ -418,7 +377,7 @@ class Documents:
             check_data_format(data_format, configured.data_format_name)
         return _number(configured, asked, "form data")
 
-    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> EarlyDecision:
+    def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
         if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
@@ -428,37 +387,36 @@ class Documents:
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:
                 route.data.leases.require(address, put.user)
-        return EarlyDecision(number, over, decision)
+        return decision
 
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
         """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
-        stored = self.checked(route, address, over, put, number)
-        is_main, own = address.is_main, stored.own
-        is_settled = own is not None and (is_main or stored.main is not None)
+        own, main = self.checked(route, address, over, put, number)
+        is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
         if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
             raise VersionError(f"{address} is new: its form definition version must be sent")
-        known = stored.current or stored.main
+        known = over or main
         version = number or (
             version_of_new(route.storage, route.catalog, self.dialect, address)
             if known is None
             else known.sidecar.version
         )
-        document = own if is_main else stored.main
+        document = own if address.is_main else main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         if route.properties.needs_publication:
             self.require_published(route, _of_version(route, subject.definition, version))
         operations = self.access.to_write(subject, put.user, put.token)
         definition = _of_version(route, subject.definition, version)  # only for who has the permission
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
-        return Decision(put, definition, operations, own is None, is_only)
+        return Decision(put, number, over, definition, operations, own is None, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
-    ) -> Deletion:
-        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
+    ) -> tuple[Removed, Sidecar]:
+        """Decide about a DELETE by the stored revision (spec crud 4.2); return the tombstone for a history, too."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
         may_read = partial(self.may_read, delete, address, address)
@@ -467,7 +425,7 @@ class Documents:
         document = own if address.is_main else must_live(main, address.main)
         subject = subject_of(route, address, document.sidecar, 0)
         operations = self.access.to_delete(subject, delete.user, delete.token)
-        return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
+        return Removed(address, own.sidecar.version, None, operations), tombstone_of(own, delete.user)
 
     def checked(
         self,
@@ -476,8 +434,11 @@ class Documents:
         current: StoredRevision | None,
         asked: Put | Delete,
         number: int | None,
-    ) -> Stored:
-        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
+    ) -> tuple[StoredRevision | None, StoredRevision | None]:
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
+
+        Return the living revision, and of an attachment its living ``data.xml``.
+        """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
@@ -486,7 +447,7 @@ class Documents:
             versions.must_equal(number, own.sidecar.version, address)
         if main is not None:
             versions.must_equal(number, main.sidecar.version, address.main)
-        return Stored(current, own, main)
+        return own, main
 
     def require_published(self, route: Route, definition: Definition) -> None:
         """Refuse data of a version that was never published, where a property asks for that.
@@ -507,11 +468,11 @@ def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
 
     Other decisions are made again: they depend also on the clock (a token), or on another document or version.
     """
-    before, put = request.early.over, request.put
+    before, put = request.decision.over, request.put
     if before is None or over is None or put.token is not None or not counts(request.address):
         return False
     is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
-    return is_same and request.early.decision.definition.is_current()
+    return is_same and request.decision.definition.is_current()
 
 
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
@@ -536,18 +497,17 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
     return draft is not None and draft.modified < sidecar.modified
 
 
-def commit(writer: Writing, prepared: PreparedCommit) -> Written:
+def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
     """Store what was decided about, while others are kept from leasing the document.
 
     Saving a document removes its draft with its attachments (spec crud 4.11).
     """
-    request, decision = prepared.request, prepared.decision
-    address, route = request.address, request.route
+    route, address, decision = request.route, request.address, request.decision
     alone: AbstractContextManager[None] = nullcontext()
     if decision.is_only:
         alone = only_document(route, route.catalog.of(route.form, decision.definition.version), decision.put.user)
     with alone:
-        sidecar = writer.commit(address, prepared.sidecar, request.upload, over=prepared.over)
+        sidecar = writer.commit(address, sidecar, request.upload, over=decision.over)
     if counts(address):
         writer.discard_draft(address.form, address.document)
     return Written(address, sidecar, decision.creates, decision.operations)

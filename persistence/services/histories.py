@@ -496,7 +496,7 @@ class Reverting:
                         raise ReplacedError(f"{each} was written by another request meanwhile")
                 prepared = [documents.prepared(writer, request) for request in requests]
                 with protecting(route, address, files[0].asked.user):
-                    return [commit(writer, each) for each in prepared]
+                    return [commit(writer, *each) for each in prepared]
 
     @contextmanager
     def _receiving(self, route: Route, file: RestoredFile) -> Iterator[PutRequest]:

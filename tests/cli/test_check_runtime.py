@@ -16,16 +16,17 @@ from persistence.cli import running_service
 from persistence.client import runtime_sequences
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import SEQUENCES, StepResult
-from persistence.client.service_connection import ServiceAnswer, ServiceCall, ServiceConnection
+from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.errors import RemoteError
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
+from persistence.wire.connection import Call
 from tests.cli.command_runner import Ended, ended
 from tests.docs.markdown import DOCS, rows, spans
 from tests.in_process import serving
 from tests.service import PROVIDER, Service
 
 Run = Callable[..., Ended]
-Send = Callable[[ServiceConnection, ServiceCall], ServiceAnswer]
+Send = Callable[[ServiceConnection, Call], ServiceAnswer]
 
 READ: Send = ServiceConnection.read
 LEASES = '"oxf.fr.persistence.*.lease" = true\n'
@@ -120,9 +121,9 @@ def test_each_release_is_played_as_it_asks(
 ) -> None:
     """A HEAD comes before each PUT, whose body comes in chunks; header values are in Latin-1."""
     only(monkeypatch, "list of forms", "data", "names", "reindex")
-    sent = list[tuple[ServiceCall, int]]()
+    sent = list[tuple[Call, int]]()
 
-    def noted(self: ServiceConnection, call: ServiceCall) -> ServiceAnswer:
+    def noted(self: ServiceConnection, call: Call) -> ServiceAnswer:
         answer = READ(self, call)
         sent.append((call, answer.status))
         return answer
@@ -200,7 +201,7 @@ def test_a_check_that_is_broken_off_is_removed(
 def test_what_cannot_be_removed_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ("/data/new/data.xml", "/leave/form/form.xhtml")
 
-    def stubborn(self: ServiceConnection, call: ServiceCall) -> ServiceAnswer:
+    def stubborn(self: ServiceConnection, call: Call) -> ServiceAnswer:
         if call.method == "DELETE" and call.path.endswith(refused):
             return ServiceAnswer(503, httpx.Headers(), b"the service is busy\n")
         return READ(self, call)
@@ -308,32 +309,32 @@ def _with(answer: ServiceAnswer, **headers: str) -> ServiceAnswer:
     return replace(answer, headers=httpx.Headers([*kept, *more]))
 
 
-def _empty_list(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _empty_list(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return replace(answer, body=b'<forms search-total="0"/>') if call.path.startswith("/form/") else answer
 
 
-def _in_utf_8(_: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _in_utf_8(_: Call, answer: ServiceAnswer) -> ServiceAnswer:
     name = answer.headers.get("Orbeon-Username", "")
     return answer if name.isascii() else _with(answer, Orbeon_Username=name)
 
 
-def _as_owner(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _as_owner(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return _with(answer, Orbeon_Username="bob") if "by-another" in call.path and answer.status == 200 else answer
 
 
-def _without_tag(_: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _without_tag(_: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return _with(answer, ETag="")
 
 
-def _no_range(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _no_range(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return replace(answer, status=416) if call.path.endswith("elsewhere.bin") and call.method == "GET" else answer
 
 
-def _no_history(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _no_history(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return replace(answer, body=b"<documents/>") if call.path.startswith("/history") else answer
 
 
-def _not_xml(call: ServiceCall, answer: ServiceAnswer) -> ServiceAnswer:
+def _not_xml(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
     return replace(answer, body=b"<html>") if call.path.startswith("/search") else answer
 
 

@@ -426,7 +426,7 @@ def test_importing_the_client_loads_nothing_of_a_service() -> None:
     tops = {name.split(".")[0] for name in names}
     assert tops.isdisjoint({"flask", "werkzeug", "lxml", "gunicorn", "sqlite3", "cryptography"})
     parts = {name.split(".")[1] for name in names if name.startswith("persistence.")}
-    assert parts == {"client", "forms", "xml", "model", "dialect", "errors", "limits"}
+    assert parts == {"client", "wire", "forms", "xml", "model", "dialect", "closable", "errors", "limits"}
 
 
 @pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16"])

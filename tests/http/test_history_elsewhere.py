@@ -87,14 +87,14 @@ def delete(service: Service, form: str, user: str) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of histories that are asked for of the service behind."""
     paths: list[str] = []
-    real = remote_reader.RemoteCall
+    real = remote_reader.Call
 
     def noting(*args: object, **named: object) -> object:
         if str(args[1]).startswith("/history/"):
             paths.append(str(args[1]))
         return real(*args, **named)
 
-    monkeypatch.setattr(remote_reader, "RemoteCall", noting)
+    monkeypatch.setattr(remote_reader, "Call", noting)
     return paths
 
 

@@ -11,11 +11,11 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import ExtractedText
 from persistence.index import protocol as module
-from persistence.index.cards import VersionKeys, decode
+from persistence.index.cards import VersionKeys, decode, prepared
 from persistence.index.protocol import Budget
 from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
-from persistence.index.sqlite.tables import prepared
+from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Hit, Query, Scope, TextMatch
@@ -35,7 +35,7 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
     made = prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
-    assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
+    assert sum(len(text or "") for text in columns(made.content)) <= MOST_INDEXED
 
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:

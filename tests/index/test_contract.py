@@ -16,10 +16,11 @@ from persistence.index.rebuilds import RequestedRebuilds
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
-from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
+from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
+from persistence.wire.connection import CallPolicy, Connection
 from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
@@ -95,7 +96,7 @@ class TestRemoteIndex(IndexContract):
     @pytest.fixture
     def subject(self, service: Service, form: Form) -> Subject:
         names = ProviderNames(SVC, SVC)
-        client = Client("behind", names, opened(Connections(f"http://127.0.0.1:{service.port}", CallLimits())))
+        client = Client("behind", names, opened(Connection(f"http://127.0.0.1:{service.port}", CallPolicy())))
         reader = StoreReader(str(service.data))
         index = RemoteIndex(client, reader.versions, lambda _: False, is_exact=True)
         client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))

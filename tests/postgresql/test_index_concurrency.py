@@ -286,15 +286,15 @@ import sys, time
 from functools import partial
 from pathlib import Path
 from persistence.postgresql import database_index
-from persistence.postgresql.index_rows import IndexBatches
+from persistence.postgresql.index_rows import IndexRows
 from tests.postgresql.indexed import IndexedDatabase
 database_index.REREAD_AT_ONCE, database_index._READERS = 2, 2
-reread = IndexBatches.reread
+reread = IndexRows.reread
 def slowly(*given, **named):
     reread(*given, **named)
     print("some", flush=True)
     time.sleep(0.2)
-IndexBatches.reread = slowly
+IndexRows.reread = slowly
 node = IndexedDatabase(sys.argv[1], Path(sys.argv[2]))
 node.reindexer.all()
 """

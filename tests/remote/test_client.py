@@ -11,11 +11,14 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.errors import RemoteError, RemoteTimeoutError
-from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames, RemoteAnswer, RemoteCall
+from persistence.remote.remote_calls import Client, ProviderNames
+from persistence.wire.connection import Answer, Call, CallPolicy, Connection
 from tests.opened import opened
 from tests.providers import Received, Reply, dripping, providing
 
-LIMITS = CallLimits(connect=0.5)
+
+def calling(url: str, policy: CallPolicy) -> Client:
+    return Client("far", ProviderNames(SVC, SVC), opened(Connection(url, policy, is_provider=True)))
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0.0, 2), (0.6, 1)])
@@ -25,20 +28,18 @@ def test_a_question_is_asked_again_only_if_it_is_hung_up_on_at_once(seconds: flo
         return Reply(raw=b"")
 
     with providing(hang_up) as provider:
-        connections = opened(Connections(f"http://127.0.0.1:{provider.port}", LIMITS))
-        client = Client("far", ProviderNames(SVC, SVC), connections)
+        client = calling(f"http://127.0.0.1:{provider.port}", CallPolicy(connect=0.5))
         with pytest.raises(RemoteError, match="gives no proper answer"):
-            client.send(RemoteCall("GET", "/crud"))
+            client.send(Call("GET", "/crud"))
         assert len(provider.received) == asked
 
 
 def test_a_cookie_of_the_provider_is_not_sent_with_the_next_request() -> None:
     """All users share the connections; one user's cookie would let the provider take another for the first."""
     with providing(lambda _: Reply(200, {"Set-Cookie": "session=ada; Path=/"})) as provider:
-        connections = opened(Connections(f"http://127.0.0.1:{provider.port}", LIMITS))
-        client = Client("far", ProviderNames(SVC, SVC), connections)
+        client = calling(f"http://127.0.0.1:{provider.port}", CallPolicy(connect=0.5))
         for _ in range(2):
-            client.ask("/crud")
+            client.ask(Call("GET", "/crud"))
         assert len(provider.received) == 2
         assert not [name for each in provider.received for name in each.headers if name.lower() == "cookie"]
 
@@ -56,27 +57,25 @@ def test_a_cookie_of_the_provider_is_not_sent_with_the_next_request() -> None:
 def test_a_head_without_an_end_is_waited_for_no_longer_than_a_silence(first: bytes, piece: bytes) -> None:
     began = time.monotonic()
     with dripping(first, piece) as url:
-        connections = opened(Connections(url, CallLimits(silence=0.3)))
+        client = calling(url, CallPolicy(silence=0.3))
         with pytest.raises(RemoteTimeoutError, match="does not answer in time: GET /crud"):
-            Client("far", ProviderNames(SVC, SVC), connections).send(RemoteCall("GET", "/crud"))
+            client.send(Call("GET", "/crud"))
         assert 0.3 <= time.monotonic() - began < 2
 
 
 @contextmanager
-def endless(status: str, piece: bytes) -> Iterator[RemoteAnswer]:
+def endless(status: str, piece: bytes) -> Iterator[Answer]:
     """The answer of a provider that never comes to its end."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with dripping(head.encode(), b"%x\r\n%s\r\n" % (len(piece), piece)) as url:
-        connections = opened(Connections(url, CallLimits(answer=0.2)))
-        answer = Client("far", ProviderNames(SVC, SVC), connections).send(RemoteCall("GET", "/crud"))
-        try:
-            yield answer
-        finally:
-            answer.close()
+    with (
+        dripping(head.encode(), b"%x\r\n%s\r\n" % (len(piece), piece)) as url,
+        calling(url, CallPolicy(answer=0.2)).send(Call("GET", "/crud")) as answer,
+    ):
+        yield answer
 
 
-@pytest.mark.parametrize("read", [lambda answer: answer.whole(1000), RemoteAnswer.beginning])
-def test_what_is_read_into_memory_has_a_deadline(read: Callable[[RemoteAnswer], bytes]) -> None:
+@pytest.mark.parametrize("read", [lambda answer: answer.whole(1000), Answer.beginning])
+def test_what_is_read_into_memory_has_a_deadline(read: Callable[[Answer], bytes]) -> None:
     """A provider that sends a byte now and then is never silent."""
     with endless("200 OK", b"x") as answer, pytest.raises(RemoteTimeoutError, match="does not answer in time"):
         read(answer)
@@ -87,21 +86,21 @@ def test_a_refusal_whose_text_never_comes_is_its_status() -> None:
     head = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n"
     began = time.monotonic()
     with dripping(head, b"") as url:
-        connections = opened(Connections(url, CallLimits(answer=0.2)))
-        call = RemoteCall("POST", "/reindex", silence=86_400)
-        answer = Client("far", ProviderNames(SVC, SVC), connections).send(call)
-        assert str(answer.refused("POST /reindex")) == "provider 'far' answers POST /reindex with 502"
+        client = calling(url, CallPolicy(answer=0.2))
+        answer = client.send(Call("POST", "/reindex", silence=86_400))
+        assert str(client.refusal(answer, "POST /reindex")) == "provider 'far' answers POST /reindex with 502"
         assert time.monotonic() - began < 5
 
 
 def test_a_refusal_that_never_ends_is_its_status() -> None:
+    client = calling("", CallPolicy())
     with endless("502 Bad Gateway", b"x") as answer:
-        assert str(answer.refused("GET /crud")) == "provider 'far' answers GET /crud with 502"
+        assert str(client.refusal(answer, "GET /crud")) == "provider 'far' answers GET /crud with 502"
 
 
 @pytest.mark.parametrize("piece", [b"x", b"x" * 100_000])
 def test_an_answer_without_an_end_is_given_up_when_it_is_closed(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.remote.remote_calls._LEFT_WITHIN", 0.1)
+    monkeypatch.setattr("persistence.wire.connection._LEFT_WITHIN", 0.1)
     began = time.monotonic()
     with endless("200 OK", piece) as answer:
         answer.close()

@@ -19,12 +19,14 @@ from persistence.dialect import SVC
 from persistence.errors import RemoteError
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.remote.remote_calls import ProviderNames, RemoteAnswer, RemoteCall
+from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_reader import RemoteReader, opened_remotely
 from persistence.storage.layout import SPOOL
+from persistence.wire.connection import Answer, Call, Peer
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
+FAR = Peer("far", "far gives no proper answer")
 
 
 @dataclass
@@ -141,9 +143,9 @@ def test_a_content_without_a_length_is_not_received_without_end(
             yield b" " * 100
 
     response = httpx.Response(200, headers=_described(names), content=endless())
-    client = SimpleNamespace(label="far", names=names, send=lambda _: RemoteAnswer(response, "far"))
+    client = Client("far", names, SimpleNamespace(call=lambda *_: Answer(response, FAR, "GET")))  # type: ignore[arg-type]
     (tmp_path / SPOOL).mkdir()
-    reader = RemoteReader(client, str(tmp_path))  # type: ignore[arg-type]
+    reader = RemoteReader(client, str(tmp_path))
     client_request.begin(ClientRequest("GET", "", ()))
     try:
         with pytest.raises(RemoteError, match="sends more than 1000 bytes"):
@@ -163,12 +165,12 @@ def test_an_answer_that_does_not_describe_its_content_gives_its_connection_back(
     """A range is wanted of an attachment; its length is not known before, and the GET says less than the HEAD."""
     names, responses = ProviderNames(SVC, SVC), list[httpx.Response]()
 
-    def send(call: RemoteCall) -> RemoteAnswer:
+    def answered(call: Call, _: Peer) -> Answer:
         headers = _described(names) if call.method == "HEAD" else {}
         responses.append(httpx.Response(200, headers=headers, stream=httpx.ByteStream(BODY)))
-        return RemoteAnswer(responses[-1], "far")
+        return Answer(responses[-1], FAR, call.label)
 
-    client = SimpleNamespace(who="far", names=names, send=send)
+    client = Client("far", names, SimpleNamespace(call=answered))  # type: ignore[arg-type]
     reader = RemoteReader(client, None)  # type: ignore[arg-type]  # nothing is received
     client_request.begin(ClientRequest("GET", "", (("Range", "bytes=0-9"),)))
     try:

@@ -11,12 +11,13 @@ import pytest
 
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
-from persistence.remote.remote_calls import CallLimits, Client, Connections, ProviderNames
+from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
+from persistence.wire.connection import CallPolicy, Connection
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
@@ -132,7 +133,7 @@ class TestRemote(StorageContract):
         def storage(locks: Locks) -> RemoteStore:
             names = ProviderNames(ORBEON, ORBEON)
             uri = f"http://127.0.0.1:{self._peer.port}"
-            return RemoteStore(Client("peer", names, opened(Connections(uri, CallLimits()))), root, locks)
+            return RemoteStore(Client("peer", names, opened(Connection(uri, CallPolicy()))), root, locks)
 
         unlocked = Locks(root, _TIMEOUT)
         unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
-from persistence.index.cards import VersionKeys
+from persistence.index.cards import PreparedDocument, VersionKeys, prepared
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedPage
 from persistence.index.sqlite import conditions, planner
@@ -34,7 +34,6 @@ from persistence.index.sqlite.tables import (
     IndexedVersion,
     IndexState,
     OutdatedError,
-    PreparedDocument,
     UnusableError,
     companions,
     connected,
@@ -42,7 +41,6 @@ from persistence.index.sqlite.tables import (
     identity_of,
     is_full,
     meaning_of,
-    prepared,
     require_own,
     require_schema,
     require_space,

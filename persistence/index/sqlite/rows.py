@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
-from persistence.index.cards import BOTH, EntryRow, decode, entries
+from persistence.index.cards import BOTH, PreparedDocument, decode, entries
 from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
@@ -24,7 +24,7 @@ from persistence.index.sqlite.tables import (
     TEXTS,
     IndexedRow,
     IndexState,
-    PreparedDocument,
+    columns,
     first_row,
     optimize,
     transaction,
@@ -39,7 +39,7 @@ _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
 _ADD_DOCUMENT = (
-    "INSERT INTO documents (row, text, partition, draft, document, fingerprint, generation, created, card)"
+    "INSERT INTO documents (row, text, partition, document, draft, fingerprint, generation, created, card)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
@@ -98,37 +98,28 @@ class IndexWriter(IndexState):
 
     def add(self, documents: Iterable[PreparedDocument]) -> None:
         """Insert documents that have no row."""
-        placed = list(self._placed(documents))
         many = self.connection.executemany
-        documents_of = [
-            (
-                row,
-                text,
-                partition,
-                each.is_draft,
-                each.document,
-                each.fingerprint,
-                each.generation,
-                each.created,
-                each.card,
-            )
-            for each, (row, text, partition) in placed
+        placed = list(self._placed(documents))
+        rows = [
+            (row, text, partition, *each.name, each.fingerprint, each.generation, each.content.created, each.card)
+            for each, row, text, partition in placed
         ]
-        many(_ADD_DOCUMENT, documents_of)
-        many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
-        many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
-        many(_ADD_FREE_TEXT, [(text, each.free_text) for each, (_, text, _) in placed])
-        for each, (row, _, partition) in placed:
-            many(
-                _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in each.entries]
-            )
-        multi_valued = {number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH}
-        many(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
-        self._count(Counter(partition for _, (_, _, partition) in placed))
+        many(_ADD_DOCUMENT, rows)
+        many(_ADD_TEXT, [(text, row) for _, row, text, _ in placed])
+        many(_ADD_FIELDS, [(text, *columns(each.content)) for each, _, text, _ in placed])
+        many(_ADD_FREE_TEXT, [(text, each.free_text) for each, _, text, _ in placed])
+        added = [
+            (number, partition, fold, value, row, edge)
+            for each, row, _, partition in placed
+            for number, fold, value, edge in entries(each.content)
+        ]
+        many(_ADD_ENTRY, added)
+        many(_SET_MULTI_VALUED, [(number,) for number in {number for number, *_, edge in added if edge != BOTH}])
+        self._count(Counter(partition for *_, partition in placed))
 
     def partition_of(self, document: PreparedDocument) -> int:
         """Return the partition that a document belongs to: one that is seen."""
-        return self._partition(document.version, is_draft=document.is_draft, is_hidden=False)
+        return self._partition(document.content.version, is_draft=document.name.is_draft, is_hidden=False)
 
     def merge(self) -> bool:
         """Merge pieces of the index of texts, a few at a time; return whether there may be more."""
@@ -137,15 +128,15 @@ class IndexWriter(IndexState):
             self.connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
         return self.connection.total_changes - before > len(TEXTS)
 
-    def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, tuple[int, int, int]]]:
+    def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
         text = self.connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
-            first = first_row(each.modified)
+            first = first_row(each.content.modified)
             row = taken[first] + 1 if first in taken else self._free(first)
             taken[first] = row
-            yield each, (row, text, self.partition_of(each))
+            yield each, row, text, self.partition_of(each)
 
     def _partition(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
         key = version, is_draft, is_hidden
@@ -211,8 +202,8 @@ class NewIndex(IndexWriter):
         tables.sync(self.path)
 
     def partition_of(self, document: PreparedDocument) -> int:
-        is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
-        return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
+        is_hidden = document.name in self._hidden
+        return self._partition(document.content.version, is_draft=document.name.is_draft, is_hidden=is_hidden)
 
 
 class IndexAuditor(IndexState):
@@ -226,17 +217,20 @@ class IndexAuditor(IndexState):
         row = self.connection.execute(
             "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
             " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
-            (expected.document, expected.is_draft, expected.fingerprint),
+            (*expected.name, expected.fingerprint),
         ).fetchone()
         if row is None:
             return None
         number, text, partition, created, card, version, draft = row
-        if (version, bool(draft), created) != (expected.version, expected.is_draft, expected.created):
+        if (version, draft, created) != (expected.content.version, expected.name.is_draft, expected.content.created):
             return "the index has it at another place"
-        if decode(card) != decode(expected.card):
+        if decode(card) != expected.content:
             return "the index has other values of it"
-        if not self._has_entries(expected.entries, partition, number):
-            return "the index has not entered all its values"
+        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        for control, fold, value, edge in entries(expected.content):
+            found = self.connection.execute(asked, (control, partition, fold, value, number)).fetchone()
+            if found != (edge,):
+                return "the index has not entered all its values"
         return self._text_difference(expected, number, text)
 
     def counts(self) -> Discrepancy | None:
@@ -259,22 +253,15 @@ class IndexAuditor(IndexState):
             return None
         return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
 
-    def _has_entries(self, expected: Iterable[EntryRow], partition: int, row: int) -> bool:
-        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
-        return all(
-            self.connection.execute(asked, (number, partition, fold, value, row)).fetchone() == (edge,)
-            for number, fold, value, edge in expected
-        )
-
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
         fields = self.connection.execute(_TEXTS, (text,)).fetchone()
         free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
-        if of != (row,) or fields != expected.fields or free_text != (expected.free_text,):
+        if of != (row,) or fields != columns(expected.content) or free_text != (expected.free_text,):
             return "the index has other text of it"
-        columns = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
+        filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
         # One of each: it takes long.
-        for table, column, value in (*islice(columns, 1), ("free_text", "", expected.free_text)):
+        for table, column, value in (*islice(filled, 1), ("free_text", "", expected.free_text)):
             middle = max(len(value) // 2 - 1, 0)
             match = column + quoted(value[middle : middle + TRIGRAM])
             asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"

@@ -21,8 +21,8 @@ import msgspec
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
-from persistence.index.cards import SEPARATOR, Card, EntryRow, VersionKeys, card_of, encode, entries
-from persistence.index.sources import DocumentName, IndexedDocument
+from persistence.index.cards import SEPARATOR, Card
+from persistence.index.sources import DocumentName
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.storage import files
 from persistence.storage.layout import SPOOL
@@ -37,39 +37,6 @@ _LAST_MILLISECOND = (1 << 43) - 2
 def as_in_card(text: str) -> str:
     """Return a text as it is written within a value in the JSON of a card."""
     return msgspec.json.encode(text).decode()[1:-1]
-
-
-class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A document, ready to be written without a look at the index. ``fields`` and ``free_text`` are folded."""
-
-    document: str
-    is_draft: bool
-    version: int
-    generation: int
-    fingerprint: str
-    created: Instant
-    modified: Instant
-    card: str
-    fields: tuple[str | None, ...]
-    free_text: str
-    entries: tuple[EntryRow, ...]
-
-
-def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
-    card = card_of(read, keys.numbers)
-    return PreparedDocument(
-        document=read.hit.document,
-        is_draft=read.hit.is_draft,
-        version=card.version,
-        generation=keys.generation,
-        fingerprint=read.fingerprint,
-        created=card.created,
-        modified=card.modified,
-        card=encode(card),
-        fields=columns(card),
-        free_text=read.free_text.casefold(),
-        entries=tuple(entries(card)),
-    )
 
 
 def first_row(modified: Instant) -> int:

@@ -1,0 +1,1 @@
+"""HTTP to another service: what the client, providers elsewhere and publishing share."""

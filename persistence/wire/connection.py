@@ -1,0 +1,441 @@
+"""Connections to another service, calls and their answers, with a deadline for each step.
+
+Redirects are not followed, and no proxy of the environment or cookie is used: users share connections. With the client
+of a service and ``timed_transport``, these are the only modules that know httpx.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from io import SEEK_END, BytesIO, TextIOBase
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self, cast
+from urllib.parse import quote, unquote
+
+import httpx
+
+from persistence.closable import Closable, closed
+from persistence.dialect import Dialect
+from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
+from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
+from persistence.model.texts import WHOLE
+from persistence.wire.timed_transport import TimedTransport
+
+HeaderField = tuple[str, str | bytes]
+"""A text is sent in UTF-8."""
+HeaderFields = Sequence[HeaderField]
+
+XML: tuple[str, str] = ("Content-Type", "application/xml")
+
+
+def path_of(*names: str) -> str:
+    """Return a path of percent-encoded names."""
+    return "".join(f"/{quote(name, safe='')}" for name in names)
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number in a header; ``None`` for a text that no service sends."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - digits of 2**63
+
+
+Content = bytes | bytearray | memoryview | str | Path | BinaryIO | Iterable[bytes]
+"""A content to be sent: bytes, a text (sent as UTF-8), the path of a file, an open binary file, or pieces of bytes."""
+
+
+class OutgoingContent:
+    """A content to be sent, with at most a piece in memory, unless it is bytes or a text.
+
+    ``length`` is in bytes. It is ``None`` of pieces, and of files that cannot seek: these are sent in chunks.
+    ``is_repeatable`` says whether it can be sent a second time.
+
+    Raises:
+        TypeError: it is a file that was opened for text.
+        OSError: there is no such file.
+    """
+
+    def __init__(self, content: Content) -> None:
+        self._path: Path | None = None
+        self._file: BinaryIO | None = None
+        self._pieces: Iterable[bytes] = ()
+        self._start = 0
+        self.length: int | None = None
+        if isinstance(content, Path):
+            self._path = content
+            self.length = os.stat(content).st_size
+        elif isinstance(content, bytes | bytearray | memoryview | str):
+            self._keep_file(BytesIO(content.encode() if isinstance(content, str) else content))
+        elif isinstance(content, TextIOBase):
+            raise TypeError("a file to be sent must be opened in binary mode")
+        elif hasattr(content, "read"):
+            self._keep_file(cast("BinaryIO", content))
+        else:
+            self._pieces = content
+        self.is_repeatable = self.length is not None
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._path is not None:
+            with self._path.open("rb") as file:
+                yield from _read(file)
+        elif self._file is not None:
+            if self.is_repeatable:
+                self._file.seek(self._start)
+            yield from _read(self._file)
+        else:
+            yield from self._pieces
+
+    def _keep_file(self, file: BinaryIO) -> None:
+        self._file = file
+        if file.seekable():
+            self._start = file.tell()
+            self.length = file.seek(0, SEEK_END) - self._start
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    yield from iter(partial(file.read, CHUNK), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request; ``path`` is percent-encoded, and follows the address of the connection.
+
+    ``silence`` is in seconds, where other than the usual. The client of a service knows by ``is_safe`` that it may send
+    the request again, and by ``also`` which statuses are not refusals, besides those from 200 to 299.
+    """
+
+    method: str
+    path: str
+    fields: HeaderFields = ()
+    query: Sequence[tuple[str, str]] = ()
+    content: OutgoingContent | None = None
+    silence: float | None = None
+    is_safe: bool = False
+    also: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The call in the words of an error."""
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other side in the words of errors: its ``label``, and the sentence about a connection that ``broke``.
+
+    An answer that breaks off is called ``rest``, or by its request.
+    """
+
+    label: str
+    broke: str
+    rest: str | None = None
+
+    @contextmanager
+    def errors(self, action: str) -> Iterator[None]:
+        """Translate the errors of httpx. Their texts may hold addresses, and those a password: they are left out."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise RemoteTimeoutError(f"{self.label} does not answer in time: {action}") from error
+        except httpx.ConnectError as error:
+            raise RemoteError(f"{self.label} cannot be reached: {action}") from error
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise RemoteError(f"{self.broke}: {action} ({type(error).__name__})") from error
+
+
+_LARGEST_LINE = 4096
+"""Bytes of a refusal that are read: a line has at most 300 characters."""
+_MOST_LEFT, _LEFT_WITHIN = 2, 1.0
+"""Pieces, the last one and the end, and seconds for what is left of a response that is closed."""
+
+
+class _TimedStream(httpx.SyncByteStream):
+    """The bytes of a response as they arrive, and none after a deadline where there is one.
+
+    ``timeouts`` are those of the request: httpcore looks at them when the first byte of the body is read.
+    """
+
+    def __init__(self, stream: httpx.SyncByteStream, timeouts: dict[str, float | None]) -> None:
+        self._stream = stream
+        self._timeouts = timeouts
+        self._end: float | None = None
+
+    def end_within(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        silence = self._timeouts.get("read")
+        self._timeouts["read"] = seconds if silence is None else min(silence, seconds)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._stream:
+            if self._end is not None and time.monotonic() > self._end:
+                raise httpx.ReadTimeout("the deadline of the response is over")
+            yield piece
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Answer:
+    """An answer whose content is read while it is iterated, at most a piece in memory. Use it in a ``with`` block.
+
+    What ``beginning``, ``whole`` and ``line`` read into memory must arrive within ``seconds``. ``timeouts`` are those
+    of the request.
+    """
+
+    def __init__(
+        self,
+        response: httpx.Response,
+        peer: Peer,
+        action: str,
+        seconds: float = ANSWER_SECONDS,
+        timeouts: dict[str, float | None] | None = None,
+    ) -> None:
+        self._response = response
+        self._peer = peer
+        self._action = action
+        self._seconds = seconds
+        own = {} if timeouts is None else timeouts
+        self._stream = _TimedStream(response.stream, own)  # type: ignore[arg-type]  # httpx.Client makes no asynchronous one
+        response.stream = self._stream
+        self._pieces = response.iter_raw(CHUNK)
+        self._first = b""
+        self.status = response.status_code
+        self.headers: httpx.Headers = response.headers
+
+    @property
+    def length(self) -> int | None:
+        """The length in bytes; ``None`` where the content is made while it is sent. For a HEAD, that of a GET."""
+        return whole_number(self.headers.get("Content-Length", ""))
+
+    @property
+    def content_type(self) -> str:
+        """The media type."""
+        return str(self.headers.get("Content-Type", "application/octet-stream"))
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._peer.errors(self._peer.rest or self._action):
+            if self._first:
+                yield self._first
+            # Not ``yield from``: a caller that stops iterating must not close the generator of the response.
+            while (piece := next(self._pieces, None)) is not None:
+                yield piece
+
+    def read(self) -> bytes:
+        """Return the whole content, of any size, whenever it arrives."""
+        return b"".join(self)
+
+    def skip(self, size: int) -> None:
+        """Read and drop ``size`` bytes."""
+        for piece in self:
+            size -= len(piece)
+            if size <= 0:
+                self._first = piece[len(piece) + size :]
+                return
+        raise RemoteError(f"an answer of {self._peer.label} ends early")
+
+    def beginning(self) -> bytes:
+        """Return the first piece of the content, at most CHUNK bytes."""
+        self._stream.end_within(self._seconds)
+        return next(iter(self), b"")
+
+    def whole(self, limit: int, too_large: PersistenceError | None = None) -> bytes:
+        """Return the whole content, and close it; raise ``too_large`` or ``RemoteError`` if it has more bytes."""
+        data = bytearray()
+        self._stream.end_within(self._seconds)
+        try:
+            for piece in self:
+                data += piece
+                if len(data) > limit:
+                    raise too_large or RemoteError(f"{self._peer.label} answers with more than {limit} bytes")
+        finally:
+            self.close()
+        return bytes(data)
+
+    def line(self) -> str:
+        """Return the line of text of a refusal, empty if there is none or it does not come in time, and close it."""
+        line = b""
+        with self:
+            try:
+                if self.headers.get("Content-Type", "").startswith("text/plain"):
+                    line = self.beginning()[:_LARGEST_LINE]
+            except RemoteError as error:
+                if error.__cause__ is None:  # not of the connection, but of a signal that ends a command
+                    raise
+        return one_line(line.decode(errors="replace").partition("\n")[0])
+
+    def require_uncoded(self) -> None:
+        """Refuse a content coding: none was asked for."""
+        if self.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+            self._response.close()
+            raise RemoteError(f"{self._peer.label} answers {self._action} in a content coding that was not asked for")
+
+    def close(self) -> None:
+        """Release the connection, to be used again if little is left; a content may have no end."""
+        if (self.length or 0) <= _LARGEST_LINE:
+            self._stream.end_within(_LEFT_WITHIN)
+            with suppress(httpx.HTTPError, httpx.StreamError):
+                deque(islice(self._pieces, _MOST_LEFT), maxlen=0)
+        self._response.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.close()
+
+
+class OwnFields:
+    """The header fields of an answer that a dialect gives a prefix."""
+
+    def __init__(self, headers: httpx.Headers, dialect: Dialect) -> None:
+        self._headers = headers
+        self._dialect = dialect
+
+    def text(self, name: str) -> str | None:
+        return next(iter(self.texts(name)), None) or None
+
+    def texts(self, name: str) -> list[str]:
+        header = self._dialect.header(name)
+        return [unquote(each) for each in self._headers.get_list(header + WHOLE)] or self._headers.get_list(header)
+
+    def number(self, name: str) -> int | None:
+        return whole_number(self.text(name) or "")
+
+    def flag(self, name: str) -> bool | None:
+        text = self.text(name)
+        return None if text is None else text == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """How long a call may take, and how often it is repeated.
+
+    ``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction. A client sends a call
+    at most ``attempts`` times within ``patience`` seconds; the last attempt may take longer. ``largest`` is how many
+    bytes of an answer are read into memory, and ``answer`` in how many seconds, plus at most ``silence``; contents that
+    stream have no limit. ``tls`` says which authorities are trusted, if not the usual ones.
+    """
+
+    connect: float = 5.0
+    silence: float = 60.0
+    attempts: int = 4
+    patience: float = 30.0
+    largest: int = LARGEST_ANSWER
+    answer: float = ANSWER_SECONDS
+    tls: ssl.SSLContext | None = None
+
+
+UNIX = "unix:"
+_READS = ("GET", "HEAD")
+
+
+class Connection(Closable):
+    """The connections to one service, which threads may share; a process that forks opens its own.
+
+    ``url`` is ``http://…``, ``https://…``, or ``unix:`` and the path of a socket. ``fields`` are headers of every call.
+    ``calls`` is how many a process has at a time: a service that hangs must not keep every thread waiting. With
+    ``is_provider``, a request here waits for the other service: the headers of an answer must come within ``silence``
+    seconds, however often a byte comes; a call without a connection is made again, and one that reads if its connection
+    is closed at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        policy: CallPolicy,
+        fields: HeaderFields = (),
+        *,
+        calls: int | None = None,
+        is_provider: bool = False,
+    ) -> None:
+        self.policy = policy
+        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
+        self._base = "http://localhost" if self._socket else url.rstrip("/")
+        self._fields = (*fields, ("Accept-Encoding", "identity"))
+        self._turns = None if calls is None else threading.BoundedSemaphore(calls)
+        self._is_provider = is_provider
+        self._opening = threading.Lock()
+        self._http: httpx.Client | None = None
+        self._opened_by = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            http, self._http = self._http, None
+            if http is not None and self._opened_by == os.getpid():
+                http.close()
+
+    def call(self, call: Call, peer: Peer) -> Answer:
+        """Return the answer, with any status. Its content is not read yet.
+
+        Raises ``RemoteTimeoutError``, ``RemoteError``, and ``BusyError`` where too many calls wait already.
+        """
+        http = self._opened(peer)
+        fields = [
+            (name.encode("ascii"), value if isinstance(value, bytes) else value.encode())
+            for name, value in (*self._fields, *call.fields)
+        ]
+        if call.content is not None and call.content.length is not None:
+            fields.append((b"Content-Length", b"%d" % call.content.length))
+        elif call.content is None and call.method in ("PUT", "POST"):
+            fields.append((b"Content-Length", b"0"))
+        with self._turn(peer), peer.errors(call.label):
+            request = http.build_request(
+                call.method,
+                self._base + call.path,
+                params=list(call.query) or None,
+                headers=fields,
+                content=None if call.content is None else iter(call.content),
+                timeout=httpx.Timeout(call.silence or self.policy.silence, connect=self.policy.connect),
+            )
+            began = time.monotonic()
+            try:
+                response = http.send(request, stream=True)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                # A server may close a kept connection in the moment in which it is used again. That shows at once; one
+                # that closes late was waited for long enough.
+                is_late = time.monotonic() - began > self.policy.connect
+                if is_late or not self._is_provider or call.method not in _READS:
+                    raise
+                response = http.send(request, stream=True)
+        return Answer(response, peer, call.label, self.policy.answer, request.extensions["timeout"])
+
+    @contextmanager
+    def _turn(self, peer: Peer) -> Iterator[None]:
+        """Take one of the turns to call."""
+        if self._turns is not None and not self._turns.acquire(timeout=self.policy.connect):
+            raise BusyError(f"{peer.label} is slow, and other requests wait for it already")
+        try:
+            yield
+        finally:
+            if self._turns is not None:
+                self._turns.release()
+
+    def _opened(self, peer: Peer) -> httpx.Client:
+        """Return the client of this process: a connection must not be shared with the process that forked it."""
+        with self._opening:
+            if self._is_closed:
+                raise closed(f"the client of {peer.label}")
+            if self._http is None or self._opened_by != os.getpid():
+                self._opened_by = os.getpid()
+                transport = TimedTransport(self.policy.tls or _trusted(), self._socket, is_provider=self._is_provider)
+                # Requests of all users go this way: a cookie of one answer must not be sent with the next request.
+                cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False, cookies=cookies)
+                self._http.headers.clear()
+            return self._http
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
