@@ -74,10 +74,11 @@ from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
-from persistence.services.import_plans import ImportOutcome, ImportReport, ImportResult, ImportSource, OnConflict
+from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
-from persistence.services.moves import Move, MoveOutcome, MoveReport, MoveResult, MoveSource, MoveTarget
+from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
 from persistence.storage import files, owner, root
 from persistence.storage.layout import LAYOUT
@@ -242,7 +243,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
     return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
 
 
-_NAMED = (ImportResult.REFUSED, ImportResult.SKIPPED)
+_NAMED = (TransferResult.REFUSED, TransferResult.SKIPPED)
 
 
 @click.command("import", short_help="Import definitions, documents and drafts.")
@@ -328,7 +329,7 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
 
 
-def _say_outcome(bar: ProgressBar, outcome: ImportOutcome | MoveOutcome) -> None:
+def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:
     name, result, cause = outcome.name, outcome.result.value, outcome.cause
     bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
 
@@ -484,13 +485,13 @@ def _target(
     return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
 
-def _followed(label: str, outcomes: Iterator[MoveOutcome], run: Move) -> int:
+def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int:
     report, started = MoveReport(), time.monotonic()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
             report.add(outcome)
             bar.step()
-            if outcome.result is MoveResult.REFUSED:
+            if outcome.result is TransferResult.REFUSED:
                 _say_outcome(bar, outcome)
     for problem in run.views():
         click.echo(f"persistence: {safe(problem)}", err=True)

@@ -155,25 +155,24 @@ class Backup:
             parts = self._parts()
             saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
             attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
+            runs = dict[str, TreeBackup | StorageBackup]()
             for name, (layout, nanoseconds) in layouts.items():
                 saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
-                tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
-                yield from self._save(tree, "" if len(parts) == 1 else f"{name}: ")
+                tree = sources.trees[name]
+                runs[name] = TreeBackup(tree, saved[name], sources.bodies_of, attachments, sources.integrity)
             for name, database in sources.databases.items():
                 if name in saved:
-                    storage = StorageBackup(database, saved[name], sources.bodies_of)
-                    yield from self._save(storage, "" if len(parts) == 1 else f"{name}: ")
+                    runs[name] = StorageBackup(database, saved[name], sources.bodies_of)
+            for name, run in runs.items():
+                for problem in run.run():
+                    yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
+                self.folders += run.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
             backup.write(
                 MANIFEST, backup_files.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys))
             )
             backup.checksums.write()
-
-    def _save(self, source: TreeBackup | StorageBackup, prefix: str) -> Iterator[str | None]:
-        for problem in source.run():
-            yield None if problem is None else f"{prefix}{problem}"
-        self.folders += source.folders
 
     def _parts(self) -> tuple[BackupPart, ...]:
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases

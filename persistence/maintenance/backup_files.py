@@ -41,9 +41,9 @@ import msgspec
 
 from persistence.errors import DamagedError, ReplacedError, StartupError
 from persistence.limits import CHUNK
-from persistence.model.sidecar import Sidecar, digest_text, digits_of, shows_stamp, stamp
+from persistence.model.sidecar import HashedPieces, Sidecar, digest_text, digits_of, shows_stamp, stamp
 from persistence.storage import files
-from persistence.storage.stored_revision import digest_of_open
+from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"
@@ -330,7 +330,9 @@ class PartFiles:
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
         """Add a small file with a modification time."""
         self._note(hashlib.sha256(data).hexdigest(), path)
-        if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
+        if not self._link(
+            path, len(data), nanoseconds, earlier, lambda last, at: files.read_file(f"{last.path}/{at}") == data
+        ):
             files.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
@@ -339,40 +341,48 @@ class PartFiles:
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
         expected = sidecar.digest if sidecar is not None and is_it else None
-
-        def is_same(last: PreviousBackup, at: str) -> bool:
-            return last.checksums.digest(at) == expected  # of the copied bytes, which the sidecar may not have
-
-        if expected is not None and self._link(path, size, nanoseconds, earlier, is_same):
-            self._note(digits_of(expected), path)
-        else:
+        if not self._link_content(path, size, nanoseconds, expected, earlier):
             self._copy(path, source, size, nanoseconds, expected)
 
-    def link_content(self, path: str, sidecar: Sidecar, *earlier: str) -> bool:
-        """Link a content that the previous backup has by its sidecar; return whether it does."""
-        if sidecar.digest is None:
-            return False
+    def add_stored(
+        self, path: str, sidecar: Sidecar, read: Callable[[], StoredRevision | None], *earlier: str
+    ) -> str | None:
+        """Add a content that is in no file, with the stamp of its revision.
 
-        def is_same(last: PreviousBackup, at: str) -> bool:
-            return last.checksums.digest(at) == sidecar.digest
-
-        is_linked = self._link(path, sidecar.size, stamp(sidecar), earlier, is_same)
-        if is_linked:
-            self._note(digits_of(sidecar.digest), path)
-        return is_linked
-
-    def copy_content(self, path: str, source: BinaryIO, sidecar: Sidecar) -> None:
-        """Copy a content that is in no file, with the stamp of its revision."""
-        self._copy(path, source, sidecar.size, stamp(sidecar), sidecar.digest)
+        It is linked, or copied from what ``read`` returns. Return what is wrong with it, and ``None`` if it is missing.
+        """
+        nanoseconds = stamp(sidecar)
+        if self._link_content(path, sidecar.size, nanoseconds, sidecar.digest, earlier):
+            return ""
+        found = read()
+        if found is None or found.file is None:
+            return None
+        try:
+            with found.file as file:
+                self._copy(path, file, sidecar.size, nanoseconds, sidecar.digest)
+        except DamagedError as error:
+            return str(error)
+        return ""
 
     def _copy(self, path: str, source: BinaryIO, size: int, nanoseconds: int, expected: str | None) -> None:
-        hashing, target = hashlib.sha256(), self._target(path, size)
+        pieces, target = HashedPieces(chunks(source, path)), self._target(path, size)
         try:
-            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            files.write_new(target, pieces, nanoseconds)
         finally:
-            self._note(hashing.hexdigest(), path)
-        if expected not in {None, digest_text(hashing.hexdigest())}:
+            self._note(digits_of(pieces.digest), path)
+        if expected not in {None, pieces.digest}:
             raise DamagedError(f"{path}: its digest is not {expected}")
+
+    def _link_content(
+        self, path: str, size: int, nanoseconds: int, digest: str | None, earlier: tuple[str, ...]
+    ) -> bool:
+        def is_same(last: PreviousBackup, at: str) -> bool:
+            return last.checksums.digest(at) == digest  # of the copied bytes, which the sidecar may not have
+
+        is_linked = digest is not None and self._link(path, size, nanoseconds, earlier, is_same)
+        if is_linked and digest is not None:
+            self._note(digits_of(digest), path)
+        return is_linked
 
     def _target(self, path: str, size: int) -> str:
         self._backup.count.copied += 1
@@ -410,17 +420,10 @@ class PartFiles:
         self._backup.checksums.add(hexadecimal, self._part.path(path))
 
 
-def _read(last: PreviousBackup, path: str) -> bytes:
-    with open(files.open_file(f"{last.path}/{path}"), "rb") as file:
-        return file.read()
-
-
-def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:
-    """Yield the content of an open file, and pass each chunk to ``seen``."""
+def chunks(source: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield the content of an open file."""
     try:
-        while chunk := source.read(CHUNK):
-            seen(chunk)
-            yield chunk
+        yield from iter(partial(source.read, CHUNK), b"")
     except OSError as error:
         raise DamagedError(f"{path} cannot be read to its end: {error.strerror}") from error
     except ReplacedError as error:  # in a database, of which nothing that is read was replaced

@@ -7,7 +7,6 @@ until the databases that are restored with them are whole, too.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +23,9 @@ from persistence.maintenance.tree_walk import OWN
 from persistence.model.addresses import Form
 from persistence.model.instants import next_after
 from persistence.model.network_addresses import Bucket
-from persistence.model.sidecar import digest_text, fresh_id
-from persistence.services.moves import Move, MoveReport, MoveResult, MoveSource, MoveTarget
+from persistence.model.sidecar import HashedPieces, digest_of, digest_text, fresh_id
+from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
+from persistence.services.transfers import TransferResult
 from persistence.storage import files, owner, root
 from persistence.storage.attachments import BodiesReader, SplitStorage
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, RESTORED, SERVICE, SPOOL, TRASH, Layout, file_name
@@ -187,7 +187,7 @@ class Restore:
             return  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
             data = files.read_small(file.fileno())
-        if hashlib.sha256(data).hexdigest() != digest:
+        if digest_of([data]) != digest_text(digest):
             yield f"{path}: not what it was when it was saved; it is not restored"
             return
         files.ensure(os.path.dirname(there))
@@ -209,15 +209,15 @@ class Restore:
             return f"{path}: missing from the backup"
         except DamagedError as error:
             return f"{path}: {error}; it is not restored"
-        hashing, problem = hashlib.sha256(), f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
+        problem = f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
         with file:
-            status = os.fstat(file.fileno())
+            status, pieces = os.fstat(file.fileno()), HashedPieces(chunks(file, path))
             try:
-                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                files.write_new(target, pieces, status.st_mtime_ns)
             except DamagedError as error:
                 problem = f"{error}; what there is of it is in {QUARANTINE}"
             else:
-                if hashing.hexdigest() == digest:
+                if pieces.digest == digest_text(digest):
                     self.count.files += 1
                     self.count.bytes += status.st_size
                     return None
@@ -269,12 +269,9 @@ class _Target:
         restoring = self.restoring()
         if restoring and restoring != self._backup:
             raise StartupError(f"{self.root} holds half of {restoring}: restore that again, or empty it")
-        if not restoring and not self._is_empty():
-            raise StartupError(f"{self.root} {'is not empty' if restoring is None else 'holds a tree already'}")
-
-    def _is_empty(self) -> bool:
         names = set(os.listdir(self.root)) - {_OF_THE_FILE_SYSTEM} - self.own
-        return all(map(_UNFINISHED.fullmatch, names))
+        if not restoring and not all(map(_UNFINISHED.fullmatch, names)):
+            raise StartupError(f"{self.root} {'is not empty' if restoring is None else 'holds a tree already'}")
 
     def prepare(self) -> None:
         files.ensure(self.root)
@@ -393,11 +390,11 @@ class StorageRestore:
         yield from backup_files.verify(self.backup.path, self.part)
         move = Move(source, self.target)
         for outcome in move.first():
-            if outcome.result in (MoveResult.MOVED, MoveResult.THERE):
+            if outcome.result in (TransferResult.MOVED, TransferResult.THERE):
                 self.report.add(outcome)
             yield None
         for outcome in move.last():  # looks again at what was refused, and removes what an earlier call has left
-            if outcome.result is not MoveResult.THERE:
+            if outcome.result is not TransferResult.THERE:
                 self.report.add(outcome)
             if outcome.cause:
                 yield f"{outcome.name}: not restored: {outcome.cause}"

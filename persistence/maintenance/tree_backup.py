@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import FileIO
 from typing import BinaryIO
 
@@ -22,65 +23,28 @@ from persistence.maintenance.content_check import BodiesOf, BodyFinder
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import (
     DATA_XML,
-    FORM_XHTML,
     Address,
     Collection,
     DefinitionAddress,
     DocumentAddress,
+    Form,
 )
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar, described, shows_stamp
+from persistence.services.transfers import mains_of
 from persistence.storage import files, root, stored_revision
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.findings import FindingKind
 from persistence.storage.layout import LAYOUT, FilePaths, Layout, unescape
 from persistence.storage.root import FORMAT, LayoutFile
-from persistence.storage.storage import MaintainedDatabase, Readable, Revisions
-from persistence.storage.stored_revision import HandEdits, Integrity
-
-# Saving attachments whose bodies are objects in a bucket, as if their tree had them.
-#
-# So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved again.
-# Objects never change, so what the previous backup has is linked, and not read.
+from persistence.storage.storage import MaintainedDatabase
+from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCopies:
-    """Copies objects into the ``part`` of a tree; ``bodies_of`` tells where the bodies of a form are."""
-
-    part: PartFiles
-    bodies_of: BodiesOf
-
-    def bodies(self, folder: Folder) -> BodyFinder | None:
-        """Return the bodies of a document's attachments, if they are objects."""
-        if folder.collection is None:
-            return None
-        try:
-            bodies = self.bodies_of(folder.form)
-        except ConfigurationError:  # the form has no provider any more
-            return None
-        return None if isinstance(bodies, BodiesReader) else bodies
-
-    def add(self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths) -> str | None:
-        """Copy a revision whose body is an object; return a problem or "", and ``None`` if the body is no object."""
-        bodies, address = self.bodies(folder), folder.address(name)
-        if bodies is None or record.body is None or record.deleted or isinstance(address, DefinitionAddress):
-            return None
-        sidecar, problem = described(record), ""
-        if not self.part.link_content(inside.content, sidecar, *(each.content for each in earlier)):
-            found = bodies.find(address, record, content=True)
-            if found is None:
-                raise DamagedError(f"{folder.paths(name).content}: its body is missing in {bodies.root}")
-            try:
-                with found.opened as file:
-                    self.part.copy_content(inside.content, file, sidecar)
-            except DamagedError as error:
-                problem = str(error)
-        data = stored_revision.encode(sidecar, folder.paths(name).address)
-        self.part.add_bytes(
-            inside.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
-        )
-        return problem
+def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | BodyFinder | None:
+    with suppress(ConfigurationError):  # the form has no provider any more
+        return bodies_of(form)
+    return None
 
 
 _ATTEMPTS = 20
@@ -137,10 +101,6 @@ class TreeBackup:
     integrity: Integrity
     folders: int = 0
 
-    @property
-    def _objects(self) -> ObjectCopies:
-        return ObjectCopies(self.part, self.bodies_of)
-
     def run(self) -> Iterator[str | None]:
         """Save the tree: yield ``None`` for a folder that is done, and a line for each problem."""
         above = f"{self.tree.root}/"
@@ -182,7 +142,7 @@ class TreeBackup:
         for name, sidecar_file in opened.sidecars.items():
             place, record = self._inside(folder.paths(name)), sidecar_file.sidecar
             with _collecting(problems):
-                problem = None if record is None else self._objects.add(folder, name, record, place)
+                problem = None if record is None else self._add_object(folder, name, record, place)
                 if problem is not None:
                     problems += [problem] * bool(problem)
                     elsewhere.add(name)
@@ -210,7 +170,7 @@ class TreeBackup:
             sidecar_file, content = opened
             record, fault = sidecar_file.sidecar, None
             try:
-                fault = None if record is None else self._objects.add(folder, revision.name, record, place, earlier)
+                fault = None if record is None else self._add_object(folder, revision.name, record, place, earlier)
             except DamagedError as error:
                 problem = str(error)
             if fault:
@@ -224,6 +184,30 @@ class TreeBackup:
                 raise DamagedError(problem)
             if body is not None:
                 body.add()
+
+    def _add_object(
+        self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths
+    ) -> str | None:
+        """Copy a revision whose body is an object; return a problem or "", and ``None`` if the body is no object.
+
+        So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
+        again. Objects never change, so what the previous backup has is linked, and not read.
+        """
+        bodies, address = _bodies(self.bodies_of, folder.form), folder.address(name)
+        if bodies is None or isinstance(bodies, BodiesReader) or isinstance(address, DefinitionAddress):
+            return None
+        if record.body is None or record.deleted:
+            return None
+        sidecar = described(record)
+        read = partial(bodies.find, address, record, content=True)
+        problem = self.part.add_stored(inside.content, sidecar, read, *(each.content for each in earlier))
+        if problem is None:
+            raise DamagedError(f"{folder.paths(name).content}: its body is missing in {bodies.root}")
+        data = stored_revision.encode(sidecar, folder.paths(name).address)
+        self.part.add_bytes(
+            inside.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
+        )
+        return problem
 
     def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         damage, status = None, os.fstat(file.fileno())
@@ -270,8 +254,8 @@ class TreeBackup:
         self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
     ) -> tuple[_Body | None, str]:
         """Open the body of a record, if its directory is saved; the text tells what is wrong with it."""
-        bodies = self._directory(folder)
-        if bodies is None or folder.collection is None:
+        bodies = _bodies(self.bodies_of, folder.form)
+        if not isinstance(bodies, BodiesReader) or bodies.root not in self.attachments or folder.collection is None:
             return None, ""
         what = f"{record_place.content}: its body"
         address = DocumentAddress(folder.form, folder.collection, folder.name, unescape(name))
@@ -291,13 +275,6 @@ class TreeBackup:
         is_damaged = record.body is not None and found.is_edited and self.integrity.hand_edits is not HandEdits.ALL
         problem = f"{what} in {bodies.root} is damaged, and saved as it is" if is_damaged else ""
         return _Body(part, path, (), file, described(record)), problem
-
-    def _directory(self, folder: Folder) -> BodiesReader | None:
-        try:
-            bodies = self.bodies_of(folder.form)
-        except ConfigurationError:  # the form has no provider any more
-            return None
-        return bodies if isinstance(bodies, BodiesReader) and bodies.root in self.attachments else None
 
     def _inside(self, place: FilePaths) -> FilePaths:
         return FilePaths(self.tree.inside(place.directory), place.name)
@@ -407,10 +384,11 @@ class StorageBackup:
         """Save the storage: yield ``None`` for a folder that is done, and a line for each problem."""
         self.part.add_bytes(LAYOUT, root.encode_layout(LayoutFile(FORMAT)), _NEVER)
         with self.database.snapshot():
-            for main in _mains(self.database.storage):
-                yield from self._save(main)
-                self.folders += 1
-                yield None
+            for form in self.database.storage.forms():
+                for main in mains_of(self.database.storage, form):
+                    yield from self._save(main)
+                    self.folders += 1
+                    yield None
 
     def _save(self, main: Address) -> Iterator[str]:
         revisions = self.database.storage
@@ -424,63 +402,44 @@ class StorageBackup:
                 continue
             for position, instant in enumerate(instants):
                 try:
-                    self._save_revision(revisions, address, instant, is_current=position == 0)
-                except DamagedError as error:
+                    self._save_revision(address, instant, is_current=position == 0)
+                except DiskFullError:
+                    raise
+                except (DamagedError, DiskError) as error:
                     yield str(error)
 
-    def _save_revision(self, revisions: Revisions, address: Address, instant: Instant, *, is_current: bool) -> None:
-        current = _inside(address)
-        place, earlier = (current, ()) if is_current else (current.revision(instant), (current.content,))
-        try:
-            found = revisions.read_revision(address, instant, content=False)
-            if found is None:
-                raise DamagedError(f"{address} of {instant} is not there")
-            record, sidecar = found.sidecar, described(found.sidecar)
-            beside = () if is_current else (current.sidecar,)
-            data = stored_revision.encode(sidecar, _LAYOUT.paths(address).address)
-            self.part.add_bytes(place.sidecar, data, epoch_nanoseconds(sidecar.modified), *beside)
-            if record.body is not None:
-                self._save_body(address, record, place, earlier)
-            elif not sidecar.deleted:
-                self._save_content(revisions, address, sidecar, place, earlier)
-        except DiskFullError:
-            raise
-        except DiskError as error:
-            raise DamagedError(str(error)) from error
-
-    def _save_content(
-        self, revisions: Revisions, address: Address, sidecar: Sidecar, place: FilePaths, earlier: tuple[str, ...]
-    ) -> None:
-        if self.part.link_content(place.content, sidecar, *earlier):
+    def _save_revision(self, address: Address, instant: Instant, *, is_current: bool) -> None:
+        current, earlier = _inside(address), list[FilePaths]()
+        place = current if is_current else current.revision(instant)
+        if not is_current:
+            earlier.append(current)
+        found = self.database.storage.read_revision(address, instant, content=False)
+        if found is None:
+            raise DamagedError(f"{address} of {instant} is not there")
+        record, sidecar = found.sidecar, described(found.sidecar)
+        data = stored_revision.encode(sidecar, _LAYOUT.paths(address).address)
+        self.part.add_bytes(
+            place.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
+        )
+        if sidecar.deleted and record.body is None:
             return
-        found = revisions.read_revision(address, sidecar.modified, content=True)
-        if found is None or found.file is None:
+        read = partial(self._content, address, record)
+        problem = self.part.add_stored(place.content, sidecar, read, *(each.content for each in earlier))
+        if problem is None:
             raise DamagedError(f"the content of {address} of {sidecar.modified} is not there")
-        with found.file as content:
-            self.part.copy_content(place.content, content, sidecar)
+        if problem:
+            raise DamagedError(problem)
 
-    def _save_body(self, address: Address, record: Sidecar, place: FilePaths, earlier: tuple[str, ...]) -> None:
-        sidecar, bodies = described(record), None
-        if self.part.link_content(place.content, sidecar, *earlier):
-            return
-        with suppress(ConfigurationError):  # the form has no provider any more
-            bodies = self.bodies_of(address.form)
+    def _content(self, address: Address, record: Sidecar) -> StoredRevision | None:
+        if record.body is None:
+            return self.database.storage.read_revision(address, record.modified, content=True)
+        bodies = _bodies(self.bodies_of, address.form)
         if bodies is None or isinstance(address, DefinitionAddress):
             raise DamagedError(f"the body of {address} of {record.modified} is elsewhere, and no property leads to it")
         found = bodies.find(address, record, content=True)
         if found is None:
             raise DamagedError(f"the body of {address} of {record.modified} is missing in {bodies.root}")
-        with found.opened as content:
-            self.part.copy_content(place.content, content, sidecar)
-
-
-def _mains(storage: Readable) -> Iterator[Address]:
-    for form in storage.forms():
-        for version in storage.versions(form):
-            yield DefinitionAddress(form, version, FORM_XHTML)
-        for collection in Collection:
-            for document in storage.documents(form, collection):
-                yield DocumentAddress(form, collection, document, DATA_XML)
+        return found
 
 
 def _inside(address: Address) -> FilePaths:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -125,6 +127,32 @@ def digest_text(hexadecimal: str) -> str:
 
 def digits_of(digest: str) -> str:
     return digest.removeprefix(f"{DIGEST_ALGORITHM}:")
+
+
+class HashedPieces:
+    """Pieces of a content that are counted and hashed as they pass by."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self.size = 0
+        self._pieces = pieces
+        self._hashing = hashlib.new(DIGEST_ALGORITHM)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self._hashing.update(piece)
+            self.size += len(piece)
+            yield piece
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that has passed, as sidecars have it."""
+        return digest_text(self._hashing.hexdigest())
+
+
+def digest_of(pieces: Iterable[bytes]) -> str:
+    hashed = HashedPieces(pieces)
+    deque(hashed, maxlen=0)
+    return hashed.digest
 
 
 _NO_BYTES = digest_text(hashlib.new(DIGEST_ALGORITHM).hexdigest())

@@ -31,7 +31,7 @@ from persistence.model.versions import PublishedVersion
 from persistence.pages.form_pages import ServedForms, page_number, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services.document_tables import ShownValues, outline_of, shown_values
+from persistence.services.document_tables import ShownLines, outline_of, shown_values
 from persistence.services.documents import Documents
 from persistence.services.histories import (
     DiffOptions,
@@ -180,15 +180,15 @@ class DocumentPages:
             revision = found.sidecar
         return ShownDocument(route, report, instant, revision)
 
-    def _contents(self, shown: ShownDocument, language: str | None) -> ShownValues:
+    def _contents(self, shown: ShownDocument, language: str | None) -> ShownLines:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownValues()
+            return ShownLines()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
             return shown_values(shown.address, read, outline_of(shown.route, revision.version), language)
         except DamagedError as error:
-            return ShownValues(cause=f"It is damaged: {error}")
+            return ShownLines(cause=f"It is damaged: {error}")
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), "application/xml")

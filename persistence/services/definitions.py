@@ -126,7 +126,8 @@ class Definitions:
         """
         parts = list(parts)
         route = self.router.of(form)
-        wants_flat_views = _wants_flat_views(route, parts)
+        put = next((part.put for part in parts if part.name == FORM_XHTML), None)
+        has_flat_views = put is not None and wants_flat_views(route, is_asked=put.flat_view)
         with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
             written = [
@@ -135,11 +136,11 @@ class Definitions:
                     DefinitionAddress(form, version, part.name),
                     part,
                     is_replacement=is_replacement,
-                    has_flat_views=wants_flat_views,
+                    has_flat_views=has_flat_views,
                 )
                 for part in parts
             ]
-        if wants_flat_views and route.data.reports is not None:
+        if has_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
 
@@ -162,11 +163,14 @@ class Definitions:
         must_live(found, address)
 
 
-def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
-    """Return whether a publication will have flat views (spec search 7.1)."""
+def wants_flat_views(route: Route, *, is_asked: bool) -> bool:
+    """Return whether a definition will have flat views (spec search 7.1), if that ``is_asked`` or by a property.
+
+    Raises:
+        NotSupportedError: it should, and cannot have them.
+    """
     form, properties = route.form, route.properties
-    put = next((part.put for part in parts if part.name == FORM_XHTML), None)
-    if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
+    if form.name == LIBRARY_FORM or not (is_asked or properties.has_flat_views):
         return False
     is_apart = route.definition is not route.data  # trees of this service have no address
     if is_apart and properties.route.definition.uri != properties.route.data.uri:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Self
 
 import msgspec
@@ -113,6 +113,38 @@ def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
     return (document, facts.created, facts.modified, *names, str(facts.version))
 
 
+def distinct_labels(outline: Outline, paths: Sequence[tuple[str, ...]], language: str | None) -> tuple[str, ...]:
+    """Return the labels of controls, each that several columns have with the path of its control."""
+    labels = [outline.label(path, language) or path[-1] for path in paths]
+    counts = Counter((*FACTS, *labels))
+    named = zip(labels, paths, strict=True)
+    return tuple(label if counts[label] == 1 else f"{label} ({'/'.join(path)})" for label, path in named)
+
+
+def csv_pieces(
+    labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], Iterable[Iterable[str]]]]
+) -> Iterator[bytes]:
+    """Yield a table as CSV in UTF-8; a row has facts, and values for each label.
+
+    A cell that would be a formula in a spreadsheet begins with an apostrophe.
+    """
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(map(_without_formula, (*FACTS, *labels)))
+    for facts, values in rows:
+        writer.writerow(map(_without_formula, (*facts, *map(BETWEEN.join, values))))
+        if file.tell() > CHUNK:
+            yield file.getvalue().encode()
+            file.seek(0)
+            file.truncate()
+    yield file.getvalue().encode()
+
+
+def _without_formula(cell: str) -> str:
+    is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
+    return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell
+
+
 class TableExport:
     """One export of tables."""
 
@@ -129,12 +161,11 @@ class TableExport:
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
-        """Return the rows of one version as CSV, in pieces."""
-        headings = self._columns_of(*self.only_version()).headings
-        rows = (
-            [*row.facts, *(BETWEEN.join(map(readable, cell)) for cell in row.cells)] for row in self._rows(report, done)
-        )
-        return csv_in_pieces(headings, rows, has_mark=has_mark)
+        """Yield the rows of one version as CSV in UTF-8; ``has_mark`` begins it with the mark that Excel wants."""
+        labels = self._columns_of(*self.only_version()).headings
+        yield (_BOM if has_mark else "").encode()
+        rows = self._rows(report, done)
+        yield from csv_pieces(labels, ((row.facts, [map(readable, cell) for cell in row.cells]) for row in rows))
 
     def json_lines(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
         """Yield an object for each document, in lines; ``values`` has a list for each control that has a value."""
@@ -206,40 +237,7 @@ class TableExport:
         matcher = cell_matcher(
             Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
         )
-        return Columns(tuple(_headings(outline, self._options.language, paths)), matcher)
-
-
-def _headings(outline: Outline, language: str | None, paths: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the labels of controls, each that several columns have with the path of its control."""
-    labels = [outline.label(path, language) or path[-1] for path in paths]
-    counts = Counter((*FACTS, *labels))
-    for label, path in zip(labels, paths, strict=True):
-        yield label if counts[label] == 1 else f"{label} ({'/'.join(path)})"
-
-
-_PIECE = 1 << 16
-
-
-def csv_in_pieces(headings: Iterable[str], rows: Iterable[list[str]], *, has_mark: bool = True) -> Iterator[bytes]:
-    """Yield rows below ``FACTS`` and other headings as CSV in UTF-8; ``has_mark`` begins it with the mark for Excel.
-
-    A cell that would be a formula in a spreadsheet begins with an apostrophe.
-    """
-    yield (_BOM if has_mark else "").encode()
-    held = io.StringIO(newline="")
-    writer = csv.writer(held)
-    for row in chain([[*FACTS, *headings]], rows):
-        writer.writerow(map(_without_formula, row))
-        if held.tell() > _PIECE:
-            yield held.getvalue().encode()
-            held.seek(0)
-            held.truncate()
-    yield held.getvalue().encode()
-
-
-def _without_formula(cell: str) -> str:
-    is_formula = cell.startswith(_BREAKS) or cell.lstrip(_SKIPPED).startswith(_FORMULA)
-    return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell
+        return Columns(distinct_labels(outline, paths, self._options.language), matcher)
 
 
 # The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
@@ -268,9 +266,10 @@ class VersionTable:
         """Return the table of a version, with labels in a language, else in the first one of the form."""
         definition = route.catalog.of(route.form, version)
         data_format = route.properties.data_format
+        outline = outline_of(route, version)
         keys = route.indexed(definition).index_keys(data_format).keys
         paths = [tuple(step.name for step in key.steps) for key in keys]
-        headings = _headings(outline_of(route, version), language, paths)
+        headings = distinct_labels(outline, paths, language)
         return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:
@@ -298,12 +297,10 @@ class VersionTable:
 
         Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
         """
-        paths = [column.path for column in self.columns]
-        rows = (
-            [*facts_of(hit.document, hit.facts), *(BETWEEN.join(hit.values.get(path, ())) for path in paths)]
-            for hit in self._by_creation(query, drafts)
-        )
-        return csv_in_pieces((column.label for column in self.columns), rows)
+        yield _BOM.encode()
+        hits, paths = self._by_creation(query, drafts), [column.path for column in self.columns]
+        rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
+        yield from csv_pieces([column.label for column in self.columns], rows)
 
     def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
         paths = tuple(column.path for column in self.columns)
@@ -350,26 +347,44 @@ class ShownText:
 
 @dataclass(frozen=True, slots=True)
 class ShownLine:
-    """A line: a section, grid, iteration or control at a ``depth``, with its label and the values of a control."""
+    """A line: a section, grid, repeat, iteration or control at a ``depth``.
+
+    That of a document has the values of a control. That of a definition has its ``kind``, a word such as ``input`` or
+    ``repeat``, and its ``path``: of a control in searches, and otherwise of its element in the data.
+    """
 
     depth: int
     label: str
     name: str
-    is_control: bool
+    is_control: bool = False
     values: tuple[ShownText, ...] = ()
+    kind: str = ""
+    path: str = ""
+    is_indexed: bool = False
+    is_encrypted: bool = False
 
 
 @dataclass(slots=True)
-class ShownValues:
-    """The lines of a revision; ``cause`` says why some are missing. ``xml`` is its XML, perhaps cut."""
+class ShownLines:
+    """The lines of a revision or of a version; ``cause`` says why some are missing.
+
+    A revision has its XML, perhaps cut, and a version the languages of its labels.
+    """
 
     lines: list[ShownLine] = field(default_factory=list)
     cause: str = ""
     xml: list[str] = field(default_factory=list)
     is_xml_cut: bool = False
+    languages: tuple[str, ...] = ()
+
+    def fill(self, lines: Iterator[ShownLine], remark: str) -> None:
+        """Add lines; the ``remark`` follows where there are too many."""
+        self.lines = list(islice(lines, VALUES_SHOWN))
+        if next(lines, None) is not None:
+            self.cause = f"Only the first {VALUES_SHOWN} lines are shown{remark}."
 
 
-def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownValues:
+def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownLines:
     """Return the values of a revision, whose open content is closed."""
     with read.found.opened as file, disk_errors(f"reading {address}"):
         data = file.read(LARGEST_SHOWN + 1)
@@ -380,23 +395,20 @@ def shown_values(address: DocumentAddress, read: Read, outline: Outline, languag
     return shown
 
 
-def _values(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownValues:
+def _values(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownLines:
     if len(data) > LARGEST_SHOWN:
-        return ShownValues(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+        return ShownLines(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
     if not outline.root.inside:
-        return ShownValues(cause="The definition of this version is not known here, or has no controls: see the XML.")
+        return ShownLines(cause="The definition of this version is not known here, or has no controls: see the XML.")
     try:
         tree = read_data([data], outline)
     except (MalformedXmlError, BadRequestError) as error:
-        return ShownValues(cause=f"The data cannot be read: {error}")
+        return ShownLines(cause=f"The data cannot be read: {error}")
     if tree is None:
-        return ShownValues(cause="The data has too many elements to be shown: see the XML.")
-    shown = ShownValues()
-    for line in _value_lines(tree, outline.root, address, language, 0):
-        if len(shown.lines) == VALUES_SHOWN:
-            shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
-            break
-        shown.lines.append(line)
+        return ShownLines(cause="The data has too many elements to be shown: see the XML.")
+    shown = ShownLines()
+    lines = _value_lines(tree, outline.root, address, language, 0)
+    shown.fill(lines, ": download the XML for the rest")
     return shown
 
 
@@ -413,10 +425,10 @@ def _value_lines(
                 shown = tuple(_shown_text(each, address) for each in values)
                 yield ShownLine(depth, label or known.name, known.name, is_control=True, values=shown)
             elif known.is_iteration:
-                yield ShownLine(depth, f"{label or known.name} {number}", known.name, is_control=False)
+                yield ShownLine(depth, f"{label or known.name} {number}", known.name)
                 deeper = depth + 1
             elif known.name and label:
-                yield ShownLine(depth, label, known.name, is_control=False)
+                yield ShownLine(depth, label, known.name)
                 deeper = depth + 1
             yield from _value_lines(inner, known, address, language, deeper)
 
@@ -436,61 +448,40 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class OutlineLine:
-    """A section, grid, repeat or control at a ``depth``; ``kind`` is a word such as ``input`` or ``repeat``.
-
-    ``path`` is that of a control in searches, and of its element in the data otherwise.
-    """
-
-    depth: int
-    kind: str
-    label: str
-    name: str
-    path: str
-    is_control: bool = False
-    is_indexed: bool = False
-    is_encrypted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ShownDefinition:
-    """The outline of a version: its lines, the languages of its labels, and why lines are missing, if any are."""
-
-    lines: tuple[OutlineLine, ...] = ()
-    languages: tuple[str, ...] = ()
-    cause: str = ""
-
-
-def shown_definition(route: Route, version: int, language: str | None) -> ShownDefinition:
+def shown_definition(route: Route, version: int, language: str | None) -> ShownLines:
     """Return the outline of a version with labels in a language, else in the first one of the form."""
     definition, data_format = route.catalog.of(route.form, version), route.properties.data_format
     try:
         outline = definition.outline(data_format) or NO_OUTLINE
         controls = {each.path(data_format): each for each in definition.controls or ()}
     except (BadRequestError, DamagedError) as error:
-        return ShownDefinition(cause=f"The definition cannot be read: {error}")
-    lines = list[OutlineLine]()
-    for line in _outline_lines(outline.root, controls, language, (), 0):
-        if len(lines) == VALUES_SHOWN:
-            return ShownDefinition(tuple(lines), outline.languages, f"Only the first {VALUES_SHOWN} lines are shown.")
-        lines.append(line)
-    return ShownDefinition(tuple(lines), outline.languages)
+        return ShownLines(cause=f"The definition cannot be read: {error}")
+    shown = ShownLines(languages=outline.languages)
+    shown.fill(_outline_lines(outline.root, controls, language, (), 0), "")
+    return shown
 
 
 def _outline_lines(
     node: OutlineNode, controls: dict[tuple[str, ...], Control], language: str | None, path: tuple[str, ...], depth: int
-) -> Iterator[OutlineLine]:
+) -> Iterator[ShownLine]:
     for element, inner in node.inside.items():
         here, deeper = (*path, element), depth
         control = controls.get(here)
         label = "" if inner.label is None else inner.label.text(language)
         if control is not None:
-            marks = {"is_indexed": control.is_indexed, "is_encrypted": control.is_encrypted}
-            yield OutlineLine(depth, control.kind, label, control.name, "/".join(here), is_control=True, **marks)
+            yield ShownLine(
+                depth,
+                label,
+                control.name,
+                is_control=True,
+                kind=control.kind,
+                path="/".join(here),
+                is_indexed=control.is_indexed,
+                is_encrypted=control.is_encrypted,
+            )
         elif inner.name and not (inner.is_iteration and inner.name == node.name):
             repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
             kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
-            yield OutlineLine(depth, kind, label, inner.name, "/".join(here))
+            yield ShownLine(depth, label, inner.name, kind=kind, path="/".join(here))
             deeper = depth + 1
         yield from _outline_lines(inner, controls, language, here, deeper)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from tempfile import SpooledTemporaryFile
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import msgspec
@@ -42,7 +40,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.queries import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import HashedPieces, Sidecar
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
 from persistence.services.rules import Get, Read
@@ -82,24 +80,22 @@ class ExportedRevision:
 
     @property
     def entry(self) -> ArchiveEntry:
-        sidecar, options = self.sidecar, {"is_current": self.is_current, "has_history": self.has_history}
-        return entry_of(self.address, sidecar.version, sidecar.modified, **options)
+        is_current, sidecar = self.is_current, self.sidecar
+        version, modified = sidecar.version, sidecar.modified
+        return entry_of(self.address, version, modified, is_current=is_current, has_history=self.has_history)
 
     def opened(self) -> StoredRevision:
         """Return this revision with its content open, also if it has become an older one meanwhile."""
-        read = partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)
-        found = self.storage.read(self.address, content=True) if self.is_current else read()
-        if found is not None and not self._is_same(found):
-            found.close()
+        reads = [partial(self.storage.read_revision, self.address, self.sidecar.modified, content=True)]
+        if self.is_current:
+            reads.insert(0, partial(self.storage.read, self.address, content=True))
+        for read in reads:
             found = read()
-        if found is None or not self._is_same(found):
+            if found is not None and found.sidecar.modified == self.sidecar.modified and found.file is not None:
+                return found
             if found is not None:
                 found.close()
-            raise BusyError(f"{self.address} of {self.sidecar.modified} was replaced while it was exported")
-        return found
-
-    def _is_same(self, found: StoredRevision) -> bool:
-        return found.sidecar.modified == self.sidecar.modified and found.file is not None
+        raise BusyError(f"{self.address} of {self.sidecar.modified} was replaced while it was exported")
 
 
 Found = ExportedRevision | PersistenceError  # A revision, or the reason why one is left out
@@ -255,7 +251,7 @@ def _left_out(revisions: Iterator[Found]) -> Iterator[Found]:
         yield error
 
 
-_FIRST_YEAR, _LAST_YEAR = 1980, 2107
+_FIRST_TIME, _LAST_TIME = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 _FACTS = tuple(name for name in ZipInfo.__slots__ if not name.startswith("_"))
 
 
@@ -328,9 +324,7 @@ class ZipStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._directory.close()
         with suppress(ValueError):  # in the middle of an entry
             self._zip.close()
@@ -371,11 +365,8 @@ class ZipStream:
 
 def _date_time(instant: Instant) -> tuple[int, int, int, int, int, int]:
     moment = to_datetime(instant)
-    if moment.year < _FIRST_YEAR:
-        return (_FIRST_YEAR, 1, 1, 0, 0, 0)
-    found: Any = min(moment.timetuple()[:6], (_LAST_YEAR, 12, 31, 23, 59, 58))
-    result: tuple[int, int, int, int, int, int] = found
-    return result
+    found = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
+    return min(max(found, _FIRST_TIME), _LAST_TIME)
 
 
 _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
@@ -427,36 +418,20 @@ class Exporting:
 
     def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, so that it will not fail."""
-        address, found = revision.address, revision.opened()
-        if not query.decrypts or not isinstance(address, DocumentAddress):
-            return ExportedFile(found.sidecar, Read(address, found, None).size, None, found, is_decrypted=False)
-        read = self.codec.decode(Read(address, found, None), address, Get(decrypt=True))
+        address, content = revision.address, None
+        read = Read(address, revision.opened(), None)
+        if query.decrypts and isinstance(address, DocumentAddress):
+            read = self.codec.decode(read, address, Get(decrypt=True))
+        sidecar, size = read.found.sidecar, read.size
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
-            return ExportedFile(_plain(read.found.sidecar), content.size, content, read.found, is_decrypted=True)
-        if read.is_decrypted:
+            size = content.size
+        elif read.is_decrypted:
             _check(read)
-            return ExportedFile(_plain(read.found.sidecar), read.size, None, read.found, is_decrypted=True)
-        return ExportedFile(read.found.sidecar, read.size, None, read.found, is_decrypted=False)
-
-
-class _Hashing:
-    """Pieces that are counted and hashed as they pass by; ``digest`` is as sidecars have it."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self._pieces:
-            self._hash.update(piece)
-            self.size += len(piece)
-            yield piece
-
-    @property
-    def digest(self) -> str:
-        return f"sha256:{self._hash.hexdigest()}"
+        is_decrypted = content is not None or read.is_decrypted
+        if is_decrypted:
+            sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
+        return ExportedFile(sidecar, size, content, read.found, is_decrypted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +487,7 @@ class Export:
                 problems.add(str(error))
                 return
             with closing(file):
-                pieces = _Hashing(file.pieces())
+                pieces = HashedPieces(file.pieces())
                 is_textual = not file.sidecar.encrypted and (file.sidecar.content_type or "").startswith(_TEXTUAL)
                 compresses = revision.address.is_main or is_textual
                 yield from archive.add(entry.path, times, pieces, file.size, compresses=compresses)
@@ -524,17 +499,13 @@ class Export:
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
 
 
-def _described(file: ExportedFile, hashing: _Hashing) -> Sidecar:
+def _described(file: ExportedFile, hashing: HashedPieces) -> Sidecar:
     sidecar, found = file.sidecar, file.found
     if file.is_decrypted or sidecar.digest is None or found.is_edited:
         sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
     if found.is_edited and not file.is_decrypted:
         sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
     return sidecar
-
-
-def _plain(sidecar: Sidecar) -> Sidecar:
-    return msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
 
 
 def _check(read: Read) -> None:

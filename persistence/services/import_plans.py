@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -10,17 +9,18 @@ from typing import Protocol
 
 import msgspec
 
-from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, ConflictError, one_line
+from persistence.forms.archive_metadata import ForeignFacts
 from persistence.forms.definition_metadata import read_permissions
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.instants import LAST, Instant, next_after
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.sidecar import SCHEMA, Sidecar, described, tombstone
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
+from persistence.services.transfers import KINDS, TransferOutcome, TransferReport, TransferResult
 from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
@@ -30,24 +30,16 @@ Content = Callable[[], Iterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class ImportFacts:
+class ImportFacts(ForeignFacts):
     """The facts of a revision as far as its source has them; from an archive of this service, the ``sidecar`` has all.
 
     With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
-    ``has_own_time``, ``modified`` is that of the document.
+    ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one.
     """
 
     sidecar: Sidecar | None = None
     is_decrypted: bool = False
-    created: Instant | None = None
-    modified: Instant | None = None
     has_own_time: bool = True
-    creator: str | None = None
-    group: str | None = None
-    organization: tuple[str, ...] = ()
-    modifier: str | None = None
-    stage: str | None = None
-    content_type: str | None = None
     valid: bool | None = None
     source: str | None = None
     tag: str | None = None
@@ -72,9 +64,9 @@ class ImportedRevision:
     content: Content | None
 
     @property
-    def is_exact(self) -> bool:
-        """Return whether all facts are known, and the content is the stored one."""
-        return self.facts.sidecar is not None and not self.facts.is_decrypted
+    def exact(self) -> Sidecar | None:
+        """The sidecar if it has all facts, and those of this very content."""
+        return None if self.facts.is_decrypted else self.facts.sidecar
 
     @property
     def modified(self) -> Instant | None:
@@ -108,49 +100,18 @@ class ImportUnit:
         )
 
 
-class ImportResult(Enum):
-    """The result for a document, a version of a definition, or another file."""
-
-    IMPORTED = "imported"
-    UNCHANGED = "unchanged"
-    SKIPPED = "skipped"
-    REFUSED = "refused"
-    IGNORED = "ignored"
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, ``known`` ones were stored already.
-
-    ``form`` is that of new documents, which if one ``lacks_owner`` was imported without an owner.
-    """
-
-    name: str
-    result: ImportResult
-    is_definition: bool = False
-    placed: int = 0
-    known: int = 0
-    cause: str = ""
-    notes: tuple[str, ...] = ()
-    lacks_owner: bool = False
-    form: Form | None = None
-
-
 class ImportSource(Protocol):
     """A place that has definitions and documents."""
 
     def count(self) -> int:
         """Return about how many outcomes there will be."""
 
-    def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """Yield all versions of definitions, and an outcome for each file that cannot be understood."""
-
-    def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        """Yield all documents, and an outcome for each that cannot be read."""
+    def units(self) -> Iterator[ImportUnit | TransferOutcome]:
+        """Yield all versions of definitions, then all documents, and an outcome for each that cannot be read."""
 
 
-def refused(name: str, cause: object, *, is_definition: bool = False) -> ImportOutcome:
-    return ImportOutcome(name[:LONGEST_ENTRY], ImportResult.REFUSED, is_definition, cause=one_line(str(cause)))
+def refused(name: str, cause: object, *, is_definition: bool = False) -> TransferOutcome:
+    return TransferOutcome(name[:LONGEST_ENTRY], TransferResult.REFUSED, is_definition, cause=one_line(str(cause)))
 
 
 def check_facts(facts: ImportFacts, latest: Instant) -> None:
@@ -171,14 +132,6 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
     is_ahead = any(time is not None and time > latest for time in (created, modified))
     if is_ahead or (created is not None and modified is not None and created > modified):
         raise BadRequestError("a revision is from the future, or was modified before it was created")
-
-
-def with_time(revision: ImportedRevision, modified: Instant) -> ImportedRevision:
-    """Return a revision, with the time of its document where it has none of its own."""
-    facts = revision.facts
-    if facts.modified is not None or facts.sidecar is not None:
-        return revision
-    return replace(revision, facts=replace(facts, modified=modified, has_own_time=False))
 
 
 # The plan of an import for one document with its draft, or one version of a definition.
@@ -255,7 +208,7 @@ class ImportPlan:
         modified = revision.modified
         if modified is None or not self.is_exact or not revision.address.keeps_history:
             return False
-        if not _has_own_time(revision) and self._is_same(revision, stored.sidecar.modified):
+        if not revision.facts.has_own_time and self._is_same(revision, stored.sidecar.modified):
             return False
         return modified > stored.latest
 
@@ -265,7 +218,7 @@ class ImportPlan:
         The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
         """
         modified, current = revision.modified, stored.sidecar.modified
-        if modified is None or not _has_own_time(revision) or not self.is_exact:
+        if modified is None or not revision.facts.has_own_time or not self.is_exact:
             return self._is_same(revision, current)
         is_second = modified == Instant(f"{current[:19]}.000Z")
         return self._is_same(revision, modified) or (is_second and self._is_same(revision, current))
@@ -298,7 +251,14 @@ class ImportPlan:
                 draft = self.storage.sidecar(address.moved(Collection.DRAFT))
                 if draft is not None and not draft.deleted and not self.replaces_drafts:
                     raise ConflictError(f"{address} has a draft here, of {draft.modified}, that a save would remove")
-        kept = [each for each in self.placed if not _is_outdated(each, newest, self.storage)]
+        kept = list[ImportedRevision]()
+        for revision in self.placed:
+            address, modified = revision.address, revision.modified
+            if isinstance(address, DocumentAddress) and address.is_draft and modified is not None:
+                saved = self.storage.sidecar(address.main.moved(Collection.DATA))
+                if modified <= max(newest, "" if saved is None else saved.modified):
+                    continue
+            kept.append(revision)
         if len(kept) < len(self.placed):
             self.notes.append("a draft that is older than the saved document is left out")
             self.known += len(self.placed) - len(kept)
@@ -311,7 +271,9 @@ def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
     )
     found: dict[Address, list[ImportedRevision]] = {}
     for each in unit.revisions:
-        revision = each if first is None else with_time(each, first)
+        revision = each
+        if first is not None and each.modified is None:  # the time of its document
+            revision = replace(each, facts=replace(each.facts, modified=first, has_own_time=False))
         found.setdefault(revision.address, []).append(revision)
     for address, revisions in found.items():
         revisions.sort(key=lambda each: each.modified or LAST)
@@ -325,18 +287,6 @@ def _order(revision: ImportedRevision) -> tuple[bool, Instant, bool]:
     address = revision.address
     is_draft = isinstance(address, DocumentAddress) and address.is_draft
     return is_draft, revision.modified or LAST, address.is_main
-
-
-def _is_outdated(revision: ImportedRevision, newest: str, storage: RevisionStorage) -> bool:
-    address, modified = revision.address, revision.modified
-    if not isinstance(address, DocumentAddress) or not address.is_draft or modified is None:
-        return False
-    saved = storage.sidecar(address.main.moved(Collection.DATA))
-    return modified <= max(newest, "" if saved is None else saved.modified)
-
-
-def _has_own_time(revision: ImportedRevision) -> bool:
-    return revision.facts.sidecar is not None or revision.facts.has_own_time
 
 
 def _conflict(address: Address, revision: ImportedRevision, stored: StoredRevision) -> ConflictError:
@@ -357,7 +307,6 @@ class ReceivedRevision:
     upload: Upload | None = None
     content: Received | None = None
     encoded: EncodedContent | None = None
-    definition: Definition | None = None
 
 
 def stored_sidecar(received: ReceivedRevision, content: Received, over: StoredRevision | None) -> Sidecar:
@@ -415,32 +364,32 @@ def deleted_sidecar(received: ReceivedRevision, over: StoredRevision | None) -> 
     return tombstone(before, modified=modified, modifier=facts.modifier)
 
 
-_KINDS = {True: "definitions", False: "documents"}
+@dataclass
+class ImportReport(TransferReport):
+    """Counts outcomes, and ``known`` revisions, which were stored already.
 
-
-@dataclass(slots=True)
-class ImportReport:
-    """Counts outcomes: documents and definitions by result, and ``revisions`` that are new or ``known``.
-
-    ``named`` are the first refused and skipped documents, ``ownerless`` the first of those ``without_owner``.
+    ``listed`` are the first refused and skipped documents, ``ownerless`` the first of those ``without_owner``.
     """
 
-    counts: Counter[tuple[bool, ImportResult]] = field(default_factory=Counter)
-    revisions: int = 0
     known: int = 0
     ignored: int = 0
-    named: list[ImportOutcome] = field(default_factory=list)
+    listed: list[TransferOutcome] = field(default_factory=list)
     ownerless: list[str] = field(default_factory=list)
     without_owner: int = 0
     notes: dict[str, int] = field(default_factory=dict)
+    results = (
+        TransferResult.IMPORTED,
+        TransferResult.UNCHANGED,
+        TransferResult.SKIPPED,
+        TransferResult.REFUSED,
+    )
 
-    def add(self, outcome: ImportOutcome) -> None:
-        self.ignored += outcome.result is ImportResult.IGNORED
-        self.counts[outcome.is_definition, outcome.result] += 1
-        self.revisions += outcome.placed
+    def add(self, outcome: TransferOutcome) -> None:
+        super().add(outcome)
+        self.ignored += outcome.result is TransferResult.IGNORED
         self.known += outcome.known
-        if outcome.cause and len(self.named) < MOST_NAMED:
-            self.named.append(outcome)
+        if outcome.cause and len(self.listed) < MOST_NAMED:
+            self.listed.append(outcome)
         self.without_owner += outcome.lacks_owner
         if outcome.lacks_owner and len(self.ownerless) < MOST_NAMED:
             self.ownerless.append(outcome.name)
@@ -448,21 +397,13 @@ class ImportReport:
             if note in self.notes or len(self.notes) < MOST_NOTES:
                 self.notes[note] = self.notes.get(note, 0) + 1
 
-    @property
-    def refused(self) -> int:
-        """The number of refused documents, versions and files."""
-        return sum(count for (_, result), count in self.counts.items() if result is ImportResult.REFUSED)
-
     def lines(self, *, is_dry: bool) -> list[str]:
         """Return the counts and notes for people."""
         lines = []
-        for is_definition, kind in _KINDS.items():
-            of_kind = {result: self.counts[is_definition, result] for result in ImportResult}
-            counts = f"{of_kind[ImportResult.IMPORTED]} {'would be imported' if is_dry else 'imported'}, "
-            counts += f"{of_kind[ImportResult.UNCHANGED]} were there already"
-            for result in (ImportResult.SKIPPED, ImportResult.REFUSED):
-                counts += f", {of_kind[result]} {result.value}" if of_kind[result] else ""
-            lines.append(f"{kind}: {counts}")
+        for is_definition, kind in KINDS.items():
+            imported, unchanged = (self.counts[is_definition, each] for each in self.results[:2])
+            counts = f"{imported} {'would be imported' if is_dry else 'imported'}, {unchanged} were there already"
+            lines.append(f"{kind}: {counts}{self.named(is_definition, *self.results[2:])}")
         ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
         lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
         if self.without_owner:
@@ -472,14 +413,10 @@ class ImportReport:
 
     def facts(self) -> dict[str, object]:
         """Return the counts and notes for programs."""
-        counts = {
-            kind: {each.value: self.counts[is_definition, each] for each in _COUNTED}
-            for is_definition, kind in _KINDS.items()
-        }
         revisions = {"new": self.revisions, "known": self.known}
         notes = [{"note": note, "count": count} for note, count in self.notes.items()]
         return {
-            **counts,
+            **self.by_kind(),
             "revisions": revisions,
             "ignored": self.ignored,
             "without_owner": self.without_owner,
@@ -489,20 +426,17 @@ class ImportReport:
     def as_xml(self, *, is_dry: bool) -> bytes:
         """Write the report of a request."""
         children = [
-            element(kind, "".join(attribute(each.value, str(self.counts[is_definition, each])) for each in _COUNTED))
-            for is_definition, kind in _KINDS.items()
+            element(kind, "".join(attribute(result, str(count)) for result, count in counts.items()))
+            for kind, counts in self.by_kind().items()
         ]
         children.append(
             element("revisions", attribute("new", str(self.revisions)) + attribute("known", str(self.known)))
         )
         children += [
-            element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.named
+            element(each.result.value, attribute("name", one_line(each.name)), text(each.cause)) for each in self.listed
         ]
         children += [element("without-owner", attribute("name", one_line(name))) for name in self.ownerless]
         children += [element("note", attribute("count", str(count)), text(note)) for note, count in self.notes.items()]
         root = attribute("dry-run", str(is_dry).lower()) + attribute("refused", str(self.refused))
         root += attribute("without-owner", str(self.without_owner)) if self.without_owner else ""
         return element("import", root + attribute("ignored", str(self.ignored)), "".join(children)).encode()
-
-
-_COUNTED = (ImportResult.IMPORTED, ImportResult.UNCHANGED, ImportResult.SKIPPED, ImportResult.REFUSED)

@@ -20,7 +20,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from io import FileIO
 from typing import Annotated, BinaryIO, Protocol, cast
@@ -30,7 +30,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile,
 import msgspec
 
 from persistence.errors import BadRequestError, PersistenceError, disk_errors
-from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
+from persistence.forms.archive_metadata import ForeignFacts, read_metadata
 from persistence.limits import (
     CHUNK,
     DEEPEST_FOLDER,
@@ -69,13 +69,12 @@ from persistence.services.import_plans import (
     Content,
     ImportedRevision,
     ImportFacts,
-    ImportOutcome,
-    ImportResult,
     ImportSource,
     ImportUnit,
     refused,
 )
 from persistence.services.purging import without_named
+from persistence.services.transfers import TransferOutcome, TransferResult, TransferUnit
 from persistence.storage import files
 from persistence.storage.layout import LAYOUT
 
@@ -83,7 +82,6 @@ _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
 _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_OF_DEFINITION = 3  # The parts of a key of definitions: application, form and version
 _FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
 _PREVIEWS = "Thumbs.db"  # A file that Windows adds to folders
@@ -92,14 +90,6 @@ _APPLE = "__MACOSX"  # A folder that macOS adds to archives
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
 _RECOMPOSED = "the name of an attachment was composed (NFC), as the data has it"
-
-_Key = tuple[str, ...]
-
-
-# Files of a source by their names, grouped by document: the revision that each holds.
-#
-# Two hierarchies are understood: that of archives (model/addresses.py), and that of paths of the interface, where a
-# document has no version and only one revision::
 
 
 class SourceFiles(Protocol):
@@ -111,8 +101,8 @@ class SourceFiles(Protocol):
     def fault(self, name: str) -> str | None:
         """Return the reason why a file cannot be read, as far as that is known without reading it."""
 
-    def content(self, name: str) -> Content:
-        """Return the content of a file, which is not opened yet."""
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a file, which is opened by the first piece."""
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
         """Return when the revision in a file was modified, and when it was created, as far as that is known."""
@@ -125,21 +115,6 @@ class NamedEntry:
     entry: ArchiveEntry
     has_version: bool
 
-    @property
-    def key(self) -> _Key:
-        """Return the same key for all files of one document, or of one version of a definition."""
-        address = self.entry.address
-        if isinstance(address, DefinitionAddress):
-            return (address.form.app, address.form.name, str(address.version))
-        return (address.form.app, address.form.name, Collection.DATA.value, address.document)
-
-    @property
-    def unit_name(self) -> str:
-        address = self.entry.address
-        if isinstance(address, DefinitionAddress):
-            return f"{address.form}/{_DEFINITIONS}/{address.version}"
-        return f"{address.form}/{Collection.DATA.value}/{address.document}"
-
 
 def named_entry(name: str) -> NamedEntry:
     """Read the name of a file in either hierarchy."""
@@ -149,21 +124,16 @@ def named_entry(name: str) -> NamedEntry:
     with suppress(BadRequestError):
         return NamedEntry(parse_entry(name), has_version=True)  # before prefixes: an application may be called so
     prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
-    parts = parts[len(prefix) :]
+    parts, has_version = parts[len(prefix) :], True
     match parts:
         case (app, form, "form", file):
-            return NamedEntry(_parsed(app, form, _FIRST, _DEFINITIONS, LATEST, file), has_version=True)
+            parts = (app, form, _FIRST, _DEFINITIONS, LATEST, file)
         case (app, form, "form", version, file):
-            return NamedEntry(_parsed(app, form, version, _DEFINITIONS, LATEST, file), has_version=True)
+            parts = (app, form, version, _DEFINITIONS, LATEST, file)
         case (app, form, collection, document, file) if collection in _COLLECTIONS:
-            entry = _parsed(app, form, _FIRST, collection, document, LATEST, file)
-            return NamedEntry(entry, has_version=False)
-    return NamedEntry(_parsed(*parts), has_version=True)
-
-
-def _parsed(*parts: str) -> ArchiveEntry:
+            parts, has_version = (app, form, _FIRST, collection, document, LATEST, file), False
     try:
-        return parse_entry("/".join(parts))
+        return NamedEntry(parse_entry("/".join(parts)), has_version)
     except BadRequestError as error:
         raise BadRequestError("its name is neither that of a definition nor that of a document") from error
 
@@ -185,9 +155,9 @@ class FilesSource:
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
-        self._groups: dict[_Key, list[str]] = {}
-        self._faults: dict[_Key, ImportOutcome] = {}
-        self._others: list[ImportOutcome] = []
+        self._groups: dict[TransferUnit, list[str]] = {}
+        self._faults: dict[TransferUnit, TransferOutcome] = {}
+        self._others: list[TransferOutcome] = []
         added, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
             if count > MOST_FILES:
@@ -207,41 +177,37 @@ class FilesSource:
     def count(self) -> int:
         return len(self._groups) + len(self._others)
 
-    def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
+    def units(self) -> Iterator[ImportUnit | TransferOutcome]:
         yield from self._others
-        yield from (self._unit(key) for key in self._groups if len(key) == _OF_DEFINITION)
-
-    def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        yield from (self._unit(key) for key in self._groups if len(key) != _OF_DEFINITION)
+        for is_definition in (True, False):
+            yield from (self._unit(unit) for unit in self._groups if unit.is_definition is is_definition)
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
         if is_added or is_ignored(name):
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
-            self._others.append(ImportOutcome(name[:LONGEST_ENTRY], ImportResult.IGNORED, notes=notes))
+            self._others.append(TransferOutcome(name[:LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
             return
         try:
             found = named_entry(name)
         except BadRequestError as error:
             self._others.append(refused(name, error))
             return
-        self._groups.setdefault(found.key, []).append(name)
+        unit = TransferUnit.of(found.entry.address)
+        self._groups.setdefault(unit, []).append(name)
         fault = self._files.fault(name)
         if fault is not None:
-            is_definition = isinstance(found.entry.address, DefinitionAddress)
-            outcome = refused(found.unit_name, f"{name}: {fault}", is_definition=is_definition)
-            self._faults.setdefault(found.key, outcome)
+            outcome = refused(unit.name, f"{name}: {fault}", is_definition=unit.is_definition)
+            self._faults.setdefault(unit, outcome)
 
-    def _unit(self, key: _Key) -> ImportUnit | ImportOutcome:
-        fault = self._faults.get(key)
+    def _unit(self, unit: TransferUnit) -> ImportUnit | TransferOutcome:
+        fault = self._faults.get(unit)
         if fault is not None:
             return fault
-        entries = [(name, named_entry(name)) for name in self._groups[key]]
-        first = entries[0][1]
         try:
-            return ImportUnit(first.unit_name, _composed(tuple(self._revisions(entries))), says_owners=True)
+            revisions = self._revisions((name, named_entry(name)) for name in self._groups[unit])
+            return ImportUnit(unit.name, _composed(tuple(revisions)), says_owners=True)
         except PersistenceError as error:
-            is_definition = isinstance(first.entry.address, DefinitionAddress)
-            return refused(first.unit_name, error, is_definition=is_definition)
+            return refused(unit.name, error, is_definition=unit.is_definition)
 
     def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
@@ -286,13 +252,18 @@ class FilesSource:
             raise BadRequestError(f"{name}: its metadata is of another version or time")
         else:
             version = sidecar.version
-        return ImportedRevision(name, entry.address, version, facts, self._files.content(name) if is_there else None)
+        return ImportedRevision(
+            name, entry.address, version, facts, partial(self._files.pieces, name) if is_there else None
+        )
 
     def _facts(self, name: str) -> ImportFacts:
         try:
-            return _facts_of(read_metadata(self._files.content(name)()))
+            read = read_metadata(self._files.pieces(name))
         except PersistenceError as error:
             raise BadRequestError(f"{name}: {error}") from error
+        notes = tuple(f"the element <{each}> of the metadata is not known, and left out" for each in read.unknown)
+        own = {each.name: getattr(read.foreign, each.name) for each in fields(ForeignFacts)}
+        return ImportFacts(**own, sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
 
 
 def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
@@ -322,24 +293,6 @@ def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision
     )
 
 
-def _facts_of(read: ArchiveMetadata) -> ImportFacts:
-    notes = tuple(f"the element <{name}> of the metadata is not known, and left out" for name in read.unknown)
-    if read.sidecar is not None:
-        return ImportFacts(sidecar=read.sidecar, is_decrypted=read.is_decrypted, notes=notes)
-    foreign = read.foreign
-    return ImportFacts(
-        created=foreign.created,
-        modified=foreign.modified,
-        creator=foreign.creator,
-        group=foreign.group,
-        organization=foreign.organization,
-        modifier=foreign.modifier,
-        stage=foreign.stage,
-        content_type=foreign.content_type,
-        notes=notes,
-    )
-
-
 class FolderFiles:
     """The ``SourceFiles`` of a folder; ``largest`` are the bytes that a content may have."""
 
@@ -366,13 +319,10 @@ class FolderFiles:
             return f"it has {status.st_size} bytes; the limit is {self._largest}"
         return None
 
-    def content(self, name: str) -> Content:
-        return lambda: self._pieces(name)
-
     def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - see ``SourceFiles``
         return None, None
 
-    def _pieces(self, name: str) -> Iterator[bytes]:
+    def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(files.open_file(f"{self._root}/{name}")) as file:
                 while piece := file.read(CHUNK):
@@ -447,9 +397,6 @@ class ZipFiles:
             return f"it has {info.file_size} bytes; the limit is {self._largest}"
         return None
 
-    def content(self, name: str) -> Content:
-        return lambda: self._pieces(name)
-
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
         info = self._entries[name]
         with suppress(OSError, struct.error):
@@ -459,7 +406,7 @@ class ZipFiles:
             return times_in(self._file.read(extra_size))
         return None, None
 
-    def _pieces(self, name: str) -> Iterator[bytes]:
+    def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with self._zip.open(self._entries[name]) as file:
                 while piece := file.read(CHUNK):
@@ -547,25 +494,20 @@ class JsonLines:
     def count(self) -> int:
         return sum(1 for _ in self._lines())
 
-    def definitions(self) -> Iterator[ImportUnit | ImportOutcome]:
-        return self._units(wants_definitions=True)
-
-    def documents(self) -> Iterator[ImportUnit | ImportOutcome]:
-        return self._units(wants_definitions=False)
-
-    def _units(self, *, wants_definitions: bool) -> Iterator[ImportUnit | ImportOutcome]:
-        for number, line in self._lines():
-            name, may_define = f"line {number}", line is None or _DEFINITION in line
-            if wants_definitions and not may_define:
-                continue
-            try:
-                unit = _unit_of(name, _decoded(line))
-            except PersistenceError as error:
-                if wants_definitions or not may_define:
-                    yield refused(name, error)
-                continue
-            if not may_define or unit.is_definition is wants_definitions:
-                yield unit
+    def units(self) -> Iterator[ImportUnit | TransferOutcome]:
+        for wants_definitions in (True, False):
+            for number, line in self._lines():
+                name, may_define = f"line {number}", line is None or _DEFINITION in line
+                if wants_definitions and not may_define:
+                    continue
+                try:
+                    unit = _unit_of(name, _decoded(line))
+                except PersistenceError as error:
+                    if wants_definitions or not may_define:
+                        yield refused(name, error)
+                    continue
+                if not may_define or unit.is_definition is wants_definitions:
+                    yield unit
 
     def _lines(self) -> Iterator[tuple[int, bytes | None]]:
         self._file.seek(0)
@@ -620,23 +562,15 @@ def _unit_of(name: str, found: JsonDocument) -> ImportUnit:
         source=found.source,
         tag=found.etag,
     )
+    of_attachments = replace(facts, has_own_time=False, created=None, stage=None, valid=None, source=None, tag=None)
     content = None if text is None else _content(without_encoding(text).encode("utf-8", "surrogatepass"))
     revisions = [ImportedRevision(name, main, found.version, facts, content)]
     for attachment in found.attachments:
-        of_attachment = ImportFacts(
-            modified=facts.modified,
-            has_own_time=False,
-            creator=found.creator,
-            group=found.group,
-            organization=found.organization,
-            modifier=found.modifier,
-            content_type=attachment.content_type,
-            holder=attachment.holder,
-        )
+        own = replace(of_attachments, content_type=attachment.content_type, holder=attachment.holder)
         address = _address(found, attachment.name)
         if any(each.address == address for each in revisions):
             raise BadRequestError(f"two files have the name {attachment.name!r}")
-        revisions.append(ImportedRevision(name, address, found.version, of_attachment, _content(attachment.content)))
+        revisions.append(ImportedRevision(name, address, found.version, own, _content(attachment.content)))
     return ImportUnit(name, tuple(revisions))
 
 

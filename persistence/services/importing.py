@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -31,11 +30,10 @@ from persistence.errors import (
 )
 from persistence.forms.form_data import HolderReader
 from persistence.index.protocol import Budget
-from persistence.limits import CHUNK, MOST_AT_ONCE
+from persistence.limits import CHUNK
 from persistence.model import versions
 from persistence.model.addresses import (
     DESIGNER_VERSION,
-    LIBRARY_FORM,
     Address,
     AttachmentRef,
     Collection,
@@ -46,7 +44,7 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS
 from persistence.model.queries import Query, Scope
-from persistence.model.sidecar import Sidecar, described, digest_text
+from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of
 from persistence.model.versions import V4_0_0
 from persistence.providers.router import Route, Router
 from persistence.services.codec import (
@@ -57,13 +55,12 @@ from persistence.services.codec import (
     receiving,
     type_by_name,
 )
+from persistence.services.definitions import wants_flat_views
 from persistence.services.documents import protecting, version_of_new
 from persistence.services.import_plans import (
     ImportedRevision,
-    ImportOutcome,
     ImportPlan,
     ImportReport,
-    ImportResult,
     ImportSource,
     ImportUnit,
     OnConflict,
@@ -75,14 +72,12 @@ from persistence.services.import_plans import (
 )
 from persistence.services.import_sources import sent_source
 from persistence.services.rules import living
+from persistence.services.transfers import TransferOutcome, TransferResult, batches, store_next, update_views
 from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 # Storing imported revisions: each is received and checked as by a PUT, and committed with its own facts.
-#
-# All files of a document are received first, and then stored under one lock, in the order of their times. So an
-# interrupted import leaves a document as it was at some time, and the next run stores the rest.
 
 
 @dataclass(slots=True)
@@ -119,7 +114,10 @@ class ImportWriter:
                     held.enter_context(protecting(self.route, first.main, ANONYMOUS))
                 for received in batch:
                     self._commit(writer, received)
-            self._make_views(batch)
+            reports = self.route.data.reports
+            has_main = any(each.revision.address.is_main for each in batch)
+            if reports is not None and isinstance(first, DefinitionAddress) and has_main:
+                update_views(reports, self.storage, first.main)
             count += len(batch)
         return count
 
@@ -129,13 +127,13 @@ class ImportWriter:
             check_facts(revision.facts, self.latest)
             self.notes += revision.facts.notes
         # Attachments that are encrypted here must be stored before data can refer to them as encrypted.
-        first = next((each for each in placed if not each.is_exact and not each.address.is_main), None)
+        first = next((each for each in placed if each.exact is None and not each.address.is_main), None)
         by_data = (
             first is not None
             and isinstance(first.address, DocumentAddress)
             and self._controls(first.address, self._version_of(first)) is not None
         )
-        for batch in _batched(placed, by_data=by_data):
+        for batch in batches(placed, lambda _, following: by_data and following.address.is_main) if placed else ():
             with ExitStack() as opened:
                 yield [self._receive(revision, opened) for revision in batch]
 
@@ -150,26 +148,20 @@ class ImportWriter:
         self._require_published(address, version)
         if revision.content is None:
             return ReceivedRevision(revision, version)
-        largest = self.largest_xml if address.is_main else self.largest
-        chunks = _as_described(revision, _limited(revision.content(), largest, revision.name))
-        encoded = definition = None
-        if isinstance(address, DocumentAddress) and not self._is_stored_encrypted(revision):
-            definition = self.route.catalog.of(address.form, version)
-            encoded = self._encoded(address, revision, definition, chunks)
+        chunks = _as_described(revision, self.largest_xml if address.is_main else self.largest)
+        encoded = None
+        is_encrypted = revision.exact is not None and bool(revision.exact.encrypted)
+        if isinstance(address, DocumentAddress) and not is_encrypted:
+            encoded = self._encoded(address, revision, self.route.catalog.of(address.form, version), chunks)
             chunks = iter(encoded.chunks)
-        kind = revision.facts.content_type
-        if revision.facts.sidecar is not None:
-            kind = revision.facts.sidecar.content_type
+        sidecar = revision.facts.sidecar
+        kind = revision.facts.content_type if sidecar is None else sidecar.content_type
         receipt = receiving(self.storage, address, kind or type_by_name(address), chunks)
         upload, content = opened.enter_context(receipt)
         self.notes += (mark.cause for mark in marks_without_effect(upload, content))
-        if isinstance(address, DocumentAddress) and self._is_stored_encrypted(revision):
-            self._require_key(address, revision, upload)
-        return ReceivedRevision(revision, version, upload, content, encoded, definition)
-
-    def _is_stored_encrypted(self, revision: ImportedRevision) -> bool:
-        sidecar = revision.facts.sidecar
-        return revision.is_exact and sidecar is not None and bool(sidecar.encrypted)
+        if isinstance(address, DocumentAddress) and is_encrypted and sidecar is not None:
+            self._require_key(address, sidecar, upload)
+        return ReceivedRevision(revision, version, upload, content, encoded)
 
     def _version_of(self, revision: ImportedRevision) -> int:
         address = revision.address
@@ -218,10 +210,7 @@ class ImportWriter:
                             self._holders[holder.held.collection, holder.held.name] = "/".join(holder.path)
         return self._holders.get((address.collection, address.name))
 
-    def _require_key(self, address: DocumentAddress, revision: ImportedRevision, upload: Upload) -> None:
-        sidecar = revision.facts.sidecar
-        if sidecar is None:
-            return
+    def _require_key(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload) -> None:
         at_rest = self.codec.at_rest
         with cast("BinaryIO", upload.opened()) as file:
             if address.is_main:
@@ -232,18 +221,9 @@ class ImportWriter:
 
     def _commit(self, writer: Writing, received: ReceivedRevision) -> None:
         address = received.revision.address
-        over = writer.current(address)
-        if (None if over is None else over.sidecar.id) != self.plan.over[address]:
-            raise ReplacedError(f"{address} was written by another request meanwhile: import again")
-        if isinstance(address, DocumentAddress) and living(over) is not None and over is not None:
-            versions.must_equal(received.version, over.sidecar.version, address)
-        self._require_no_conflict(received.revision)
-        sidecar = self._sidecar(received, over)
-        if received.upload is None:
-            stored = writer.delete(address, sidecar, over=over)
-        else:
-            stored = writer.commit(address, sidecar, received.upload, over=over)
-        self.plan.over[address] = stored.id
+        changed = ReplacedError(f"{address} was written by another request meanwhile: import again")
+        described = partial(self._sidecar, received)
+        store_next(writer, address, received.upload, self.plan.over, described=described, changed=changed)
         if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
             writer.discard_draft(address.form, address.document)
         if not self.plan.is_exact:
@@ -262,14 +242,16 @@ class ImportWriter:
             raise ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
 
     def _sidecar(self, received: ReceivedRevision, over: StoredRevision | None) -> Sidecar:
-        revision, content = received.revision, received.content
+        revision, content, there = received.revision, received.content, living(over)
+        if isinstance(revision.address, DocumentAddress) and there is not None:
+            versions.must_equal(received.version, there.sidecar.version, revision.address)
+        self._require_no_conflict(revision)
         sidecar = deleted_sidecar(received, over) if content is None else stored_sidecar(received, content, over)
-        if received.encoded is not None and received.definition is not None:
+        if received.encoded is not None:
             definition = self.route.catalog.of(self.route.form, received.version)
             sidecar = received.encoded.described(sidecar, over, definition)
         if revision.address in self.plan.renewed:
             modified = next_after(None if over is None else over.latest)
-            there = living(over)
             own = sidecar.id if content is None else content.id
             sidecar = msgspec.structs.replace(sidecar, id=own, tag=None, modified=modified, created=modified)
             if there is not None:
@@ -282,66 +264,25 @@ class ImportWriter:
                     organization=known.organization,
                 )
         if isinstance(revision.address, DefinitionAddress) and revision.address.is_main and not sidecar.deleted:
-            sidecar = msgspec.structs.replace(sidecar, flat_view=self._wants_views(sidecar))
+            has_views = False
+            try:
+                has_views = wants_flat_views(self.route, is_asked=sidecar.flat_view)
+            except NotSupportedError:
+                self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
+            sidecar = msgspec.structs.replace(sidecar, flat_view=has_views)
         return sidecar
 
-    def _wants_views(self, sidecar: Sidecar) -> bool:
-        """Return whether a definition will have flat views (spec search 7.1); note it if it cannot have them."""
-        properties = self.route.properties
-        if self.route.form.name == LIBRARY_FORM or not (sidecar.flat_view or properties.has_flat_views):
-            return False
-        route = properties.route
-        if route.definition.uri == route.data.uri and properties.data_format == V4_0_0:
-            return True
-        self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
-        return False
 
-    def _make_views(self, batch: list[ReceivedRevision]) -> None:
-        reports = self.route.data.reports
-        newest = batch[-1].revision.address
-        if reports is None or not isinstance(newest, DefinitionAddress):
-            return
-        current = self.storage.sidecar(newest.main)
-        if current is None or not any(each.revision.address.is_main for each in batch):
-            return
-        if current.deleted:
-            reports.drop(newest.form, newest.version)
-        elif current.flat_view:
-            reports.create(newest.form, newest.version)
-
-
-def _batched(placed: list[ImportedRevision], *, by_data: bool) -> Iterator[list[ImportedRevision]]:
-    batch: list[ImportedRevision] = []
-    for revision in placed:
-        if batch and (len(batch) == MOST_AT_ONCE or (by_data and revision.address.is_main)):
-            yield batch
-            batch = []
-        batch.append(revision)
-    if batch:
-        yield batch
-
-
-def _as_described(revision: ImportedRevision, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    sidecar = revision.facts.sidecar
-    expected = described(sidecar).digest if sidecar is not None and revision.is_exact else None
-    if expected is None:
-        yield from pieces
-        return
-    digest = hashlib.sha256()
+def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
+    """Yield a content, which must have the digest in its metadata, and at most so many bytes."""
+    expected = None if revision.exact is None else described(revision.exact).digest
+    pieces = HashedPieces(() if revision.content is None else revision.content())
     for piece in pieces:
-        digest.update(piece)
+        if pieces.size > largest:
+            raise BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
         yield piece
-    if digest_text(digest.hexdigest()) != expected:
+    if expected not in (None, pieces.digest):
         raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
-
-
-def _limited(pieces: Iterator[bytes], largest: int, name: str) -> Iterator[bytes]:
-    left = largest
-    for piece in pieces:
-        left -= len(piece)
-        if left < 0:
-            raise BodyTooLargeError(f"{name} is larger than the limit of {largest} bytes")
-        yield piece
 
 
 _AHEAD = timedelta(days=1)  # The clock of another machine may be ahead by this
@@ -375,25 +316,24 @@ class Importer:
     calls_others: bool = True
     begins_indexes: bool = True
 
-    def run(self, source: ImportSource, options: ImportOptions) -> Iterator[ImportOutcome]:
+    def run(self, source: ImportSource, options: ImportOptions) -> Iterator[TransferOutcome]:
         """Import everything, and yield the outcome for each document and version."""
         latest, begun = from_datetime(to_datetime(next_after(None)) + _AHEAD), set[Form]()
-        for units in (source.definitions(), source.documents()):
-            for found in units:
-                if not isinstance(found, ImportUnit):
-                    yield found
-                    continue
-                outcome = self._import(found, options, latest)
-                yield outcome
-                form = None if options.is_dry or not self.begins_indexes else outcome.form
-                if form is not None and form not in begun:
-                    begun.add(form)
-                    data = self.router.of(form).data
-                    if data.managed is not None:
-                        with suppress(PersistenceError):  # which the next search reports
-                            data.index.search(form, Scope(), Query(size=0), Budget())
+        for found in source.units():
+            if not isinstance(found, ImportUnit):
+                yield found
+                continue
+            outcome = self._import(found, options, latest)
+            yield outcome
+            form = None if options.is_dry or not self.begins_indexes else outcome.form
+            if form is not None and form not in begun:
+                begun.add(form)
+                data = self.router.of(form).data
+                if data.managed is not None:
+                    with suppress(PersistenceError):  # which the next search reports
+                        data.index.search(form, Scope(), Query(size=0), Budget())
 
-    def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+    def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
         unit = self._in_dialect(unit)
         try:
             return self._import_unit(unit, options, latest)
@@ -401,12 +341,12 @@ class Importer:
             raise
         except ConflictError as error:
             if options.on_conflict is OnConflict.SKIP:
-                return ImportOutcome(unit.name, ImportResult.SKIPPED, unit.is_definition, cause=str(error))
+                return TransferOutcome(unit.name, TransferResult.SKIPPED, unit.is_definition, cause=str(error))
             return refused(unit.name, error, is_definition=unit.is_definition)
         except PersistenceError as error:
             return refused(unit.name, error, is_definition=unit.is_definition)
 
-    def _import_unit(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> ImportOutcome:
+    def _import_unit(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
         route = self.router.of(unit.revisions[0].address.form)
         storage, is_exact = self._storage(route, unit)
         plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
@@ -417,12 +357,16 @@ class Importer:
             writer.check()
         else:
             count = writer.write()
-        notes = tuple(dict.fromkeys((*plan.notes, *writer.notes)))
-        result = ImportResult.IMPORTED if count else ImportResult.UNCHANGED
-        lacks_owner = result is ImportResult.IMPORTED and unit.lacks_owner
-        form = route.form if count and not unit.is_definition else None
-        return ImportOutcome(
-            unit.name, result, unit.is_definition, count, plan.known, notes=notes, lacks_owner=lacks_owner, form=form
+        result = TransferResult.IMPORTED if count else TransferResult.UNCHANGED
+        return TransferOutcome(
+            unit.name,
+            result,
+            unit.is_definition,
+            placed=count,
+            known=plan.known,
+            notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
+            lacks_owner=count > 0 and unit.lacks_owner,
+            form=route.form if count and not unit.is_definition else None,
         )
 
     def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
@@ -466,14 +410,7 @@ class Importer:
                     decrypted = at_rest.decrypted(address, incoming)
                     received = ReceivedContent(address, definition, found, None, lambda _: True, decrypted)
                     incoming = at_rest.decrypted(address, self.codec.encode(received).chunks)
-            return _digest_of(stored) == _digest_of(incoming)
-
-
-def _digest_of(pieces: Iterable[bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+            return digest_of(stored) == digest_of(incoming)
 
 
 _RETRY_AFTER = 30

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from functools import cached_property, partial
 
 import msgspec
 
@@ -24,7 +23,7 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.index.protocol import ReportTables
-from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
+from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import (
     DATA_XML,
     Address,
@@ -36,7 +35,18 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern
-from persistence.model.sidecar import SCHEMA, Sidecar, described, digest_text
+from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
+from persistence.services.transfers import (
+    KINDS,
+    TransferOutcome,
+    TransferReport,
+    TransferResult,
+    TransferUnit,
+    batches,
+    mains_of,
+    store_next,
+    update_views,
+)
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -48,7 +58,6 @@ from persistence.storage.storage import (
     RevisionStorage,
     StateMark,
     StateMarks,
-    Writing,
     sum_of_revisions,
 )
 from persistence.storage.stored_revision import StoredRevision
@@ -74,28 +83,6 @@ class RevisionState:
 
 
 FileStates = Mapping[Address, tuple[RevisionState, ...]]  # The revisions of each file, the oldest first
-
-
-@dataclass(frozen=True, slots=True)
-class MovedUnit:
-    """A document with its draft, or a version of a definition, by its ``data.xml`` or ``form.xhtml``."""
-
-    main: Address
-
-    @property
-    def is_definition(self) -> bool:
-        return isinstance(self.main, DefinitionAddress)
-
-    @property
-    def name(self) -> str:
-        if isinstance(self.main, DefinitionAddress):
-            return f"{self.main.form}/form/{self.main.version}"
-        return f"{self.main.form}/{self.main.collection.value}/{self.main.document}"
-
-    @property
-    def draft(self) -> Address | None:
-        """The ``data.xml`` of the draft; ``None`` for a definition."""
-        return self.main.moved(Collection.DRAFT) if isinstance(self.main, DocumentAddress) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +117,14 @@ class UnitState:
 NOTHING = UnitState({}, {})
 
 
-def state_of(storage: StateMarks, unit: MovedUnit) -> UnitState:
+def state_of(storage: StateMarks, unit: TransferUnit) -> UnitState:
     """Read the state of a unit, without a draft that is older than the last save: the next writer removes it."""
     saved = _file_states(storage, unit.main)
     draft: FileStates = {}
-    if unit.draft is not None:
-        draft = _file_states(storage, unit.draft)
-        if unit.draft in draft and unit.main in saved and draft[unit.draft][-1].instant <= saved[unit.main][-1].instant:
+    if isinstance(unit.main, DocumentAddress):
+        main = unit.main.moved(Collection.DRAFT)
+        draft = _file_states(storage, main)
+        if main in draft and unit.main in saved and draft[main][-1].instant <= saved[unit.main][-1].instant:
             draft = {}
     return UnitState(saved, draft)
 
@@ -151,9 +139,6 @@ def _file_states(storage: StateMarks, main: Address) -> FileStates:
 
 
 # Copying revisions between storages: byte for byte, with their sidecars, each compared with its digest.
-#
-# The revisions of a document are received first and committed under one lock, in the order of their times. So a reader
-# of the destination sees the document as it was at some time.
 
 
 class SourceChangedError(DamagedError):
@@ -173,46 +158,11 @@ class CopyPlan:
         return not (self.copied or self.discards_draft or self.discards_saved)
 
 
-def plan_copy(  # noqa: PLR0913 - each decides
-    unit: MovedUnit,
-    there: UnitState,
-    here: UnitState,
-    *,
-    is_ours: bool,
-    fault: str | None = None,
-    has_brought: Callable[[Iterable[str]], bool] = lambda _: False,
-) -> CopyPlan:
-    """Compare a unit of the source (``there``) with the destination (``here``).
-
-    If the destination ``is_ours``, other revisions in it are replaced, or all with a ``fault``. A draft that a move has
-    stored, as ``has_brought`` says by its entity tags, is replaced or removed in any case.
-    """
-    saved = None if fault else _missing(there.saved, here.saved)
-    discards_saved = saved is None
-    if saved is None:
-        if not is_ours or unit.is_definition:
-            raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
-        saved = _missing(there.saved, {}) or []
-    is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
-    is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
-    if is_lost and not has_brought(here.etags_of_draft):
-        raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
-    draft = [] if is_same_draft else _missing(there.draft, {}) or []
-    return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
-
-
 def _missing(there: FileStates, here: FileStates) -> list[tuple[Address, RevisionState]] | None:
     if any(states != there.get(address, ())[: len(states)] for address, states in here.items()):
         return None
     found = [(address, state) for address, states in there.items() for state in states[len(here.get(address, ())) :]]
     return sorted(found, key=lambda each: (each[1].instant, each[0].is_main, each[0].name))
-
-
-@dataclass(frozen=True, slots=True)
-class _ReceivedCopy:
-    address: Address
-    sidecar: Sidecar
-    upload: Upload | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,61 +211,53 @@ class SourceContents:
         return sidecar
 
 
-def transfer(
-    source: SourceContents, destination: RevisionStorage, unit: MovedUnit, plan: CopyPlan, here: UnitState
+def copy_revisions(
+    source: SourceContents, destination: RevisionStorage, unit: TransferUnit, plan: CopyPlan, here: UnitState
 ) -> int:
     """Copy the revisions of a unit by a plan; return the number of bytes of contents."""
     kept = {} if plan.discards_saved else dict(here.saved)
     if not plan.discards_draft:
         kept.update(here.draft)
-    size, ids = 0, {address: states[-1].id for address, states in kept.items()}
-    for number, batch in enumerate(_batches(plan.copied)):
+    size = 0
+    ids: dict[Address, str | None] = {address: states[-1].id for address, states in kept.items()}
+
+    def is_large(batch: list[tuple[Address, RevisionState]], following: tuple[Address, RevisionState]) -> bool:
+        return sum(state.size for _, state in (*batch, following)) > LARGEST_AT_ONCE
+
+    for number, batch in enumerate(batches(plan.copied, is_large)):
         with ExitStack() as opened:
-            received = [_receive(source, destination, address, state, opened) for address, state in batch]
+            received = [(address, *_receive(source, destination, address, state, opened)) for address, state in batch]
             with destination.writing(unit.main) as writer:
                 if number == 0 and isinstance(unit.main, DocumentAddress):
                     if plan.discards_draft:
                         writer.discard_draft(unit.main.form, unit.main.document)
                     if plan.discards_saved:
                         writer.discard_document(unit.main.form, unit.main.document)
-                for each in received:
-                    _commit_copy(writer, each, ids)
-            size += sum(each.upload.size for each in received if each.upload is not None)
+                for address, sidecar, upload in received:
+                    changed = ConflictError(f"{address} was written in the destination meanwhile")
+                    stored = store_next(writer, address, upload, ids, described=sidecar, changed=changed)
+                    if (stored.modified, stored.etag) != (sidecar.modified, sidecar.etag):
+                        raise ConflictError(
+                            f"{address} of {sidecar.modified} got another time or entity tag in the destination"
+                        )
+            size += sum(upload.size for _, _, upload in received if upload is not None)
     return size
 
 
 def _receive(
-    source: SourceContents,
-    destination: RevisionStorage,
-    address: Address,
-    state: RevisionState,
-    opened: ExitStack,
-) -> _ReceivedCopy:
+    source: SourceContents, destination: RevisionStorage, address: Address, state: RevisionState, opened: ExitStack
+) -> tuple[Sidecar, Upload | None]:
     with source.opened(address, state) as found:
         sidecar = source.sidecar_to_store(found, state)
         if sidecar.deleted:
-            return _ReceivedCopy(address, sidecar, None)
+            return sidecar, None
         upload = opened.enter_context(destination.upload(address))
         for piece in _checked_pieces(address, found):
             with disk_errors("receiving", address):
                 upload.write(piece)
     with disk_errors("receiving", address):
         upload.flush()
-    return _ReceivedCopy(address, sidecar, upload)
-
-
-def _commit_copy(writer: Writing, received: _ReceivedCopy, ids: dict[Address, str]) -> None:
-    address, sidecar = received.address, received.sidecar
-    over = writer.current(address)
-    if (None if over is None else over.sidecar.id) != ids.get(address):
-        raise ConflictError(f"{address} was written in the destination meanwhile")
-    if received.upload is None:
-        stored = writer.delete(address, sidecar, over=over)
-    else:
-        stored = writer.commit(address, sidecar, received.upload, over=over)
-    if (stored.modified, stored.etag) != (sidecar.modified, sidecar.etag):
-        raise ConflictError(f"{address} of {sidecar.modified} got another time or entity tag in the destination")
-    ids[address] = stored.id
+    return sidecar, upload
 
 
 def read_through(source: SourceContents, plan: CopyPlan) -> int:
@@ -327,30 +269,17 @@ def read_through(source: SourceContents, plan: CopyPlan) -> int:
     return count
 
 
-def _batches(copied: Sequence[tuple[Address, RevisionState]]) -> Iterator[list[tuple[Address, RevisionState]]]:
-    batch, size = list[tuple[Address, RevisionState]](), 0
-    for each in copied:
-        if len(batch) == MOST_AT_ONCE or (batch and size + each[1].size > LARGEST_AT_ONCE):
-            yield batch
-            batch, size = [], 0
-        batch.append(each)
-        size += each[1].size
-    yield batch
-
-
 def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
-    sidecar, digest, size = found.sidecar, hashlib.sha256(), 0
+    sidecar, file = found.sidecar, found.file
+    pieces = HashedPieces(() if file is None else iter(partial(file.read, CHUNK), b""))
     try:
         with disk_errors("reading", address):
-            while found.file is not None and (piece := found.file.read(CHUNK)):
-                digest.update(piece)
-                size += len(piece)
-                yield piece
+            yield from pieces
     except DiskError as error:
         raise DamagedError(str(error)) from error
     except ReplacedError as error:
         raise SourceChangedError(str(error)) from error
-    if size != sidecar.size or sidecar.digest not in (None, digest_text(digest.hexdigest())):
+    if pieces.size != sidecar.size or sidecar.digest not in (None, pieces.digest):
         raise DamagedError(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
 
 
@@ -393,7 +322,7 @@ class MoveTarget:
         return self.storage if self.bodies is None else SplitStorage(self.storage, self.bodies)
 
     def fault(
-        self, unit: MovedUnit, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
+        self, unit: TransferUnit, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
     ) -> str | None:
         """Return the first revision ``here`` whose body is missing, or in a place of an earlier move.
 
@@ -422,68 +351,37 @@ def _each(unit: UnitState) -> Iterator[tuple[Address, RevisionState]]:
             yield from ((address, state) for state in states)
 
 
-_KINDS = {True: "definitions", False: "documents"}
 _MEBIBYTE = 1 << 20
 
 
-class MoveResult(Enum):
-    """The result for a document or a version of a definition; ``CHANGING`` ones are left to the last pass."""
+@dataclass
+class MoveReport(TransferReport):
+    """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
 
-    MOVED = "moved"
-    THERE = "there"
-    REMOVED = "removed"
-    CHANGING = "changing"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class MoveOutcome:
-    """The outcome for ``name``: ``revisions`` were copied, with ``size`` bytes of contents."""
-
-    name: str
-    result: MoveResult
-    is_definition: bool = False
-    revisions: int = 0
     size: int = 0
-    cause: str = ""
+    results = (
+        TransferResult.MOVED,
+        TransferResult.THERE,
+        TransferResult.REMOVED,
+        TransferResult.CHANGING,
+        TransferResult.REFUSED,
+    )
 
-
-@dataclass(slots=True)
-class MoveReport:
-    """Counts the outcomes of one pass."""
-
-    counts: Counter[tuple[bool, MoveResult]] = field(default_factory=Counter)
-    revisions: int = 0
-    size: int = 0
-
-    def add(self, outcome: MoveOutcome) -> None:
-        self.counts[outcome.is_definition, outcome.result] += 1
-        self.revisions += outcome.revisions
+    def add(self, outcome: TransferOutcome) -> None:
+        super().add(outcome)
         self.size += outcome.size
 
-    @property
-    def refused(self) -> int:
-        """The number of refused documents and versions."""
-        return sum(count for (_, result), count in self.counts.items() if result is MoveResult.REFUSED)
-
     def facts(self) -> dict[str, object]:
-        """Return the counts for programs; ``bytes`` are those of contents."""
-        counts = {
-            kind: {result.value: self.counts[is_definition, result] for result in MoveResult}
-            for is_definition, kind in _KINDS.items()
-        }
-        return {**counts, "revisions": self.revisions, "bytes": self.size}
+        """Return the counts for programs."""
+        return {**self.by_kind(), "revisions": self.revisions, "bytes": self.size}
 
     def line(self, *, is_dry: bool = False) -> str:
         """Return the counts for people."""
         parts = []
-        for is_definition, kind in _KINDS.items():
-            own = {result: self.counts[is_definition, result] for result in MoveResult}
-            text = f"{own[MoveResult.MOVED]} {kind} {'to be moved' if is_dry else 'moved'}"
-            text += f", {own[MoveResult.THERE]} there already"
-            for result in (MoveResult.REMOVED, MoveResult.CHANGING, MoveResult.REFUSED):
-                text += f", {own[result]} {result.value}" if own[result] else ""
-            parts.append(text)
+        for is_definition, kind in KINDS.items():
+            moved, there = (self.counts[is_definition, each] for each in self.results[:2])
+            text = f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already"
+            parts.append(text + self.named(is_definition, *self.results[2:]))
         return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / _MEBIBYTE:.1f} MiB"
 
 
@@ -500,7 +398,7 @@ _REFUSED = (BadRequestError, ConflictError, DamagedError)
 # drafts that a move has stored are replaced.
 
 
-@dataclass(slots=True)
+@dataclass
 class Move:
     """Moves the forms that match ``patterns``; with ``is_dry``, also without a ``target``, they are only compared."""
 
@@ -512,7 +410,6 @@ class Move:
     _ours: set[Form] = field(default_factory=set)
     _begun_before: frozenset[Form] = frozenset()
     """Forms that an earlier run has begun: it may have been killed within a commit."""
-    _moved_drafts: set[str] | None = None
     _published: dict[DefinitionAddress, None] = field(default_factory=dict)
     """Versions whose flat views in the destination will be made or dropped."""
 
@@ -529,7 +426,7 @@ class Move:
             if pattern != FormPattern() and not any(map(pattern.matches, forms)):
                 raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
 
-    def first(self) -> Iterator[MoveOutcome]:
+    def first(self) -> Iterator[TransferOutcome]:
         """Copy everything, or again all that was changed since, while others may write to the source."""
         if self.target is not None:
             self._begun_before = frozenset(filter(self._matches, self.target.arrivals.begun(self.source.name)))
@@ -538,7 +435,7 @@ class Move:
             is_empty = self._claim(form)
             yield from self._copy_all(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
-    def last(self) -> Iterator[MoveOutcome]:
+    def last(self) -> Iterator[TransferOutcome]:
         """Copy all that was changed since the first pass; nobody may write to the source.
 
         Outcomes are those of the whole move, except for copies of the first pass.
@@ -560,11 +457,7 @@ class Move:
         while self.target is not None and reports is not None and self._published:
             address, _ = self._published.popitem()
             try:
-                stored = self.target.storage.sidecar(address)
-                if stored is not None and stored.deleted:
-                    reports.drop(address.form, address.version)
-                elif stored is not None and stored.flat_view:
-                    reports.create(address.form, address.version)
+                update_views(reports, self.target.storage, address)
             except PersistenceError as error:
                 yield f"no flat views of {address.form}, version {address.version}: {error}"
 
@@ -582,22 +475,20 @@ class Move:
     def _claim(self, form: Form) -> bool:
         if self.target is None or self.is_dry or form in self._ours:
             return False
-        storage = self.target.storage
-        names = (each for collection in Collection for each in storage.documents(form, collection))
-        if next(storage.versions(form), None) is not None or next(names, None) is not None:
+        if next(mains_of(self.target.storage, form), None) is not None:
             return False
         self.target.arrivals.begin(self.source.name, form)
         self._ours.add(form)
         return True
 
-    def _copy_all(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[MoveOutcome]:
+    def _copy_all(self, marks: Iterable[StateMark], *, is_empty: bool, is_last: bool) -> Iterator[TransferOutcome]:
         with ThreadPoolExecutor(MOVED_AT_ONCE, "moving") as pool:
-            begun = deque[Future[MoveOutcome]]()
+            begun = deque[Future[TransferOutcome]]()
             try:
                 for mark in marks:
-                    unit = MovedUnit(mark.main)
+                    unit = TransferUnit(mark.main)
                     if _key(mark) in self._known:
-                        yield MoveOutcome(unit.name, MoveResult.THERE, unit.is_definition)
+                        yield TransferOutcome(unit.name, TransferResult.THERE, unit.is_definition)
                         continue
                     begun.append(pool.submit(self._copy_unit, unit, mark, is_empty=is_empty, is_last=is_last))
                     if unit.is_definition or len(begun) > MOVED_AT_ONCE:
@@ -607,7 +498,7 @@ class Move:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _copy_unit(self, unit: MovedUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> MoveOutcome:
+    def _copy_unit(self, unit: TransferUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> TransferOutcome:
         try:
             for attempt in range(_ATTEMPTS):
                 try:
@@ -615,12 +506,12 @@ class Move:
                 except SourceChangedError as error:
                     changed = error
             if not is_last:
-                return MoveOutcome(unit.name, MoveResult.CHANGING, unit.is_definition)
+                return TransferOutcome(unit.name, TransferResult.CHANGING, unit.is_definition)
             raise changed
         except _REFUSED as error:
-            return MoveOutcome(unit.name, MoveResult.REFUSED, unit.is_definition, cause=str(error))
+            return TransferOutcome(unit.name, TransferResult.REFUSED, unit.is_definition, cause=str(error))
 
-    def _compare_and_copy(self, unit: MovedUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> MoveOutcome:
+    def _compare_and_copy(self, unit: TransferUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
         target, is_ours = self.target, unit.main.form in self._ours
         contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
         there = state_of(self.source.storage, unit)
@@ -628,16 +519,35 @@ class Move:
         if target is not None and not is_new:
             here = state_of(target.storage, unit)
             fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
-        plan = plan_copy(unit, there, here, is_ours=is_ours, fault=fault, has_brought=self._has_brought)
-        result = MoveResult.THERE if plan.is_empty else MoveResult.MOVED
+        plan = self._plan(unit, there, here, fault)
+        result = TransferResult.THERE if plan.is_empty else TransferResult.MOVED
         size = self._carry_out(unit, plan, here, contents)
         if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
             self._published[unit.main] = None
         if there.has(mark) and len(self._known) < MOST_REMEMBERED:
             self._known.add(_key(mark))
-        return MoveOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
+        return TransferOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
 
-    def _carry_out(self, unit: MovedUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
+    def _plan(self, unit: TransferUnit, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
+        """Compare a unit of the source (``there``) with the destination (``here``).
+
+        If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move has
+        stored is replaced or removed in any case.
+        """
+        is_ours, saved = unit.main.form in self._ours, None if fault else _missing(there.saved, here.saved)
+        discards_saved = saved is None
+        if saved is None:
+            if not is_ours or unit.is_definition:
+                raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
+            saved = _missing(there.saved, {}) or []
+        is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
+        is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
+        if is_lost and not self._drafts.issuperset(here.etags_of_draft):
+            raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
+        draft = [] if is_same_draft else _missing(there.draft, {}) or []
+        return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
+
+    def _carry_out(self, unit: TransferUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
             return read_through(contents, plan)
         known = (*here.saved, *here.draft)
@@ -650,10 +560,10 @@ class Move:
         drafts = [state.etag for address, state in plan.copied if not address.keeps_history]
         if drafts:
             self.target.arrivals.bring_drafts(self.source.name, drafts)
-            self._drafts().update(drafts)
-        return transfer(contents, self.target.attached, unit, plan, here)
+            self._drafts.update(drafts)
+        return copy_revisions(contents, self.target.attached, unit, plan, here)
 
-    def _remove_others(self, form: Form, found: set[int]) -> Iterator[MoveOutcome]:
+    def _remove_others(self, form: Form, found: set[int]) -> Iterator[TransferOutcome]:
         if self.target is None or self.is_dry:
             return
         storage, is_ours = self.target.storage, form in self._ours
@@ -661,28 +571,25 @@ class Move:
         every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if not is_ours and not self._is_draft_of_moves(storage, MovedUnit(main)):
+            if not is_ours and not self._is_draft_of_moves(storage, TransferUnit(main)):
                 continue
             with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
                 if is_ours:
                     writer.discard_document(form, main.document)
-            yield MoveOutcome(MovedUnit(main).name, MoveResult.REMOVED)
+            yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
 
-    def _is_draft_of_moves(self, storage: StateMarks, unit: MovedUnit) -> bool:
+    def _is_draft_of_moves(self, storage: StateMarks, unit: TransferUnit) -> bool:
         try:
             here = state_of(storage, unit)
         except DamagedError:
             return False
-        return bool(here.draft) and not here.saved and self._has_brought(here.etags_of_draft)
+        return bool(here.draft) and not here.saved and self._drafts.issuperset(here.etags_of_draft)
 
-    def _has_brought(self, etags: Iterable[str]) -> bool:
-        return self._drafts().issuperset(etags)
-
+    @cached_property
     def _drafts(self) -> set[str]:
-        if self._moved_drafts is None:
-            self._moved_drafts = set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
-        return self._moved_drafts
+        """The entity tags of the files of drafts that moves have stored in the destination."""
+        return set() if self.target is None else self.target.arrivals.drafts_of(self.source.name)
 
 
 def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMark]:

@@ -19,7 +19,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -32,7 +32,7 @@ import msgspec
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
 from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds, one_later
-from persistence.model.sidecar import DIGEST_ALGORITHM, SCHEMA, Sidecar, digest_text, shows_stamp, stamp
+from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, stamp
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, revision_of, unfinished_of
@@ -244,7 +244,7 @@ class Integrity:
         """Compare the digest of an open content that looks as its sidecar says, where the policy wants that."""
         if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
-        if _digest(_pieces(descriptor)) != sidecar.digest:
+        if digest_of(_pieces(descriptor)) != sidecar.digest:
             raise DamagedError(
                 f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
             )
@@ -257,7 +257,7 @@ class Integrity:
         try:
             if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
-            if status.st_size == sidecar.size and _digest(_pieces(descriptor)) == sidecar.digest:
+            if status.st_size == sidecar.size and digest_of(_pieces(descriptor)) == sidecar.digest:
                 return Verdict.SAME
             cause = self._fault(paths, status, descriptor)
         finally:
@@ -296,7 +296,7 @@ def digest_of_file(path: str) -> str:
 
 def digest_of_open(file: BinaryIO) -> str:
     """Return the digest of an open file's content, read from where it is to its end; raises ``OSError``."""
-    return _digest(iter(partial(file.read, CHUNK), b""))
+    return digest_of(iter(partial(file.read, CHUNK), b""))
 
 
 def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
@@ -311,7 +311,7 @@ def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) ->
             with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{paths.history}/{name}")) as file:
                 kept = os.fstat(file.fileno())
                 is_same = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
-                if is_same and _digest(_pieces(file.fileno())) == _digest(_pieces(descriptor)):
+                if is_same and digest_of(_pieces(file.fileno())) == digest_of(_pieces(descriptor)):
                     return revision[0]
     return None
 
@@ -321,13 +321,6 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
     while piece := os.pread(descriptor, CHUNK, at):
         yield piece
         at += len(piece)
-
-
-def _digest(pieces: Iterable[bytes]) -> str:
-    hashing = hashlib.new(DIGEST_ALGORITHM)
-    for piece in pieces:
-        hashing.update(piece)
-    return digest_text(hashing.hexdigest())
 
 
 _ATTEMPTS = 200

@@ -21,7 +21,7 @@ from tests.cli.command_runner import ended
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
 from tests.http.test_paths import kinds
-from tests.moving.moves import into_database, out_of_database
+from tests.moving.moves import moved
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
@@ -291,7 +291,7 @@ def test_a_move_to_a_database_and_back_leaves_them_readable(tmp_path: Path, data
         save(service, "a/f", body=data(scan=path("a/f", "1", "s.bin")))
         database = maintained(storage_at(database_uri, tmp_path / "local"))
         back = tmp_path / "back/data"
-        into_database(service.data, database, "a/f")
+        moved(service.data, database, "a/f")
         keys = tmp_path / "from/var/encryption-keys.json"
     ring = EncryptionKeys(str(keys), trees=[str(service.data)]).ring()
     key = f"{ring.writing}:{ring.keys[str(ring.writing)].hex()}"
@@ -304,5 +304,5 @@ def test_a_move_to_a_database_and_back_leaves_them_readable(tmp_path: Path, data
             assert service.get("a/f/data/1/s.bin", Decrypt="true").body == CONTENT
 
     require_readable("--data", database_uri)
-    out_of_database(database, back, "a")
+    moved(database, back, "a")
     require_readable()

@@ -13,9 +13,10 @@ from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.tree_provider import open_index, provider_of_tree
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
-from persistence.services.import_plans import ImportOutcome, ImportSource, OnConflict
+from persistence.services.import_plans import ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
+from persistence.services.transfers import TransferOutcome
 from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests.imports.archives import zipped
@@ -39,7 +40,7 @@ def importer(
 
 def run(
     into: Importer, source: ImportSource, *, is_dry: bool = False, on_conflict: OnConflict = OnConflict.REFUSE
-) -> list[ImportOutcome]:
+) -> list[TransferOutcome]:
     """Import a source."""
     return list(into.run(source, ImportOptions(is_dry, on_conflict)))
 
@@ -54,6 +55,6 @@ def lines_source(text: bytes) -> ImportSource:
     return open_source("x.jsonl", io.BytesIO(text), largest=LARGEST)
 
 
-def results(outcomes: list[ImportOutcome]) -> list[tuple[str, str]]:
+def results(outcomes: list[TransferOutcome]) -> list[tuple[str, str]]:
     """Names and results."""
     return [(each.name, each.result.value) for each in outcomes]

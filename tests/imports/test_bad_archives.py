@@ -275,7 +275,7 @@ def test_a_file_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
     (folder / "a/f/data/d/data.xml").unlink()
     (folder / "a/f/data/d/data.xml").symlink_to("/etc/passwd")
     with pytest.raises(BadRequestError, match="cannot be read"):
-        list(files.content("a/f/data/d/data.xml")())
+        list(files.pieces("a/f/data/d/data.xml"))
 
 
 def test_a_data_directory_is_not_a_folder_to_import(store: Store) -> None:

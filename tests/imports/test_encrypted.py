@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.services.import_plans import ImportOutcome
 from persistence.services.import_sources import open_source
+from persistence.services.transfers import TransferOutcome
 from persistence.storage.store import Store
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.imports.archives import tree
@@ -54,7 +54,7 @@ def keys_of(source: Service) -> str:
     return f"{source.data.parent}/var/encryption-keys.json"
 
 
-def imported(archive: bytes, directory: Path, keys: str) -> tuple[list[ImportOutcome], list[ImportOutcome]]:
+def imported(archive: bytes, directory: Path, keys: str) -> tuple[list[TransferOutcome], list[TransferOutcome]]:
     """The outcomes of an import into an empty tree, and of another one."""
     with Store(initialised(directory / "data"), lock_timeout=5) as store:
         into = importer(store, keys=keys)

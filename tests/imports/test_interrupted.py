@@ -13,8 +13,8 @@ import pytest
 from persistence.errors import DiskFullError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.services import importing
-from persistence.services.import_plans import ImportResult
 from persistence.services.import_sources import open_source
+from persistence.services.transfers import TransferResult
 from persistence.storage import files
 from persistence.storage.store import Store
 from tests.imports.archives import archive_of, tree
@@ -115,7 +115,7 @@ def test_a_full_disk_ends_it_and_what_is_imported_stays(tmp_path: Path, at: int)
                 done += run(into, lines_source(lines))
         whole = [path for path in tree(root) if path.endswith(DATA_XML)]
         outcomes = run(into, lines_source(lines))
-        known = [each for each in outcomes if each.result is ImportResult.UNCHANGED]
+        known = [each for each in outcomes if each.result is TransferResult.UNCHANGED]
         assert len(known) == len(whole)
         assert len([path for path in tree(root) if path.endswith(DATA_XML)]) == 9
 
@@ -134,6 +134,6 @@ def test_what_others_save_meanwhile_is_not_overwritten(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(importing.ImportWriter, "write", saved_meanwhile)
         outcomes = run(importer(store), lines_source(line(document="d", data="<ours/>", modified=T3)))
-        assert [each.result for each in outcomes] == [ImportResult.REFUSED]
+        assert [each.result for each in outcomes] == [TransferResult.REFUSED]
         assert "meanwhile" in outcomes[0].cause
         assert tree(root)["a/f/data/d/data.xml"][0] == b"<theirs/>"

@@ -17,8 +17,9 @@ from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, Defini
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.services.codec import AS_STORED
 from persistence.services.exporting import Exporting
-from persistence.services.import_plans import ImportResult, ImportSource
+from persistence.services.import_plans import ImportSource
 from persistence.services.import_sources import open_source
+from persistence.services.transfers import TransferResult
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
 from tests.imports.archives import tree, zipped
@@ -76,7 +77,7 @@ def test_an_attachment_has_its_name_as_the_data_has_it(
     form = FormDocument(f"<form>{named}</form>", "", "").document().encode()
     main = {f"{folder}/form.xhtml": form} if is_definition else {f"{folder}/data.xml": f"<d>{named}</d>".encode()}
     outcomes = run(importer(store), zip_source({**main, **{f"{folder}/{name}": name.encode() for name in there}}))
-    assert [each.result for each in outcomes] == [ImportResult.IMPORTED]
+    assert [each.result for each in outcomes] == [TransferResult.IMPORTED]
     assert any("as the data has it" in note for note in outcomes[0].notes) is (there != stored)
     address = DefinitionAddress(FORM, 1, FORM_XHTML) if is_definition else DATA
     assert sorted(store.names(address)) == sorted([*stored, address.name])
@@ -103,7 +104,7 @@ def test_its_layout_gives_revisions_at_their_times(store: Store) -> None:
 def test_it_is_not_stored_twice(store: Store) -> None:
     run(importer(store), zip_source(FILES))
     before = tree(store.root)
-    assert {each.result for each in run(importer(store), zip_source(FILES))} == {ImportResult.UNCHANGED}
+    assert {each.result for each in run(importer(store), zip_source(FILES))} == {TransferResult.UNCHANGED}
     assert tree(store.root) == before
 
 
@@ -113,8 +114,8 @@ def test_an_archive_that_was_unpacked_is_a_folder(store: Store, tmp_path: Path) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     outcomes = run(importer(store), open_source(str(tmp_path / "unpacked"), None, largest=LARGEST))
-    assert {each.result for each in outcomes} == {ImportResult.IMPORTED}
-    assert {each.result for each in run(importer(store), zip_source(FILES))} == {ImportResult.UNCHANGED}
+    assert {each.result for each in outcomes} == {TransferResult.IMPORTED}
+    assert {each.result for each in run(importer(store), zip_source(FILES))} == {TransferResult.UNCHANGED}
 
 
 @pytest.mark.parametrize("prefix", ["crud/", "fr/service/persistence/crud/"])
@@ -161,7 +162,7 @@ def test_an_archive_with_any_bytes_changed_has_an_answer(store: Store) -> None:
             answered |= {each.result for each in run(into, source, is_dry=True)}
         except BadRequestError:
             answered.add(None)
-    assert {None, ImportResult.REFUSED, ImportResult.IMPORTED} <= answered
+    assert {None, TransferResult.REFUSED, TransferResult.IMPORTED} <= answered
     assert tree(store.root) == {}
 
 
@@ -220,7 +221,7 @@ def test_an_export_of_the_real_system_comes_back_equal(store: Store, tmp_path: P
         data = b"".join(exporting.begin(ExportQuery(**parameters)).archive(print, lambda: None))
         with Store(initialised(tmp_path / f"again{number}"), lock_timeout=5) as again:
             outcomes = run(importer(again), zip_of(data))
-            assert [each.result for each in outcomes] == [ImportResult.IMPORTED] * 3
+            assert [each.result for each in outcomes] == [TransferResult.IMPORTED] * 3
             assert tree(again.root) == tree(store.root)
         if parameters:
             continue

@@ -16,14 +16,14 @@ from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.database import lock_key
 from persistence.postgresql.database_check import maintained
-from persistence.services.moves import MoveOutcome, MoveResult
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.store import Store
 from tests import in_process
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.initialised import initialised
-from tests.moving.moves import into_database, out_of_database
+from tests.moving.moves import moved
 from tests.moving.test_moving import V1, before_drafts_come_and_go, drafts_come_and_go, of_app, results
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
@@ -72,9 +72,9 @@ def test_there_and_back_is_the_same_tree(
 ) -> None:
     app = f"any{next(_apps)}"
     send(service, app, requests[:pause])
-    into_database(service.data, database, f"{app}/f", lambda: send(service, app, requests[pause:]))
+    moved(service.data, database, f"{app}/f", lambda: send(service, app, requests[pause:]))
     back = Path(initialised(tmp_path / app))
-    assert [each.cause for each in out_of_database(database, back, app) if each.cause] == []
+    assert [each.cause for each in moved(database, back, app) if each.cause] == []
     assert tree(back) == of_app(service.data, app)
     assert list(filter(None, database.inspect(True, lambda *_: None))) == []
 
@@ -89,10 +89,10 @@ def test_a_move_leaves_the_forms_alone_that_another_one_has_begun(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        into_database(service.data, database, app, interrupted)
-    into_database(service.data, database, other)
+        moved(service.data, database, app, interrupted)
+    moved(service.data, database, other)
     assert database.arrivals.begun(str(service.data)) == {Form(app, "f")}
-    assert all(each.result is MoveResult.THERE for each in into_database(service.data, database, app))
+    assert all(each.result is TransferResult.THERE for each in moved(service.data, database, app))
     assert database.arrivals.begun(str(service.data)) == set()
 
 
@@ -104,11 +104,11 @@ def test_large_contents_and_drafts_go_there_and_back(
     def meanwhile() -> None:
         service.put(f"{app}/f/draft/d/data.xml", b"<draft2/>", **V1)
 
-    assert set(into_database(service.data, database, app, meanwhile)) == {
-        MoveOutcome(f"{app}/f/data/d", MoveResult.MOVED, revisions=2, size=len(b"<draft2/>") + len(_LARGE)),
-        MoveOutcome(f"{app}/f/data/gone", MoveResult.THERE),
+    assert set(moved(service.data, database, app, meanwhile)) == {
+        TransferOutcome(f"{app}/f/data/d", TransferResult.MOVED, placed=2, size=len(b"<draft2/>") + len(_LARGE)),
+        TransferOutcome(f"{app}/f/data/gone", TransferResult.THERE),
     }
-    out_of_database(database, tmp_path / "back", app)
+    moved(database, tmp_path / "back", app)
     assert of_app(tmp_path / "back", app) == of_app(service.data, app)
     assert list(filter(None, database.inspect(True, lambda *_: None))) == []
     assert not database.arrivals.begun(str(service.data))
@@ -127,10 +127,10 @@ def test_large_contents_with_one_content_id_are_moved_under_their_entity_tags(
             put(store, files[-1], _LARGE, id="a" * 40)
     assert len(_LARGE) > limits.INLINE
     for _ in range(2):
-        outcomes = into_database(tmp_path / "from", database)
-        assert [(each.result, each.cause) for each in outcomes] == [(MoveResult.THERE, "")] * 2
+        outcomes = moved(tmp_path / "from", database)
+        assert [(each.result, each.cause) for each in outcomes] == [(TransferResult.THERE, "")] * 2
     assert list(filter(None, database.inspect(True, lambda *_: None))) == []
-    out_of_database(database, tmp_path / "to")
+    moved(database, tmp_path / "to")
     with Store(str(tmp_path / "to"), lock_timeout=5) as store:
         for address in files:
             found = store.read(address, content=True)
@@ -142,7 +142,7 @@ def test_large_contents_with_one_content_id_are_moved_under_their_entity_tags(
 def test_what_is_gone_from_a_database_is_removed_from_the_tree(
     service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
 ) -> None:
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
 
     def meanwhile() -> None:
@@ -150,9 +150,9 @@ def test_what_is_gone_from_a_database_is_removed_from_the_tree(
             writer.discard_draft(data.form, "d")
             writer.discard_document(data.form, "d")
 
-    assert results(out_of_database(database, tmp_path / "back", app, meanwhile)) == [
-        ("data/gone", MoveResult.THERE),
-        ("data/d", MoveResult.REMOVED),
+    assert results(moved(database, tmp_path / "back", app, meanwhile)) == [
+        ("data/gone", TransferResult.THERE),
+        ("data/d", TransferResult.REMOVED),
     ]
     assert {path.split("/")[3] for path in of_app(tmp_path / "back", app)} == {"gone"}
 
@@ -160,19 +160,19 @@ def test_what_is_gone_from_a_database_is_removed_from_the_tree(
 def test_drafts_that_an_earlier_move_has_stored_do_not_keep_a_later_one_from_its_end(
     service: Service, database: MaintainedDatabase, app: str, tmp_path: Path
 ) -> None:
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     before_drafts_come_and_go(service, app)
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     drafts_come_and_go(service, app)
-    assert not [each.cause for each in into_database(service.data, database, app) if each.cause]
-    out_of_database(database, tmp_path / "back", app)
+    assert not [each.cause for each in moved(service.data, database, app) if each.cause]
+    moved(database, tmp_path / "back", app)
     assert of_app(tmp_path / "back", app) == of_app(service.data, app)
 
 
 def test_nobody_writes_while_writers_are_kept_out(
     service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
 ) -> None:
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
     other = storage_at(database_uri, tmp_path / "local")
     with database.keeping_writers_out() as require:
@@ -188,7 +188,7 @@ def test_nobody_writes_while_writers_are_kept_out(
 def test_writers_that_are_writing_end_before_they_are_kept_out(
     service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
 ) -> None:
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     data = DocumentAddress(Form(app, "f"), Collection.DATA, "d", DATA_XML)
     other, events, writes = storage_at(database_uri, tmp_path / "local"), list[str](), threading.Event()
 
@@ -210,7 +210,7 @@ def test_writers_that_are_writing_end_before_they_are_kept_out(
 def test_a_lost_connection_ends_the_move(
     service: Service, database: MaintainedDatabase, app: str, database_uri: str, tmp_path: Path
 ) -> None:
-    into_database(service.data, database, app)
+    moved(service.data, database, app)
     other = storage_at(database_uri, tmp_path / "local")
     with database.keeping_writers_out() as require:
         with other.database.apart("ending") as connection:

@@ -20,12 +20,13 @@ from persistence.model.addresses import (
 from persistence.model.sidecar import tombstone
 from persistence.postgresql.database_check import maintained
 from persistence.services import moves
-from persistence.services.moves import MovedUnit, MoveResult, UnitState, state_of
+from persistence.services.moves import UnitState, state_of
+from persistence.services.transfers import TransferResult, TransferUnit
 from persistence.storage import storage as marks
 from persistence.storage.storage import ManagedStorage, Revisions, StateMark
 from persistence.storage.store import Store
 from tests.initialised import initialised
-from tests.moving.moves import into_database, moved, out_of_database
+from tests.moving.moves import moved
 from tests.opened import opened
 from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
@@ -120,7 +121,7 @@ def test_a_state_has_the_mark_that_was_made_before_it_was_read(storage: ManagedS
     filled(storage)
     for change in CHANGES:
         for mark in marked(storage).values():
-            assert state_of(storage, MovedUnit(mark.main)).has(mark)
+            assert state_of(storage, TransferUnit(mark.main)).has(mark)
         change(storage)
 
 
@@ -129,10 +130,10 @@ def test_a_draft_that_comes_and_goes_after_the_mark_is_not_in_the_state_of_the_m
     put(storage, D, b"<one/>")
     before = marked(storage)[D]
     put(storage, DRAFT, b"<draft/>")
-    assert not state_of(storage, MovedUnit(D)).has(before)
+    assert not state_of(storage, TransferUnit(D)).has(before)
     _discard(storage)
     assert marked(storage)[D] == before
-    assert state_of(storage, MovedUnit(D)).has(before)
+    assert state_of(storage, TransferUnit(D)).has(before)
 
 
 def test_what_is_young_has_no_mark_in_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,7 @@ def test_what_is_young_has_no_mark_in_a_tree(tmp_path: Path, monkeypatch: pytest
     put(store, D, b"<one/>")
     (mark,) = store.marks(FORM)
     assert mark.value == ""
-    assert not state_of(store, MovedUnit(D)).has(mark)
+    assert not state_of(store, TransferUnit(D)).has(mark)
 
 
 @requires_postgresql
@@ -154,9 +155,9 @@ def test_a_last_pass_looks_at_nothing_but_what_has_changed(
     source = database.storage if kind == "out of a database" else tree
     filled(source)
     time.sleep(_SETTLED * 2)
-    read = list[MovedUnit]()
+    read = list[TransferUnit]()
 
-    def reading(revisions: Revisions, unit: MovedUnit) -> UnitState:
+    def reading(revisions: Revisions, unit: TransferUnit) -> UnitState:
         read.append(unit)
         return state_of(revisions, unit)
 
@@ -164,11 +165,7 @@ def test_a_last_pass_looks_at_nothing_but_what_has_changed(
         put(source, D, b"<three/>")
         monkeypatch.setattr(moves, "state_of", reading)
 
-    moving_it = {
-        "tree": lambda: moved(tmp_path / "from", tmp_path / "to", meanwhile=meanwhile),
-        "into a database": lambda: into_database(tmp_path / "from", database, meanwhile=meanwhile),
-        "out of a database": lambda: out_of_database(database, tmp_path / "to", meanwhile=meanwhile),
-    }
-    outcomes = moving_it[kind]()
+    there = database if kind == "out of a database" else tmp_path / "from"
+    outcomes = moved(there, database if kind == "into a database" else tmp_path / "to", meanwhile=meanwhile)
     assert {unit.main for unit in read} == {D}
-    assert sorted(each.result is MoveResult.MOVED for each in outcomes) == [False, False, False, True]
+    assert sorted(each.result is TransferResult.MOVED for each in outcomes) == [False, False, False, True]

@@ -11,7 +11,7 @@ import pytest
 
 from persistence.errors import BusyError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.services.moves import MoveOutcome, MoveResult
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.store import Store, TreeArrivals
 from tests import in_process
 from tests.imports.archives import tree
@@ -22,7 +22,7 @@ from tests.service import Service
 
 V1 = {"Form_Definition_Version": 1}
 _apps = count()
-MOVED, THERE, REMOVED, REFUSED = MoveResult.MOVED, MoveResult.THERE, MoveResult.REMOVED, MoveResult.REFUSED
+MOVED, THERE, REMOVED, REFUSED = map(TransferResult, ("moved", "there", "removed", "refused"))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def of_app(root: Path, app: str) -> dict[str, tuple[bytes, int]]:
     return {path: held for path, held in tree(root).items() if path.startswith(f"{app}/")}
 
 
-def results(outcomes: list[MoveOutcome]) -> list[tuple[str, MoveResult]]:
+def results(outcomes: list[TransferOutcome]) -> list[tuple[str, TransferResult]]:
     return [("/".join(each.name.split("/")[2:]), each.result) for each in outcomes]
 
 

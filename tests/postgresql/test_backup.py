@@ -21,7 +21,7 @@ from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.stored_revision import Integrity
 from tests import in_process
 from tests.imports.archives import tree
-from tests.moving.moves import into_database, out_of_database
+from tests.moving.moves import moved
 from tests.moving.test_moving import V1
 from tests.postgresql.server import fresh_schema, prepared, requires_postgresql
 from tests.postgresql.storages import storage_at
@@ -48,7 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabase:
     """A database with all that the tree has."""
     found = maintained(storage_at(database_uri, tmp_path / "local"))
-    assert [each.cause for each in into_database(root, found) if each.cause] == []
+    assert [each.cause for each in moved(root, found) if each.cause] == []
     return found
 
 
@@ -137,7 +137,7 @@ def test_backups_of_trees_and_databases_are_restored_into_databases(
     assert list(filter(None, of_tree.run())) == []
     run, problems = _into_database(of_tree.path, other)
     assert (problems, run.report.refused) == ([], 0)
-    out_of_database(other, tmp_path / "back")
+    moved(other, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(root)
     with pytest.raises(StartupError, match="the destination is not empty: it has the form hr/leave"):
         _into_database(of_tree.path, other)

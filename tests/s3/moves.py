@@ -13,7 +13,8 @@ from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import BodyReference, settle_notes
 from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import Objects
-from persistence.services.moves import MovedUnit, UnitState, state_of
+from persistence.services.moves import UnitState, state_of
+from persistence.services.transfers import TransferUnit
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ManagedStorage
 from tests.imports.archives import addresses
@@ -105,5 +106,5 @@ def states(storage: ManagedStorage | StoreReader) -> dict[Address, UnitState]:
         for collection in Collection:
             for document in storage.documents(form, collection):
                 main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-                found[main] = state_of(storage, MovedUnit(main))
+                found[main] = state_of(storage, TransferUnit(main))
     return found

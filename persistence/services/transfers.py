@@ -1,0 +1,178 @@
+"""Units of a transfer, their commits under the lock, their flat views, and their outcomes, as imports and moves count.
+
+A transfer receives the revisions of a unit aside and compares them with their digests. Then it stores them in batches
+under the lock of the unit, in the order of their times: so a reader sees the unit as it was at some time, and what was
+interrupted goes on when it is called again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, TypeVar
+
+from persistence.errors import PersistenceError
+from persistence.index.protocol import ReportTables
+from persistence.limits import MOST_AT_ONCE
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.sidecar import Sidecar
+from persistence.storage.commit import Upload
+from persistence.storage.storage import Readable, Revisions, Writing
+from persistence.storage.stored_revision import StoredRevision
+
+
+@dataclass(frozen=True, slots=True)
+class TransferUnit:
+    """A document with its draft, or a version of a definition, by its saved ``data.xml`` or its ``form.xhtml``."""
+
+    main: Address
+
+    @classmethod
+    def of(cls, address: Address) -> TransferUnit:
+        """Return the unit of a file."""
+        main = address.main
+        return cls(main if isinstance(main, DefinitionAddress) else main.moved(Collection.DATA))
+
+    @property
+    def is_definition(self) -> bool:
+        return isinstance(self.main, DefinitionAddress)
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.main, DefinitionAddress):
+            return f"{self.main.form}/form/{self.main.version}"
+        return f"{self.main.form}/{self.main.collection.value}/{self.main.document}"
+
+
+def mains_of(storage: Readable, form: Form) -> Iterator[Address]:
+    """Yield the main resources of a form: of its versions, its documents and its drafts."""
+    for version in storage.versions(form):
+        yield DefinitionAddress(form, version, FORM_XHTML)
+    for collection in Collection:
+        for document in storage.documents(form, collection):
+            yield DocumentAddress(form, collection, document, DATA_XML)
+
+
+_T = TypeVar("_T")
+
+
+def batches(copies: Iterable[_T], begins: Callable[[list[_T], _T], bool]) -> Iterator[list[_T]]:
+    """Cut what is stored under one lock each: a batch that is full, or with which the next one ``begins`` another."""
+    batch: list[_T] = []
+    for each in copies:
+        if batch and (len(batch) == MOST_AT_ONCE or begins(batch, each)):
+            yield batch
+            batch = []
+        batch.append(each)
+    yield batch
+
+
+def store_next(  # noqa: PLR0913 - each is another part of a commit
+    writer: Writing,
+    address: Address,
+    upload: Upload | None,
+    known: dict[Address, str | None],
+    *,
+    described: Sidecar | Callable[[StoredRevision | None], Sidecar],
+    changed: PersistenceError,
+) -> Sidecar:
+    """Store an upload as the next revision of a file, or without one a tombstone.
+
+    ``known`` has the content ids of the current revisions of files, as the plan has seen them: where another one is
+    there, ``changed`` is raised. ``described`` is the sidecar, or returns it over the current revision.
+    """
+    over = writer.current(address)
+    if (None if over is None else over.sidecar.id) != known.get(address):
+        raise changed
+    sidecar = described if isinstance(described, Sidecar) else described(over)
+    if upload is None:
+        stored = writer.delete(address, sidecar, over=over)
+    else:
+        stored = writer.commit(address, sidecar, upload, over=over)
+    known[address] = stored.id
+    return stored
+
+
+def update_views(reports: ReportTables, storage: Revisions, main: DefinitionAddress) -> None:
+    """Make the flat views of a version that should have some, and drop those of a deleted one."""
+    stored = storage.sidecar(main)
+    if stored is not None and stored.deleted:
+        reports.drop(main.form, main.version)
+    elif stored is not None and stored.flat_view:
+        reports.create(main.form, main.version)
+
+
+class TransferResult(Enum):
+    """The result for a document, a version of a definition, or another file of a source."""
+
+    IMPORTED = "imported"
+    UNCHANGED = "unchanged"  # all of an import was stored already
+    SKIPPED = "skipped"
+    IGNORED = "ignored"
+    MOVED = "moved"
+    THERE = "there"  # all of a move was in the destination already
+    REMOVED = "removed"
+    CHANGING = "changing"  # left to the last pass of a move
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOutcome:
+    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes, ``known`` ones were stored already.
+
+    An import does not measure. ``form`` is that of new documents; one that ``lacks_owner`` was imported without.
+    """
+
+    name: str
+    result: TransferResult
+    is_definition: bool = False
+    placed: int = 0
+    size: int = 0
+    known: int = 0
+    cause: str = ""
+    notes: tuple[str, ...] = ()
+    lacks_owner: bool = False
+    form: Form | None = None
+
+
+KINDS = {True: "definitions", False: "documents"}
+
+
+@dataclass
+class TransferReport:
+    """Counts outcomes: documents and definitions by result, and revisions."""
+
+    counts: Counter[tuple[bool, TransferResult]] = field(default_factory=Counter)
+    revisions: int = 0
+    results: ClassVar[tuple[TransferResult, ...]] = ()
+    """The results to report, also where there are none."""
+
+    def add(self, outcome: TransferOutcome) -> None:
+        self.counts[outcome.is_definition, outcome.result] += 1
+        self.revisions += outcome.placed
+
+    @property
+    def refused(self) -> int:
+        """The number of refused documents, versions and files."""
+        return sum(self.counts[is_definition, TransferResult.REFUSED] for is_definition in KINDS)
+
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        return {
+            kind: {each.value: self.counts[is_definition, each] for each in self.results}
+            for is_definition, kind in KINDS.items()
+        }
+
+    def named(self, is_definition: bool, *results: TransferResult) -> str:  # noqa: FBT001 - the key of the counts
+        """Return the results that are not zero, for people, each after a comma."""
+        found = ((self.counts[is_definition, each], each.value) for each in results)
+        return "".join(f", {count} {value}" for count, value in found if count)
