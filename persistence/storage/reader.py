@@ -59,26 +59,6 @@ _MIDNIGHT = "T00:00:00.000Z"
 # cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
 
 
-class OlderRevisionLists:
-    """The lists that were asked for last, for all threads."""
-
-    def __init__(self) -> None:
-        self._texts = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)
-
-    def of(self, paths: FilePaths) -> str:
-        """Return the instants of the older revisions of a file now, the newest first, on a line each."""
-        # A directory that was changed within the last two seconds may change again under the same times.
-        try:
-            state = os.stat(paths.history)
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        changed = max(state.st_mtime_ns, state.st_ctime_ns)
-        if time.time_ns() - changed <= SETTLED:
-            return _older_names(paths)
-        key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-        return self._texts.get(key, lambda: _older_names(paths))
-
-
 def _older_names(paths: FilePaths) -> str:
     try:
         names = os.listdir(os.fsencode(paths.history))
@@ -126,7 +106,7 @@ class StoreReader:
             root.require(self.root)
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
-        self._older = OlderRevisionLists()
+        self._histories = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)  # Those that were asked for last
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -190,7 +170,7 @@ class StoreReader:
         if current is None:
             return None
         with disk_errors("listing the older revisions of", address):
-            older, newer = self._older.of(paths), 0
+            older, newer = self._older(paths), 0
         # Those that writers have added meanwhile are newer, and left out.
         while older[newer * _STEP : newer * _STEP + _LENGTH] >= current.modified:
             newer += 1
@@ -212,6 +192,19 @@ class StoreReader:
             return found
 
         return RevisionList(1 + len(older) // _STEP - newer, instant, load)
+
+    def _older(self, paths: FilePaths) -> str:
+        """Return the instants of the older revisions of a file now, the newest first, on a line each."""
+        # A directory that was changed within the last two seconds may change again under the same times.
+        try:
+            state = os.stat(paths.history)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        changed = max(state.st_mtime_ns, state.st_ctime_ns)
+        if time.time_ns() - changed <= SETTLED:
+            return _older_names(paths)
+        key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+        return self._histories.get(key, lambda: _older_names(paths))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""
