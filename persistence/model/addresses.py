@@ -33,7 +33,7 @@ class Collection(Enum):
     DRAFT = "draft"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Form:
     """A form: application name and form name."""
 
@@ -129,6 +129,9 @@ class AttachmentRef:
     collection: Collection | None
     document: str
     name: str
+
+    def is_of(self, address: DocumentAddress) -> bool:
+        return (self.form, self.collection, self.document) == (address.form, address.collection, address.document)
 
 
 def parse_holder_path(text: str) -> AttachmentRef | None:
