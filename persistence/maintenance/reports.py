@@ -37,7 +37,7 @@ from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 from persistence.storage.stored_revision import Integrity, StoredRevision
 
 _DAY = 10
@@ -193,7 +193,7 @@ class TreeReader:
     ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     """
 
-    store: StoreReader | ManagedStorage
+    store: StoreReader | Storage
     layout: Layout | None
     properties: Properties
     catalog_of: Callable[[Form], Catalog]
@@ -269,8 +269,7 @@ class FormSummary:
 
 def overview(reader: TreeReader, app: str | None = None, name: str | None = None) -> Iterator[FormSummary]:
     """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted."""
-    found = (form for form in reader.store.forms(app) if name in (None, form.name))
-    forms = sorted(found, key=lambda form: (form.app, form.name))
+    forms = sorted(form for form in reader.store.forms(app) if name in (None, form.name))
     if app is not None and not forms:
         raise NotFoundError(f"{app if name is None else f'{app}/{name}'} does not exist")
     for form in forms:
@@ -376,7 +375,7 @@ class DocumentReport:
 def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisions: bool = True) -> DocumentReport:
     """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones."""
     found, named = _current(reader, address)
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    other = address.counterpart
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
         raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")

@@ -33,7 +33,7 @@ class Collection(Enum):
     DRAFT = "draft"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Form:
     """A form: application name and form name."""
 
@@ -94,6 +94,11 @@ class DocumentAddress:
     def main(self) -> DocumentAddress:
         """The ``data.xml`` of the same document in the same collection."""
         return self if self.is_main else replace(self, name=DATA_XML)
+
+    @property
+    def counterpart(self) -> DocumentAddress:
+        """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
+        return self.moved(Collection.DATA if self.is_draft else Collection.DRAFT, DATA_XML)
 
     @property
     def keeps_history(self) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from flask import Response, render_template, request, url_for
@@ -20,11 +18,10 @@ from persistence.errors import (
     NotSupportedError,
     PersistenceError,
     PreconditionError,
-    disk_errors,
 )
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits import CHUNK, LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.limits import LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
@@ -98,11 +95,6 @@ def preview_of(content_type: str | None) -> str:
     return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
 
 
-def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
-    with file, disk_errors(f"reading {address}"):
-        yield from iter(partial(file.read, CHUNK), b"")
-
-
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
     """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
@@ -163,7 +155,7 @@ class DocumentPages:
             named=shown.report.named if isinstance(shown.report.named, frozenset) else None,
             preview_of=preview_of,
             most=REVISIONS_SHOWN,
-            other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
+            other=document_path("document", address.counterpart),
             action=lambda name, **values: action_path(name, address, **values),
             here=lambda **values: shown.path("document", **(kept | values)),
             revisions=revisions,
@@ -206,7 +198,8 @@ class DocumentPages:
         return self._sent(address_of(app, form, collection, document, name), "")
 
     def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
-        found = self.documents.read(address, Get(instant=asked_instant())).found
+        read = self.documents.read(address, Get(instant=asked_instant()))
+        found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
             raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
@@ -219,7 +212,7 @@ class DocumentPages:
             "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
+        body = Unbroken(read.pieces(), request.environ.get(REQUEST_ID))
         return Response(body, content_type=kind, headers=headers)
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
@@ -282,7 +275,7 @@ class DocumentPages:
     def _ask_to_break(self, values: Values) -> Question:
         address = _address(values)
         try:
-            self.documents.router.of(address.form).data.leases.require(address, ANONYMOUS)
+            self.documents.router.of(address.form).data.storage.leases.require(address, ANONYMOUS)
         except LockedError as error:
             who = error.user or "Somebody"
             effects = (
@@ -296,11 +289,11 @@ class DocumentPages:
 
     def _break(self, values: Values, _by: str) -> Done:
         address = _address(values)
-        managed = self.documents.router.of(address.form).data.managed
-        if managed is None:
+        storage = self.documents.router.of(address.form).data.storage
+        if storage.is_remote:
             raise NotSupportedError(f"another service has the leases of {address.form}")
         try:
-            lease = managed.leases.broken(address.document, values["holder"])
+            lease = storage.leases.broken(address.document, values["holder"])
         except PreconditionError as error:
             raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
@@ -328,7 +321,7 @@ def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision],
 
 def _lease(shown: ShownDocument) -> LockedError | None:
     try:
-        shown.route.data.leases.require(shown.address, ANONYMOUS)
+        shown.route.data.storage.leases.require(shown.address, ANONYMOUS)
     except LockedError as error:
         return error
     return None

@@ -11,25 +11,23 @@ from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
-from persistence.providers.router import Opening, Provider
+from persistence.providers.router import Engine, Opening, Provider
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
-from persistence.remote.remote_store import RemoteBodies, RemoteLeases, RemoteStore
+from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
 from persistence.wire.connection import CallPolicy, Connection
 
 
-class Remotes:
+class Remotes(Engine):
     """The engine of other services. Providers with one address share their connections.
 
     Bodies are received in the home of the settings, and its locks keep writers here apart.
     """
 
     calls_others = True
-    written = ()
-    sweeps = ()
 
     def __init__(self, opening: Opening) -> None:
         settings = opening.settings
@@ -55,7 +53,7 @@ class Remotes:
             is_exact=client.names.theirs.restricts_searches,
         )
         storage = RemoteStore(client, self._root, self._locks)
-        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client), RemoteLeases(client))
+        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         return RemoteBodies(self._client(configured), self._root, main.sidecar)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import BinaryIO, Self
 from urllib.parse import parse_qsl
@@ -50,20 +50,22 @@ from persistence.remote.remote_reader import (
     range_from,
 )
 from persistence.storage.commit import Upload
-from persistence.storage.layout import Layout
+from persistence.storage.layout import NAMES
 from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import Leases, Storage, Writing, require_same
+from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
-from persistence.wire.connection import XML, Answer, Call, HeaderField, OutgoingContent, path_of
+from persistence.wire.connection import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 
 
-class RemoteBodies:
+class RemoteBodies(Bodies, BodyChanges):
     """The attachments of another service, which has the current body of each, and perhaps older ones.
 
     They are received below ``root``, a directory of this service. ``current`` returns the stored sidecar of an
     attachment.
     """
+
+    replacing = document_files = held = unsupported
 
     def __init__(self, client: Client, root: str, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
@@ -81,7 +83,7 @@ class RemoteBodies:
         sidecar, stored = described(record), self._current(address)
         if stored is not None and stored.modified != sidecar.modified:
             return self._older(address, sidecar, content=content)
-        answer = self._ask("HEAD", address, sidecar.version)
+        answer = self._client.send(self._call("HEAD", address, sidecar))
         answer.close()
         if answer.status in MISSING:
             return None
@@ -92,7 +94,7 @@ class RemoteBodies:
             return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
 
         def ask(at: int) -> Answer:
-            answer = self._ask("GET", address, sidecar.version, range_from(at, size))
+            answer = self._client.send(self._call("GET", address, sidecar, range_from(at, size)))
             self._client.require(answer, f"GET {address}", *FOUND)
             go_to(at, answer)
             return answer
@@ -128,9 +130,8 @@ class RemoteBodies:
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
-        path, fields = self._client.names.path(address), [self._version(sidecar.version)]
-        query = (("last-modified-time", instant),)
-        answer = self._client.send(Call("GET" if content else "HEAD", path, fields, query))
+        call = self._call("GET" if content else "HEAD", address, sidecar)
+        answer = self._client.send(replace(call, query=(("last-modified-time", instant),)))
         try:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
@@ -156,17 +157,16 @@ class RemoteBodies:
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[Sidecar]:
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
-        fields = [self._version(sidecar.version), ("Content-Type", kind)]
+        call = self._call("PUT", address, sidecar, [("Content-Type", kind)])
         with upload.opened() as file:
-            self._client.change(Call("PUT", self._client.names.path(address), fields, content=OutgoingContent(file)))
+            self._client.change(replace(call, content=OutgoingContent(file)))
         yield sidecar
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
-            call = Call("DELETE", self._client.names.path(address), [self._version(over.version)])
-            self._client.change(call, *MISSING)
+            self._client.change(self._call("DELETE", address, over), *MISSING)
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
@@ -185,24 +185,18 @@ class RemoteBodies:
     ) -> Iterator[None]:
         yield
         draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
-        self._client.change(Call("DELETE", draft, [] if version is None else [self._version(version)]), *MISSING)
+        fields = [] if version is None else [self._client.names.version(version)]
+        self._client.change(Call("DELETE", draft, fields), *MISSING)
 
-    def _ask(
-        self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None
-    ) -> Answer:
-        fields = [self._version(version), *(wanted or ())]
-        return self._client.send(Call(method, self._client.names.path(address), fields))
-
-    def _version(self, version: int) -> HeaderField:
-        return self._client.names.version(version)
-
-
-NAMES = Layout("")
-"""Names that cannot be kept here cannot be kept elsewhere."""
+    def _call(self, method: str, address: DocumentAddress, record: Sidecar, fields: HeaderFields = ()) -> Call:
+        names = self._client.names
+        return Call(method, names.path(address), [names.version(record.version), *fields])
 
 
 class RemoteLeases(Leases):
     """The leases of another service, which alone decides by them."""
+
+    listed = broken = unsupported
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -253,18 +247,22 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
-class RemoteStore(Storage):
+class RemoteStore(RemoteReader, Storage):
     """Another service as a storage. Methods raise ``RemoteError`` too.
 
     ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
     any of it, and two writers here do not decide by outdated facts.
     """
 
+    is_remote = True
+    reencryption = property(unsupported)
+    marks = sidecars = documents_and_drafts = revisions = unsupported
+    read_older = freed = freed_by_folder = document_files = unsupported
+
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
-        self._client = client
-        self._root = root
+        super().__init__(client, root)
         self._locks = locks
-        self._reader = RemoteReader(client, root)
+        self.leases = RemoteLeases(client)
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -280,23 +278,16 @@ class RemoteStore(Storage):
                     size=0,
                 )
         elif not address.is_main:
-            NAMES.paths(address)
-            return self._reader.beginning(address)
+            return self.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, content=content)
-
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, (("last-modified-time", instant),), content=content)
+        return self.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
-        return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
+        return self.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RevisionList | None:
         NAMES.paths(address)
@@ -357,7 +348,7 @@ class RemoteStore(Storage):
     def writing(self, address: Address) -> Iterator[Writing]:
         NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
-            yield RemoteWriter(self._client, self._reader, self._published, address)
+            yield RemoteWriter(self._client, self, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
@@ -376,6 +367,8 @@ class RemoteStore(Storage):
 
 class RemoteWriter(Writing):
     """Changes one document or form while its lock is held here; the other side has a lock of its own."""
+
+    finish = rewrite = unsupported
 
     def __init__(self, client: Client, reader: RemoteReader, published: PublishedList, address: Address) -> None:
         self._client = client

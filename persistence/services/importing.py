@@ -276,12 +276,14 @@ class ImportWriter:
 def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
     """Yield a content, which must have the digest in its metadata, and at most so many bytes."""
     expected = None if revision.exact is None else described(revision.exact).digest
-    pieces = HashedPieces(() if revision.content is None else revision.content())
-    for piece in pieces:
-        if pieces.size > largest:
+    pieces = () if revision.content is None else revision.content()
+    hashed, size = HashedPieces(pieces), 0
+    for piece in pieces if expected is None else hashed:
+        size += len(piece)
+        if size > largest:
             raise BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
         yield piece
-    if expected not in (None, pieces.digest):
+    if expected not in (None, hashed.digest):
         raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 
@@ -329,7 +331,7 @@ class Importer:
             if form is not None and form not in begun:
                 begun.add(form)
                 data = self.router.of(form).data
-                if data.managed is not None:
+                if not data.storage.is_remote:
                     with suppress(PersistenceError):  # which the next search reports
                         data.index.search(form, Scope(), Query(size=0), Budget())
 
@@ -377,7 +379,7 @@ class Importer:
             if each.is_service and not self.calls_others:
                 raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
         provider = route.definition if unit.is_definition else route.data
-        return provider.storage if unit.is_definition else route.storage, provider.managed is not None
+        return provider.storage if unit.is_definition else route.storage, not provider.storage.is_remote
 
     def _in_dialect(self, unit: ImportUnit) -> ImportUnit:
         """Return a unit with the name that the designer's storage has in this dialect."""
