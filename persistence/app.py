@@ -162,8 +162,8 @@ def wired(effective: Effective, policy: Policy) -> Service:
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
-        missing_keys = partial(records.count_missing, settings.home, keys_at_rest)
-        metrics = _metrics(app, settings, providers, missing_keys)
+        noted = partial(records.needed, settings.home)
+        metrics = _metrics(app, settings, providers, lambda: len(records.missing(noted(), keys_at_rest)))
         kept = PageFiles(settings.home)
         Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts, request_audit).add_to(app)
         request_audit.look_after(app)

@@ -194,7 +194,7 @@ class _Run:
         yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
 
     def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = purging.forms(self._app)
+        found = sorted(purging.store.forms(self._app))
         if self._form is None:
             return found
         if self._form not in found:

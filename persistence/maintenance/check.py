@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
@@ -185,13 +185,13 @@ class TreeCheck:
             return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
         return self._repair.of_folder(folder, finding) or finding.kind.deed
 
-    def _foretell(self, folder: Folder, finding: Finding) -> Report:
-        """Report the remedy that would be applied; for an adoption, with the difference from the stored content."""
+    def _foretell(self, folder: Folder, finding: Finding) -> Finding | Report:
+        """Return a finding with its repair, or report its adoption, with the difference from the stored content."""
         remedy = self._remedy_of(finding)
-        if remedy is Remedy.NONE:
-            return Report(finding, Outcome.FOUND)
-        if remedy is Remedy.REPAIR or finding.place is None:
-            return Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}")
+        if remedy is Remedy.REPAIR:
+            return finding.mended_by(partial(self._repair.of_folder, folder))
+        if remedy is Remedy.NONE or finding.place is None:
+            return finding
         try:
             return Report(finding, Outcome.FOUND, *preview(folder, finding.place))
         except (OSError, PersistenceError) as error:

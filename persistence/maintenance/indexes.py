@@ -47,7 +47,7 @@ def plan(
     view: StoreReader, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
 ) -> RebuildJob:
     if form is None:
-        return index.job(sorted(view.forms(), key=lambda form: (form.app, form.name)), aim)
+        return index.job(sorted(view.forms()), aim)
     require_form(view, index, form)
     if version is not None and version not in index.versions(form):
         raise NotFoundError(f"{form} has no version {version}")

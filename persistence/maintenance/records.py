@@ -138,11 +138,6 @@ def missing(ids: Iterable[str], keys: EncryptionKeys) -> list[str]:
         return []
 
 
-def count_missing(home: str, keys: EncryptionKeys) -> int:
-    """Return the number of noted keys that are missing."""
-    return len(missing(needed(home), keys))
-
-
 def remark(home: str, path: str, keys: EncryptionKeys, wanted: Iterable[str] | None = None) -> str | None:
     """Return a line about keys, ``wanted`` or noted ones, that are missing from their file at a path, if any are."""
     ids = missing(needed(home) if wanted is None else wanted, keys)

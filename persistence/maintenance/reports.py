@@ -269,8 +269,7 @@ class FormSummary:
 
 def overview(reader: TreeReader, app: str | None = None, name: str | None = None) -> Iterator[FormSummary]:
     """Yield all forms, or those of one application, or the one of a name, that have a version or a document; sorted."""
-    found = (form for form in reader.store.forms(app) if name in (None, form.name))
-    forms = sorted(found, key=lambda form: (form.app, form.name))
+    forms = sorted(form for form in reader.store.forms(app) if name in (None, form.name))
     if app is not None and not forms:
         raise NotFoundError(f"{app if name is None else f'{app}/{name}'} does not exist")
     for form in forms:

@@ -33,7 +33,7 @@ class Collection(Enum):
     DRAFT = "draft"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Form:
     """A form: application name and form name."""
 

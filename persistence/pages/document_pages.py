@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from flask import Response, render_template, request, url_for
@@ -20,11 +18,10 @@ from persistence.errors import (
     NotSupportedError,
     PersistenceError,
     PreconditionError,
-    disk_errors,
 )
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits import CHUNK, LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.limits import LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
@@ -96,11 +93,6 @@ def preview_of(content_type: str | None) -> str:
     if kind not in SHOWN_TYPES:
         return ""
     return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
-
-
-def _pieces(file: BinaryIO, address: DocumentAddress) -> Iterator[bytes]:
-    with file, disk_errors(f"reading {address}"):
-        yield from iter(partial(file.read, CHUNK), b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +198,8 @@ class DocumentPages:
         return self._sent(address_of(app, form, collection, document, name), "")
 
     def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
-        found = self.documents.read(address, Get(instant=asked_instant())).found
+        read = self.documents.read(address, Get(instant=asked_instant()))
+        found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
             raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
@@ -219,7 +212,7 @@ class DocumentPages:
             "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        body = Unbroken(_pieces(found.opened, address), request.environ.get(REQUEST_ID))
+        body = Unbroken(read.pieces(), request.environ.get(REQUEST_ID))
         return Response(body, content_type=kind, headers=headers)
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:

@@ -209,13 +209,7 @@ _CONTROL = "c."
 """The beginning of a parameter that is about the control whose path follows."""
 
 _EXACT = {"owner": Field.CREATED_BY, "by": Field.LAST_MODIFIED_BY, "stage": Field.WORKFLOW_STAGE}
-_FIELDS = {
-    "saved": Field.LAST_MODIFIED,
-    "created": Field.CREATED,
-    "owner": Field.CREATED_BY,
-    "by": Field.LAST_MODIFIED_BY,
-    "stage": Field.WORKFLOW_STAGE,
-}
+_FIELDS = {"saved": Field.LAST_MODIFIED, "created": Field.CREATED, **_EXACT}
 """The facts by which documents are sorted, by their names in links."""
 
 _MOST_PAGES = 1_000_000_000

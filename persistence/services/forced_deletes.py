@@ -188,7 +188,7 @@ class PurgeRequests:
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for purge in self._purges:
-                for form in purge.forms(app):
+                for form in sorted(purge.store.forms(app)):
                     if name not in (None, form.name) or self._purges.of(self._router.of(form)) is not purge:
                         continue
                     every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
@@ -222,7 +222,16 @@ class PurgeRequests:
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-        return _answer(totals, problems, dry=dry)
+        numbers = {
+            "revisions": totals.revisions,
+            "documents": totals.documents,
+            "drafts": totals.drafts,
+            "attachments": totals.attachments,
+            "bytes": totals.freed,
+        }
+        attributes = attribute("dry-run", "true" if dry else "false")
+        attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())
+        return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,16 +300,3 @@ def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
     if not purge.has(form, document):
         raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
     return [document]
-
-
-def _answer(totals: PurgeTotals, problems: Iterable[str], *, dry: bool) -> bytes:
-    numbers = {
-        "revisions": totals.revisions,
-        "documents": totals.documents,
-        "drafts": totals.drafts,
-        "attachments": totals.attachments,
-        "bytes": totals.freed,
-    }
-    attributes = attribute("dry-run", "true" if dry else "false")
-    attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())
-    return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()

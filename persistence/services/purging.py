@@ -326,10 +326,6 @@ class StoragePurge:
         self._bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
 
-    def forms(self, app: str | None) -> list[Form]:
-        """Return the forms of the storage, or of an application in it, in order."""
-        return sorted(self.store.forms(app), key=lambda form: (form.app, form.name))
-
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
         """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
         files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
@@ -518,7 +514,7 @@ class Erasing:
     def owned(self, user: str) -> OwnedDocuments:
         """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
-        for form in self.purge.forms(None):
+        for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
                 mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
                 files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))

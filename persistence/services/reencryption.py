@@ -147,8 +147,7 @@ class Reencryption:
 
     def forms(self) -> list[Form]:
         """Return the forms of the storage other than the designer's, in order."""
-        found = (form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
-        return sorted(found, key=lambda form: (form.app, form.name))
+        return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""

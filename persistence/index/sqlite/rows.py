@@ -11,7 +11,7 @@ from itertools import chain, islice
 from persistence.index.cards import BOTH, PreparedDocument, decode, entries
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
-from persistence.index.sqlite.conditions import TRIGRAM, quoted
+from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     COMPLETE,
     FIELDS,
