@@ -21,7 +21,7 @@ from servers import SERVICE, server
 from wrk import rate
 
 from persistence.app import create_app
-from persistence.providers.tree_provider import init_trees
+from persistence.providers.opened import init_places
 from persistence.settings import load
 
 _MODES: dict[str, dict[str, str]] = {
@@ -51,7 +51,7 @@ def _environment(mode: str, directory: str) -> dict[str, str]:
 def _in_process(mode: str, directory: str) -> Iterator[Callable[[], None]]:
     """Yield a PUT of a new document that calls the application."""
     effective = load(environment=_environment(mode, directory))
-    init_trees(effective.settings, effective.properties)
+    init_places(effective.settings, effective.properties)
     with create_app(effective.settings, effective.properties) as app:
 
         def put() -> None:

@@ -15,7 +15,7 @@ from io import BytesIO
 from client import BODY
 
 from persistence.app import Service, create_app
-from persistence.providers.tree_provider import init_trees
+from persistence.providers.opened import init_places
 from persistence.settings import load
 
 _PATH = "/crud/bench/form/data/{}/data.xml"
@@ -30,7 +30,7 @@ def _application(directory: str, *, has_metrics: bool) -> Service:
         "PERSISTENCE_METRICS": str(has_metrics).lower(),
     }
     effective = load(environment=environment)
-    init_trees(effective.settings, effective.properties)
+    init_places(effective.settings, effective.properties)
     return create_app(effective.settings, effective.properties)
 
 

@@ -187,6 +187,13 @@ READER_CACHE = 4 << 10  # KiB of pages that a connection caches: the kernel cach
 SQLITE_KEPT = 24 << 20  # after which SQLite reuses pages of its caches, in all connections of a process
 QUERIES_KEPT = 4  # parsed parts of queries that are cached: each is evaluated for many documents in turn
 # Permissions have one or two. Roles bound to organizations can make hundreds; SQLite accepts 500 parts in a statement.
+FEW_FOUND = 2_000  # documents up to which a condition is a narrow one: it selects, and others are tested for each
+MOST_GATHERED = 20_000  # documents gathered and sorted at once; where more are found, others are tested or passed by
+SAMPLED = 200  # newest documents in a database on which a text is tried, to see whether it is rare
+FOLDS_TRIED = 100  # distinct values of a control up to which a text is looked for in each value, not document
+FIRST_TRIED = 500  # documents at the head of a list that are tested at a time before anything is counted: 18 µs each
+MOST_TRIED = 5_000  # documents that are tested so, while enough of them meet the conditions to fill the page in time
+LEAPS = 2_000  # distinct values up to which the next one is looked for; beyond, all entries are read
 SEARCHED_OWNERS = 64  # conditions on owners in one search: each is evaluated for every document
 MOST_FILTERS = 100  # filters in a query for forms: each is compared with every form
 LARGEST_LIST = 32 << 20  # memory of the metadata of all forms that a list is selected from, and so of its response
@@ -214,13 +221,6 @@ PARTITIONS_KEPT = 10_000  # partitions of the index whose numbers a process keep
 # Other requests that the database serves count in this, so it is far more than SEARCH_SECONDS.
 SEARCH_WAITS = 5.0  # that a search, or all distinct values, may take in the database on a form without documents
 SEARCH_WAITS_PER_DOCUMENT = 10e-6  # added for each document of the form
-FEW_FOUND = 2_000  # documents with one value that are sorted; of more, the newest are looked at one by one
-MOST_GATHERED = 20_000  # documents gathered by one condition; where more meet it, it is combined with others
-SAMPLED = 200  # newest documents on which a text is tried, to see whether it is rare
-FOLDS_TRIED = 100  # distinct values of a control up to which a text is looked for in each value, not document
-NEWEST_TRIED = 2_000  # newest documents looked at for a page, before all that meet the conditions are sorted
-FIRST_TRIED = 500  # newest documents looked at before anything is counted, where no total is needed: 18 µs each
-LEAPS = 2_000  # distinct values up to which the next one is looked for; beyond, all entries are read
 READ_AT_ONCE = 500  # documents that a search reads again itself, after a new definition; a job reads more
 REREAD_AT_ONCE = 64  # documents read again in one transaction: a save of one of them waits for all
 LARGEST_REREAD = 64 << 10  # content that is read together with others; a larger one is read alone

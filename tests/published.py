@@ -15,7 +15,7 @@ from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
-from persistence.providers.opened import OfflineProviders, init_places
+from persistence.providers.opened import Providers, init_places
 from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
 from persistence.settings import Settings
 from persistence.storage.storage import NOBODY, Leases, Storage
@@ -70,7 +70,7 @@ class Planter(Closable):
         settings = Settings(data=place, local=str(data.parent / "planting"))
         properties = Properties.load({}, DIALECTS["svc"].property_prefix)
         init_places(settings, properties)
-        self._opened = providers = opened(OfflineProviders(settings, properties, NOBODY))
+        self._opened = providers = opened(Providers(settings, properties, listener=NOBODY))
         provider = providers.at(place)
         self.leases = provider.leases
         return provider.storage

@@ -41,7 +41,7 @@ from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import OfflineProviders
+from persistence.providers.opened import Providers
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import as_administrator
 from persistence.services.codec import AS_STORED, EncryptionAtRest, EncryptionCodec
@@ -314,7 +314,7 @@ def diff(  # noqa: PLR0913 - its options
 
 def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    providers = opened.enter_context(OfflineProviders(settings, tree.properties, NOBODY))
+    providers = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY))
     keys = open_encryption_keys(settings, tree.properties) if decrypt else None
     codec = AS_STORED if keys is None else EncryptionCodec(EncryptionAtRest(providers.router, dialect, keys))
     return Documents(providers.router, dialect, as_administrator(dialect), codec)

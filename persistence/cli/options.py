@@ -37,7 +37,7 @@ from persistence.providers.locations import (
     open_encryption_keys,
     root_of,
 )
-from persistence.providers.opened import OfflineProviders, bucket_bodies, with_calls_of_a_move
+from persistence.providers.opened import Providers, bucket_bodies, with_calls_of_a_move
 from persistence.providers.router import Provider
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
@@ -350,7 +350,7 @@ class Managed:
     After the last change ``leave`` leaves the journal for the index to others.
     """
 
-    providers: OfflineProviders
+    providers: Providers
     provider: Provider
     storage: ManagedStorage
     leave: Callable[[], None]
@@ -360,13 +360,13 @@ class Managed:
 def managing(tree: ChosenTree) -> Iterator[Managed]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
-        with OfflineProviders(tree.settings, tree.properties, NOBODY) as providers:
+        with Providers(tree.settings, tree.properties, listener=NOBODY) as providers:
             yield _opened(providers, tree.place, lambda: None)
         return
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {root}"):
         owner.require(root)
-    with OfflineJournal(root) as journal, OfflineProviders(tree.settings, tree.properties, journal) as providers:
+    with OfflineJournal(root) as journal, Providers(tree.settings, tree.properties, listener=journal) as providers:
         yield _opened(providers, root, journal.leave)
 
 
@@ -386,7 +386,7 @@ def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
 
-def _opened(providers: OfflineProviders, place: str, leave: Callable[[], None]) -> Managed:
+def _opened(providers: Providers, place: str, leave: Callable[[], None]) -> Managed:
     provider = providers.at(place)
     if provider.managed is None:
         raise NotSupportedError(f"another service manages {place}")

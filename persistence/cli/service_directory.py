@@ -24,7 +24,7 @@ from persistence.model.permissions import Role, User
 from persistence.model.versions import VersionRequest
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import Providers, PublicationServers, init_database, init_places
+from persistence.providers.opened import Providers, PublicationServers, init_places, place_at
 from persistence.services.access import Access, AccessTokens
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publication, Publishing
@@ -96,10 +96,7 @@ def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
     choice = choose_trees(options)
     if options["data"] is None and options["datasource"] is None:
         return init_places(choice.settings, choice.properties)
-    if choice.trees[0].is_database:
-        return [init_database(choice.settings, choice.trees[0].place)]
-    path = choice.trees[0].root
-    return [(path, root.init(path))]
+    return [place_at(choice.settings, choice.trees[0].place).init()]
 
 
 CLAIMS = Form("demo", "expense-claim")

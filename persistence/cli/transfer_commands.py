@@ -69,7 +69,7 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys, root_of
-from persistence.providers.opened import OfflineProviders, Place, bucket_of, init_database, open_place, upgrade_database
+from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
@@ -232,7 +232,7 @@ def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None
                 f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
             )
     keys = open_encryption_keys(settings, properties)
-    with OfflineProviders(settings, properties, NOBODY) as providers:
+    with Providers(settings, properties, listener=NOBODY) as providers:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
         count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
         started, size = time.monotonic(), 0
@@ -321,7 +321,7 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 
 def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
     journals = opened.enter_context(_Journals.of(settings, properties))
-    providers = opened.enter_context(OfflineProviders(settings, properties, journals))
+    providers = opened.enter_context(Providers(settings, properties, listener=journals))
     providers.at(settings.roots.default)  # which must be there, whatever is imported
     keys = open_encryption_keys(settings, properties)
     codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
@@ -474,9 +474,9 @@ def _target(
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_database(here):
-        if is_dry and upgrade_database(effective.settings, here, dry_run=True):
+        if is_dry and database_at(effective.settings, here).upgrade(dry_run=True):
             return None
-        init_database(effective.settings, here)
+        database_at(effective.settings, here).init()
     elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
     elif not is_dry:

@@ -44,7 +44,7 @@ from persistence.model import instants
 from persistence.model.addresses import Form
 from persistence.model.write_conditions import DocumentLease
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import upgrade_database
+from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import DocumentDone, Reencryption, ReencryptionJob
@@ -83,7 +83,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
 
 def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
     if tree.is_database:
-        for name in upgrade_database(tree.settings, tree.place, dry_run=dry_run):
+        for name in database_at(tree.settings, tree.place).upgrade(dry_run=dry_run):
             yield name, ""
         return
     for step in upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root):

@@ -52,19 +52,22 @@ def read_flat_views(
 
 @dataclass(slots=True)
 class _Growing:
-    """A view while columns are added; ``path`` leads to the elements of its rows, in those of ``around``."""
+    """A view while columns are added."""
 
     view: FlatView
     names: UniqueNames
-    path: Names
     around: _Growing | None
     columns: list[FlatColumn]
 
     def holding(self, path: Names) -> _Growing:
+        """Return the innermost view whose rows have the element at a path inside."""
         view = self
-        while view.around is not None and not (len(path) > len(view.path) and path[: len(view.path)] == view.path):
+        while view.around is not None and not (view.inside(path) and path[: len(view.view.path)] == view.view.path):
             view = view.around
         return view
+
+    def inside(self, path: Names) -> Names:
+        return path[len(self.view.path) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class _Walk:
         self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
-        self._walk(self._definition.main, (), _Position(self._add(FlatView(self._name(())), (), None)), None)
+        self._walk(self._definition.main, (), _Position(self._add(FlatView(self._name(())), None)), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
     def _walk(self, part: FormPart, start: Names | None, outer: _Position, section: str | None) -> None:
@@ -127,20 +130,18 @@ class _Walk:
         outer, limit = around.view.repetitions, self._naming.limit
         number = joined((identifier(name), "repetition"), limit)
         repetitions = (*outer, UniqueNames(outer, limit).take(number))
-        inside = path[len(around.path) :]
-        self._count(*inside, *repetitions)
-        return self._add(FlatView(self._name((name,)), (), around.view.name, inside, repetitions), path, around)
+        self._count(*around.inside(path), *repetitions)
+        return self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions), around)
 
     def _column(self, name: str, place: _Position, section: str | None, path: Names) -> None:
         view = place.view.holding(path) if path else place.view
-        inside = path[len(view.path) :] if path else ()
-        self._count(*inside, name)
+        self._count(*view.inside(path), name)
         if self._naming.prefixes_in_main and view.around is None:
             names = (*place.names, name)
         else:
             names = (section, name) if section else (name,)
         column = view.names.take(joined([identifier(each) for each in names], self._naming.longest))
-        view.columns.append(FlatColumn(column, inside))
+        view.columns.append(FlatColumn(column, path))
         most = self._naming.most_columns
         if len(view.view.column_names) + len(view.columns) > most:
             raise BadRequestError(f"a flat view of the form would have more than {most} columns")
@@ -149,9 +150,9 @@ class _Walk:
         prefix, longest = self._naming.prefix, self._naming.longest
         return self._names.take(prefix + joined((*self._parts, *map(identifier, repeat)), longest - len(prefix)))
 
-    def _add(self, view: FlatView, path: Names, around: _Growing | None) -> _Growing:
+    def _add(self, view: FlatView, around: _Growing | None) -> _Growing:
         names = UniqueNames((*METADATA_COLUMNS, *view.repetitions), self._naming.longest)
-        growing = _Growing(view, names, path, around, [])
+        growing = _Growing(view, names, around, [])
         self._growing.append(growing)
         if len(self._growing) > MOST_VIEWS:
             raise BadRequestError(f"the form would have more than {MOST_VIEWS} flat views")
@@ -185,18 +186,14 @@ class RowReader:
         numbers = {view.name: number for number, view in enumerate(views)}
         self.views = views
         self._inside: list[list[int]] = [[] for _ in views]
-        starts: list[tuple[str, ...]] = []
         paths: list[tuple[tuple[str, ...], _RowStart | _CellText]] = []
         for number, view in enumerate(views):
             around = None if view.around is None else numbers[view.around]
-            start = view.path if around is None else starts[around] + view.path
             if around is not None:
                 self._inside[around].append(number)
-            starts.append(start)
-            paths.append((start, _RowStart(number, around)))
-            for column, each in enumerate(view.columns, len(view.repetitions)):
-                if each.path:
-                    paths.append((start + each.path, _CellText(number, column)))
+            paths.append((view.path, _RowStart(number, around)))
+            columns = enumerate(view.columns, len(view.repetitions))
+            paths += [(each.path, _CellText(number, column)) for column, each in columns if each.path]
         self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:

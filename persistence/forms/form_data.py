@@ -201,6 +201,9 @@ T = TypeVar("T")
 _MOST_KEPT = 10_000
 
 
+_Path = tuple[tuple[PathStep, ...], int, T]  # Steps, the next one of them, and the value at their end
+
+
 class PathState(Generic[T]):
     """A state of the matcher, at an element: ``found`` are the values of the paths that lead here.
 
@@ -209,13 +212,16 @@ class PathState(Generic[T]):
 
     __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
 
-    def __init__(self, nodes: tuple[_Node[T], ...]) -> None:
-        self.found = tuple(found for node in nodes for found in node.found)
-        self._inside: dict[str, list[tuple[str | None, _Node[T]]]] = {}
-        for node in nodes:
-            for step, child in node.inside.items():
-                self._inside.setdefault(_name(step), []).append((step.id, child))
-        self._identities = frozenset(identity for each in self._inside.values() for identity, _ in each)
+    def __init__(self, paths: Iterable[_Path[T]]) -> None:
+        found: list[T] = []
+        self._inside: dict[str, list[_Path[T]]] = {}
+        for steps, at, value in paths:
+            if at == len(steps):
+                found.append(value)
+            else:
+                self._inside.setdefault(_name(steps[at]), []).append((steps, at, value))
+        self.found = tuple(found)
+        self._identities = {steps[at].id for each in self._inside.values() for steps, at, _ in each}
         is_plain = "" not in self._inside and self._identities <= {None}
         self.following: dict[str, PathState[T]] | None = {} if is_plain else None
         self._chosen: dict[tuple[str | None, str | None], PathState[T]] = {}
@@ -230,45 +236,30 @@ class PathState(Generic[T]):
         key = (name if name in self._inside else None, identity if identity in self._identities else None)
         place = self._chosen.get(key)
         if place is None:
-            steps = (*self._inside.get("", ()), *self._inside.get(name, ()))
-            place = _place(child for wanted, child in steps if wanted in {None, identity})
+            paths = (*self._inside.get("", ()), *self._inside.get(name, ()))
+            taken = [(steps, at + 1, found) for steps, at, found in paths if steps[at].id in {None, identity}]
+            place = _with_all_following(PathState(taken))
             if len(self._chosen) < _MOST_KEPT:
                 self._chosen[key] = place
         return place
 
     def branch(self) -> Iterator[PathState[T]]:
         if self.following is not None:
-            for name, inside in self._inside.items():
-                place = PathState(tuple(child for _, child in inside))
-                self.following[name] = place
+            for name, paths in self._inside.items():
+                self.following[name] = place = PathState((steps, at + 1, found) for steps, at, found in paths)
                 yield place
 
 
 OFF_PATH: PathState[Any] = PathState(())  # The state of elements that are on no path
 
 
-class _Node(Generic[T]):
-    __slots__ = ("found", "inside")
-
-    def __init__(self) -> None:
-        self.found: list[T] = []
-        self.inside: dict[PathStep, _Node[T]] = {}
-
-
 def path_matcher(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
     """Return the state around the root element, for paths of steps below it, each with its value."""
-    top: _Node[T] = _Node()
-    for steps, found in paths:
-        if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
-            node = top
-            for step in (PathStep(""), *steps):
-                node = node.inside.setdefault(step, _Node())
-            node.found.append(found)
-    return _place([top])
+    below = (each for each in paths if len(each[0]) < DEEPEST and not any(SEPARATOR in step.name for step in each[0]))
+    return _with_all_following(PathState(((PathStep(""), *steps), 0, found) for steps, found in below))
 
 
-def _place(nodes: Iterable[_Node[T]]) -> PathState[T]:
-    first = PathState(tuple(nodes))
+def _with_all_following(first: PathState[T]) -> PathState[T]:
     waiting = [first]
     while waiting:
         waiting += waiting.pop().branch()

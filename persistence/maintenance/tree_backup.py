@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,18 +50,8 @@ def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | BodyFinder | None
 _ATTEMPTS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """The open body of an attachment, its path, and the paths that it may have in the previous backup."""
-
-    part: PartFiles
-    path: str
-    earlier: tuple[str, ...]
-    file: BinaryIO
-    sidecar: Sidecar
-
-    def add(self) -> None:
-        self.part.add(self.path, self.file, self.sidecar, *self.earlier)
+_Addition = Callable[[], None]
+"""Adds the body of an attachment, which is open, to the part of its directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +108,7 @@ class TreeBackup:
             folders = [self.tree.folder_in(collection, folder) for collection in Collection]
         if any(self.part.has(self.tree.inside(each.path)) for each in folders):
             return []
-        problems, opened, bodies = list[str](), list[_Snapshot](), list[_Body]()
+        problems, opened, bodies = list[str](), list[_Snapshot](), list[_Addition]()
         with ExitStack() as stack:
             with self.tree.locked(folder):
                 for each in folders:
@@ -132,9 +122,9 @@ class TreeBackup:
                     bodies += self._current_bodies(opened[-1], stack, problems)
             for snapshot in opened:
                 self._add_folder(snapshot, problems)
-            for body in bodies:
+            for add_body in bodies:
                 with _collecting(problems):
-                    body.add()
+                    add_body()
         return problems
 
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
@@ -164,7 +154,7 @@ class TreeBackup:
     def _add_revision(self, folder: Folder, revision: OlderRevision) -> None:
         place, earlier = self._inside(revision.place), self._inside(folder.paths(revision.name))
         with ExitStack() as stack:
-            opened, body, problem = self._open_revision(folder, revision, stack)
+            opened, add_body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
                 return
             sidecar_file, content = opened
@@ -182,8 +172,8 @@ class TreeBackup:
                 self._add_content(revision.place, content, sidecar_file.sidecar, earlier.content)
             if problem:
                 raise DamagedError(problem)
-            if body is not None:
-                body.add()
+            if add_body is not None:
+                add_body()
 
     def _add_object(
         self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths
@@ -193,10 +183,11 @@ class TreeBackup:
         So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
         again. Objects never change, so what the previous backup has is linked, and not read.
         """
-        bodies, address = _bodies(self.bodies_of, folder.form), folder.address(name)
-        if bodies is None or isinstance(bodies, BodiesReader) or isinstance(address, DefinitionAddress):
+        address = folder.address(name)
+        if record.body is None or record.deleted or isinstance(address, DefinitionAddress):
             return None
-        if record.body is None or record.deleted:
+        bodies = _bodies(self.bodies_of, folder.form)
+        if bodies is None or isinstance(bodies, BodiesReader):
             return None
         sidecar = described(record)
         read = partial(bodies.find, address, record, content=True)
@@ -224,7 +215,7 @@ class TreeBackup:
 
     def _open_revision(
         self, folder: Folder, revision: OlderRevision, stack: ExitStack
-    ) -> tuple[tuple[_SidecarFile, BinaryIO | None] | None, _Body | None, str]:
+    ) -> tuple[tuple[_SidecarFile, BinaryIO | None] | None, _Addition | None, str]:
         # No lock is held. A re-encryption replaces the body and then the record: both are opened until they agree.
         for _ in range(_ATTEMPTS):
             opened = _open_older(revision.place, stack)
@@ -239,7 +230,7 @@ class TreeBackup:
                 return opened, None, problem
         raise BusyError(f"{revision.place.content} is being rewritten too often to be saved")
 
-    def _current_bodies(self, opened: _Snapshot, stack: ExitStack, problems: list[str]) -> Iterator[_Body]:
+    def _current_bodies(self, opened: _Snapshot, stack: ExitStack, problems: list[str]) -> Iterator[_Addition]:
         for name in opened.sidecars:
             record = opened.sidecar(name)
             if record is None or record.deleted or record.size or name == DATA_XML:
@@ -252,7 +243,7 @@ class TreeBackup:
 
     def _body(
         self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
-    ) -> tuple[_Body | None, str]:
+    ) -> tuple[_Addition | None, str]:
         """Open the body of a record, if its directory is saved; the text tells what is wrong with it."""
         bodies = _bodies(self.bodies_of, folder.form)
         if not isinstance(bodies, BodiesReader) or bodies.root not in self.attachments or folder.collection is None:
@@ -271,10 +262,10 @@ class TreeBackup:
             if found.is_edited:
                 return None, f"{what} in {bodies.root} is another one"
             older = os.path.relpath(place.revision(record.modified).content, bodies.root)
-            return _Body(part, older, (path,), file, described(record)), ""
+            return partial(part.add, older, file, described(record), path), ""
         is_damaged = record.body is not None and found.is_edited and self.integrity.hand_edits is not HandEdits.ALL
         problem = f"{what} in {bodies.root} is damaged, and saved as it is" if is_damaged else ""
-        return _Body(part, path, (), file, described(record)), problem
+        return partial(part.add, path, file, described(record)), problem
 
     def _inside(self, place: FilePaths) -> FilePaths:
         return FilePaths(self.tree.inside(place.directory), place.name)

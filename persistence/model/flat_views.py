@@ -23,7 +23,7 @@ METADATA_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class FlatColumn:
-    """The column of a control, with the element names that lead to it from that of a row; without, it is empty."""
+    """The column of a control, with the element names that lead to it from below the root; without, it is empty."""
 
     name: str
     path: tuple[str, ...]
@@ -34,7 +34,7 @@ class FlatView:
     """A view with a row for each document, or one for each iteration of a repeated section or grid.
 
     For iterations, ``around`` is the name of the view of the repeat or document around them, ``path`` are the element
-    names that lead to them from there, and ``repetitions`` the columns of their numbers, the outermost first.
+    names that lead to them from below the root, and ``repetitions`` the columns of their numbers, the outermost first.
     """
 
     name: str
@@ -51,7 +51,7 @@ class FlatView:
 
 
 class CataloguedView(NamedTuple):
-    """A view in a catalogue: ``columns`` are names and paths from below the root element, with ``/`` between.
+    """A view in a catalogue: ``columns`` are names and paths, with ``/`` between the element names.
 
     ``repetition`` is the column of the numbers of its own iterations.
     """
@@ -65,27 +65,25 @@ class CataloguedView(NamedTuple):
 
 def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
     """Return the views of a version as a catalogue lists them, in the same order."""
-    starts: dict[str, tuple[str, ...]] = {}
-    found = []
-    for view in views:
-        start = view.path if view.around is None else starts[view.around] + view.path
-        starts[view.name] = start
-        columns = tuple((column.name, "/".join(start + column.path) if column.path else "") for column in view.columns)
-        repetition = view.repetitions[-1] if view.repetitions else None
-        found.append(CataloguedView(view.name, view.around, "/".join(start), repetition, columns))
-    return found
+    return [
+        CataloguedView(
+            view.name,
+            view.around,
+            "/".join(view.path),
+            view.repetitions[-1] if view.repetitions else None,
+            tuple((column.name, "/".join(column.path)) for column in view.columns),
+        )
+        for view in views
+    ]
 
 
 def from_catalogue(listed: Iterable[CataloguedView]) -> tuple[FlatView, ...]:
     """Return the views of a version that a catalogue lists in their order."""
     found: dict[str, FlatView] = {}
-    starts: dict[str, tuple[str, ...]] = {}
     for name, around, path, repetition, columns in listed:
-        starts[name] = start = _steps(path)
-        own = tuple(FlatColumn(column, _steps(path)[len(start) :]) for column, path in columns)
         outer = () if around is None or repetition is None else (*found[around].repetitions, repetition)
-        within = start if around is None else start[len(starts[around]) :]
-        found[name] = FlatView(name, own, around, within, outer)
+        own = tuple(FlatColumn(column, _steps(path)) for column, path in columns)
+        found[name] = FlatView(name, own, around, _steps(path), outer)
     return tuple(found.values())
 
 

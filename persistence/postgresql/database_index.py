@@ -21,6 +21,7 @@ from persistence.errors import BadRequestError, BusyError
 from persistence.index.cards import searched_owners
 from persistence.index.protocol import Budget, ReindexingStatus
 from persistence.index.rebuilds import reported, status_in
+from persistence.index.search_compiler import Partition, Search
 from persistence.index.sources import DefinitionState
 from persistence.limits import MOST_READERS, READ_AT_ONCE, REREAD_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
@@ -28,9 +29,8 @@ from persistence.model.permissions import OwnerSets
 from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
-from persistence.postgresql.database_search import DatabaseSearch
 from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState
-from persistence.postgresql.search_conditions import BoundSql, SearchedPartition, joined, known, select_texts
+from persistence.postgresql.postgres_dialect import PostgresDialect
 from persistence.xml.streaming import Streaming
 
 Failed = Callable[[Form | None, Exception], None]  # Called when a job that a search has started has failed
@@ -243,18 +243,18 @@ class DatabaseIndex(Closable):
         self.jobs.close()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        found = self._ask(form, scope, query, budget, lambda search: search.find(query))
-        return Hits() if found is None else found
+        found = self._ask(form, scope, budget, lambda search: search.find(query))
+        if found is None:
+            return Hits()
+        return Hits(found.total, tuple(each.hit for each in found.documents), has_more=found.has_more)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        yield from self._ask(form, scope, Query(), budget, lambda search: list(search.distinct(by))) or ()
+        yield from self._ask(form, scope, budget, lambda search: list(search.distinct(by))) or ()
 
     def checking(self, definition: Definition) -> Streaming:
         return self._source_of(definition.form).checking(definition)
 
-    def _ask(
-        self, form: Form, scope: Scope, query: Query, budget: Budget | None, work: Callable[[DatabaseSearch], T]
-    ) -> T | None:
+    def _ask(self, form: Form, scope: Scope, budget: Budget | None, work: Callable[[Search], T]) -> T | None:
         number = self._numbers.find(form)
         if number is None:
             return None
@@ -262,21 +262,19 @@ class DatabaseIndex(Closable):
         for _ in range(_ATTEMPTS):
             if budget is not None:
                 budget.restart()
-            with self._searching(form, number, query, budget) as (connection, allow):
-                results = []
-                while connection.first.nextset():
-                    if connection.first.description is not None:
-                        results.append(connection.first.fetchall())
-                every = [_Partition.of(row) for row in results[0]]
+            with self._searching(form, number, budget) as (connection, allow):
+                while connection.first.nextset() and connection.first.description is None:
+                    pass
+                every = [_Partition.of(row) for row in connection.first.fetchall()]
                 found = [each for each in every if each.owners(scope) is not None]
-                texts = results[1] if len(results) > 1 else []
                 indexed = {each.version: each.indexed for each in found}
                 versions = [number for number in sorted(indexed) if not is_current(form, number, indexed[number])]
                 outdated = sum(each.documents for each in found if each.is_outdated)
                 if not versions and not outdated:
                     searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
-                    allow(sum(each.documents for each in searched))
-                    return work(DatabaseSearch(connection, scope, searched, budget, known(query, texts)))
+                    dialect = PostgresDialect(connection, searched)
+                    allow(dialect.documents)
+                    return work(Search(dialect, scope, budget))
             self._bring_up_to_date(form, versions, outdated)
         raise _being_read(form)
 
@@ -295,7 +293,7 @@ class DatabaseIndex(Closable):
 
     @contextmanager
     def _searching(
-        self, form: Form, number: int, query: Query, budget: Budget | None
+        self, form: Form, number: int, budget: Budget | None
     ) -> Iterator[tuple[Session, Callable[[int], None]]]:
         """Search in one transaction, which sees one state; yield it with a function that allows time for documents."""
         allowed = SEARCH_WAITS
@@ -308,10 +306,7 @@ class DatabaseIndex(Closable):
             if budget is not None:
                 budget.allow_for(documents)
 
-        texts = select_texts(number, query)
-        first = BoundSql(_PARTITIONS, (number,))
-        first = first if texts is None else joined(";", (first, texts))
-        with self._database.transaction("searching", form, first=first.text, values=first.parameters) as connection:
+        with self._database.transaction("searching", form, first=_PARTITIONS, values=(number,)) as connection:
             connection.pipeline_until_commit()
             if budget is not None:
                 budget.start()
@@ -353,9 +348,9 @@ class _Partition:
     def owners(self, scope: Scope) -> OwnerSets | None:
         return searched_owners(scope, self.version, is_draft=self.is_draft)
 
-    def searched(self, scope: Scope) -> SearchedPartition:
+    def searched(self, scope: Scope) -> Partition:
         owner_sets = self.owners(scope) or frozenset()
-        return SearchedPartition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
+        return Partition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
 
 
 def _being_read(form: Form) -> BusyError:

@@ -9,7 +9,7 @@ from persistence.model.addresses import Form
 from persistence.model.network_addresses import Bucket
 from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import buckets_of
-from persistence.providers.router import Opening, Provider
+from persistence.providers.router import Engine, Opening, Provider
 from persistence.s3.body_references import settle_notes
 from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
@@ -17,14 +17,11 @@ from persistence.settings import Settings
 from persistence.storage.storage import KeepsHistory, Revisions, Storage
 
 
-class ObjectStores:
+class ObjectStores(Engine):
     """The engine of object stores, which keep attachments alone. Providers with one bucket share its connections.
 
     Bodies are received in the home of the settings, which also has notes of those without a record.
     """
-
-    calls_others = False
-    written = ()
 
     def __init__(self, opening: Opening) -> None:
         settings, properties = opening.settings, opening.properties

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
@@ -23,7 +24,7 @@ from persistence.postgresql.revision_rows import sweep_all
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import local_directory
-from persistence.providers.router import Opening, Provider
+from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import file_system, files, root
 from persistence.storage.storage import Storage
@@ -59,13 +60,11 @@ class WrittenDatabase:
         return self.database.connections
 
 
-class Databases:
+class Databases(Engine):
     """The engine of databases. Providers with one address share its connections.
 
     Bodies on their way in wait in the directory of this instance.
     """
-
-    calls_others = False
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -88,38 +87,40 @@ class Databases:
             self._at[uri] = opened.provider()
         return self._at[uri]
 
-    def bodies(self, configured: ProviderProperties, main: Storage) -> None:  # noqa: ARG002 - others need it
+    def bodies(self, configured: ProviderProperties, main: Storage) -> NoReturn:  # noqa: ARG002 - others need it
         raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
 
-    @staticmethod
-    def init(settings: Settings, uri: str) -> tuple[str, bool]:
-        """Make the tables of an empty database; return its name, and whether they were made."""
-        with _known(settings, uri) as database:
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlace:
+    """A database by its address, before it is opened."""
+
+    settings: Settings
+    uri: str
+
+    def init(self) -> tuple[str, bool]:
+        """Make the tables if it is empty; return its name, and whether they were made."""
+        with self._opened() as database:
             return str(database.address), schema.init(database)
 
-    @staticmethod
-    def require(settings: Settings, uri: str) -> None:
-        with _known(settings, uri) as database:
+    def require(self) -> None:
+        """Raise ``StartupError`` if it has no tables, or those of another version."""
+        with self._opened() as database:
             schema.require(database)
 
-    @staticmethod
-    def probe(settings: Settings, uri: str) -> str | None:
-        """Try out a database; return the reason why it cannot be written for now."""
-        with _known(settings, uri) as database:
+    def probe(self) -> str | None:
+        """Return the reason why it cannot be written for now."""
+        with self._opened() as database:
             schema.require(database)
             return database.probe()
 
-    @staticmethod
-    def steps_due(settings: Settings, uri: str) -> list[str]:
-        """Return the names of the steps that bring a database up to date."""
-        with _known(settings, uri) as database:
-            return schema.missing(database)
+    def upgrade(self, *, dry_run: bool) -> list[str]:
+        """Bring it up to date, or with ``dry_run`` only find out how; return the names of the steps."""
+        with self._opened() as database:
+            return schema.missing(database) if dry_run else schema.upgrade(database)
 
-    @staticmethod
-    def upgrade(settings: Settings, uri: str) -> list[str]:
-        """Bring a database up to date; return the names of the applied steps."""
-        with _known(settings, uri) as database:
-            return schema.upgrade(database)
+    def _opened(self) -> Database:
+        return _known(self.settings, self.uri)
 
 
 class _OpenDatabase:

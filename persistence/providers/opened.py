@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,11 +21,19 @@ from persistence.index.sync.updater import Failed
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model import network_addresses
 from persistence.model.addresses import PUBLIC_PREFIX, Form
-from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
+from persistence.model.network_addresses import SCHEME, Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import DATABASES, ENGINES, is_database
-from persistence.providers import tree_provider
-from persistence.providers.locations import base_of, bodies_by_form, check, database_of, databases_of, located, root_of
+from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
+from persistence.providers.locations import (
+    bases_of,
+    bodies_by_form,
+    buckets_of,
+    check,
+    database_of,
+    databases_of,
+    located,
+    root_of,
+)
 from persistence.providers.router import (
     Engine,
     Opening,
@@ -39,15 +47,7 @@ from persistence.providers.router import (
     loaded,
     within,
 )
-from persistence.providers.tree_provider import (
-    Tree,
-    Trees,
-    catalogs,
-    integrity_of,
-    open_index,
-    open_store,
-    provider_of_tree,
-)
+from persistence.providers.tree_provider import Tree, TreePlace, Trees, integrity_of, open_index, open_store
 from persistence.settings import Settings
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
 from persistence.storage.commit import Upload
@@ -68,39 +68,42 @@ from persistence.storage.store import TreeArrivals
 from persistence.storage.stored_revision import Integrity, StoredRevision
 
 if TYPE_CHECKING:
-    from persistence.providers.database_provider import Databases
+    from persistence.providers.database_provider import DatabasePlace
     from persistence.remote.publisher import RemotePublisher
     from persistence.s3.object_bodies import ObjectBodies
 
 
-def engine_of_databases() -> type[Databases]:
-    return cast("type[Databases]", engine_of(ENGINES[DATABASES[0]]))
+def database_at(settings: Settings, uri: str) -> DatabasePlace:
+    """Return a database that is still to be opened. Raises ``StartupError`` if its driver is not installed."""
+    found: DatabasePlace = loaded("persistence.providers.database_provider:DatabasePlace")(settings, uri)
+    return found
+
+
+def place_at(settings: Settings, address: str) -> TreePlace | DatabasePlace:
+    """Return the tree or the database of an address, which is still to be made or opened."""
+    return database_at(settings, address) if is_database(address) else TreePlace(settings, address)
+
+
+def _places(settings: Settings, properties: Properties) -> Iterator[TreePlace | DatabasePlace]:
+    for address in (*settings.roots, *databases_of(settings, properties)):
+        yield place_at(settings, address)
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
-    made = tree_provider.init_trees(settings, properties)
-    return made + [init_database(settings, uri) for uri in databases_of(settings, properties)]
-
-
-def init_database(settings: Settings, uri: str) -> tuple[str, bool]:
-    """Make the tables of an empty database; return its name, and whether they were made."""
-    return engine_of_databases().init(settings, uri)
-
-
-def upgrade_database(settings: Settings, uri: str, *, dry_run: bool) -> list[str]:
-    """Bring a database up to date, or with ``dry_run`` only find out how; return the names of the steps."""
-    engine = engine_of_databases()
-    return engine.steps_due(settings, uri) if dry_run else engine.upgrade(settings, uri)
+    check(properties, settings.roots)
+    return [place.init() for place in _places(settings, properties)]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Return the reason why the service cannot write into one of its places for now."""
-    cause = tree_provider.probe(settings, properties)
-    for uri in databases_of(settings, properties):
-        found = engine_of_databases().probe(settings, uri)
-        cause = cause or found
-    return cause
+    check(properties, settings.roots)
+    for base in bases_of(properties):
+        FileBodies(base)
+    if buckets_of(properties):
+        engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
+    causes = [place.probe() for place in _places(settings, properties)]
+    return next((cause for cause in causes if cause is not None), None)
 
 
 _OPEN_BODIES = "persistence.providers.bucket_provider:open_bodies"
@@ -137,45 +140,57 @@ class FreeSpace:
 
 
 class Providers(Closable):
-    """The providers of a service. It owns all trees, indexes, threads and connections behind them.
+    """All providers of settings and properties. It owns all trees, indexes, threads and connections behind them.
 
-    ``router`` goes by the properties. ``places`` are the providers of all places of the settings, ``trees`` the local
-    trees among them. ``calls_others``: a provider needs to know whose request it serves.
+    ``router`` goes by the properties. A service has everything open from the beginning: ``places`` are the providers of
+    all places of the settings, ``trees`` the local trees among them. ``calls_others``: a provider needs to know whose
+    request it serves.
+
+    A command has a ``listener``, which hears of changes in trees, and each provider is opened when it is asked for: one
+    that cannot be used concerns only the forms that need it.
     """
 
-    def __init__(self, settings: Settings, properties: Properties, failed: Failed) -> None:
-        """Open everything, and try nothing out: a worker that starts on a full disk must be able to read."""
+    def __init__(
+        self,
+        settings: Settings,
+        properties: Properties,
+        failed: Failed = lambda *_: None,
+        *,
+        listener: ChangeListener | None = None,
+    ) -> None:
+        """Try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
-        self._objects = bucket_bodies(settings, properties.keeps_history)
         self._opened = ExitStack()
-        try:
-            self._open(Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed))
-        except BaseException:
-            self._opened.close()
-            raise
+        self._opening = Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed, listener)
+        self._engines: dict[str, Engine] = {}
+        self._trees = Trees(self._opening)
+        self._objects = bucket_bodies(settings, properties.keeps_history)
+        self._of = cache(self._open)
+        self.at = cache(self._open_place)
+        self.router = by_properties(properties, self._of, self._bodies_of)
+        if listener is None:
+            try:
+                self._open_all()
+            except BaseException:
+                self._opened.close()
+                raise
 
-    def _open(self, opening: Opening) -> None:
-        properties, roots = opening.properties, opening.settings.roots
-        self._local = Trees(opening)
-        self.trees: Mapping[str, Tree] = self._local.by_root
-        located_at = {each: located(each, roots) for each in properties.form_providers}
-        databases = {place: ProviderProperties(place, place) for place in roots.places if is_database(place)}
-        kinds = {each.kind for each in (*located_at.values(), *databases.values())}
-        kinds |= {each.attachments_kind for each in properties.attachment_providers}
-        by_name = {name: self._engine(name, opening) for name in {ENGINES[kind] for kind in kinds}}
-        self._engines = {kind: by_name[ENGINES[kind]] for kind in kinds}
-        self.calls_others = any(engine.calls_others for engine in by_name.values())
-        self._of = {each: self._engines[there.kind].provider(there) for each, there in located_at.items()}
-        self.places: Mapping[str, Provider] = {
-            **{root: tree.provider for root, tree in self.trees.items()},
-            **{place: self._engines[there.kind].provider(there) for place, there in databases.items()},
-        }
-        self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
-        sweeps = [sweep for engine in dict.fromkeys(self._engines.values()) for sweep in engine.sweeps]
+    def _open_all(self) -> None:
+        roots, properties = self._settings.roots, self._properties
+        self.trees: Mapping[str, Tree] = {root: self._trees.at(root) for root in roots}
+        for base in bases_of(properties):
+            self._trees.bodies_at(base)
+        for configured in properties.attachment_providers:
+            self._engine(configured.attachments_kind)
+        for configured in properties.form_providers:
+            self._of(configured)
+        self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
+        self.calls_others = any(engine.calls_others for engine in self._engines.values())
+        sweeps = [sweep for engine in self._engines.values() for sweep in engine.sweeps]
         if sweeps:
-            opening.closing.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(opening.failed, None)))
+            self._opened.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self._opening.failed, None)))
 
     def close(self) -> None:
         """End the threads after their current work, and close everything, the trees last."""
@@ -184,17 +199,19 @@ class Providers(Closable):
     @property
     def managed(self) -> list[tuple[Provider, ManagedStorage]]:
         """Return the providers whose revisions are managed here, each once, with their storages."""
-        providers = {id(each): each for each in (*self.places.values(), *self._of.values())}
-        return [(each, each.managed) for each in providers.values() if each.managed is not None]
+        every = (*self.places.values(), *map(self._of, self._properties.form_providers))
+        return [
+            (each, each.managed) for each in {id(each): each for each in every}.values() if each.managed is not None
+        ]
 
     def within(self, place: str) -> Router:
-        return within(self.places[place], self._properties, self._of.__getitem__)
+        return within(self.places[place], self._properties, self._of)
 
     @property
     def written(self) -> list[Writable]:
         places: list[Writable] = [tree.store for tree in self.trees.values()]
-        places += self._local.bodies_at.values()
-        places += (place for engine in dict.fromkeys(self._engines.values()) for place in engine.written)
+        places += map(self._trees.bodies_at, dict.fromkeys(bases_of(self._properties)))
+        places += (place for engine in self._engines.values() for place in engine.written)
         return places
 
     def shortage(self) -> str | None:
@@ -232,90 +249,42 @@ class Providers(Closable):
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self._properties, self._local.bodies_at.__getitem__, self._objects)
+        return bodies_by_form(self._properties, self._trees.bodies_at, self._objects)
 
-    def _engine(self, name: str, opening: Opening) -> Engine:
-        engine = engine_of(name)
-        return self._local if engine is Trees else engine(opening)
+    def _engine(self, kind: str) -> Engine:
+        name = ENGINES[kind]
+        if name not in self._engines:
+            engine = engine_of(name)
+            self._engines[name] = self._trees if engine is Trees else engine(self._opening)
+        return self._engines[name]
 
-    def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies:
-        return self._engines[configured.attachments_kind].bodies(configured, main)
-
-    def _route_of(self, form: Form) -> Route:
-        return self.router.of(form)
-
-    def _catalog_of(self, form: Form) -> Catalog:
-        return self._of[self._properties.of(form).route.definition].catalog
-
-
-class OfflineProviders(Closable):
-    """The local providers and databases, for commands: each is opened when it is asked for.
-
-    ``listener`` hears of changes in trees. A provider that cannot be used concerns only the forms that need it.
-    """
-
-    def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
-        check(properties, settings.roots)
-        self._settings = settings
-        self._properties = properties
-        self._listener = listener
-        self._opened = ExitStack()
-        self.tree = cache(self._open)
-        self._databases = cache(self._engine)
-        self._database = cache(self._open_database)
-        self._catalog_at = catalogs(integrity_of(settings))
-        self._bodies = cache(
-            partial(FileBodies, integrity=integrity_of(settings), keeps_history=properties.keeps_history)
-        )
-        self._objects = bucket_bodies(settings, properties.keeps_history)
-        self.router = by_properties(properties, self._provider, self._bodies_of)
-
-    def close(self) -> None:
-        self._opened.close()
-
-    @property
-    def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self._properties, self._bodies, self._objects)
-
-    def at(self, place: str) -> Provider:
-        """Return the provider of a place of the settings, or of the address of a database."""
-        if not is_database(place):
-            return self.tree(place).provider
-        return self._database(place)
-
-    def _open_database(self, address: str) -> Provider:
-        engine_of_databases().require(self._settings, address)
-        return self._databases().provider(ProviderProperties(address, address))
-
-    def _provider(self, configured: ProviderProperties) -> Provider:
-        """Return a provider; the default one stands for others, because no command calls a service."""
+    def _open(self, configured: ProviderProperties) -> Provider:
         roots = self._settings.roots
+        if self._opening.listener is None:
+            there = located(configured, roots)
+            return self._engine(there.kind).provider(there)
+        # The default tree stands for another service: no command calls one.
         return self.at(database_of(configured, roots) or root_of(configured, roots) or roots.default)
 
-    def _engine(self) -> Engine:
-        opening = Opening(
-            self._settings, self._properties, self._opened, self._catalog_of, self._route_of, lambda *_: None
-        )
-        return engine_of(ENGINES[DATABASES[0]])(opening)
+    def _open_place(self, place: str) -> Provider:
+        """Open a place of the settings, or a database by its address."""
+        if not is_database(place):
+            return self._trees.at(place).provider
+        if self._opening.listener is not None:
+            database_at(self._settings, place).require()
+        return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
 
-    def _catalog_of(self, form: Form) -> Catalog:
-        return self._provider(self._properties.of(form).route.definition).catalog
+    def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
+        kind = configured.attachments_kind
+        if self._opening.listener is not None and kind not in (TREE, SCHEME):
+            return None
+        return self._engine(kind).bodies(configured, main)
 
     def _route_of(self, form: Form) -> Route:
         return self.router.of(form)
 
-    def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
-        if configured.place is not None:
-            return self._objects(configured.place)
-        base = base_of(configured)
-        return None if base is None else self._bodies(base)
-
-    def _open(self, root: str) -> Tree:
-        settings = self._settings
-        store = self._opened.enter_context(open_store(settings, root, self._listener, self._properties.keeps_history))
-        index = open_index(settings, self._properties, root, self._catalog_at)
-        self._opened.enter_context(index)
-        return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)), index)
+    def _catalog_of(self, form: Form) -> Catalog:
+        return self._of(self._properties.of(form).route.definition).catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,15 +306,11 @@ class Place:
     catalog_of: Callable[[Form], Catalog] | None = None
 
 
-@contextmanager
-def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
+def open_place(settings: Settings, properties: Properties, location: str) -> AbstractContextManager[Place]:
     """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
-    with (
-        _database(settings, properties, location)
-        if is_database(location)
-        else _tree(settings, properties, os.path.realpath(location)) as place
-    ):
-        yield place
+    if is_database(location):
+        return _database(settings, properties, location)
+    return _tree(settings, properties, os.path.realpath(location))
 
 
 @contextmanager
@@ -364,7 +329,7 @@ def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Pla
 def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
     if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
         settings = msgspec.structs.replace(settings, data=uri)
-    with OfflineProviders(settings, properties, NOBODY) as providers:
+    with Providers(settings, properties, listener=NOBODY) as providers:
         provider = providers.at(uri)
         database = provider.database
         if database is None:

@@ -11,7 +11,7 @@ from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
-from persistence.providers.router import Opening, Provider
+from persistence.providers.router import Engine, Opening, Provider
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteLeases, RemoteStore
@@ -21,15 +21,13 @@ from persistence.storage.storage import Readable
 from persistence.wire.connection import CallPolicy, Connection
 
 
-class Remotes:
+class Remotes(Engine):
     """The engine of other services. Providers with one address share their connections.
 
     Bodies are received in the home of the settings, and its locks keep writers here apart.
     """
 
     calls_others = True
-    written = ()
-    sweeps = ()
 
     def __init__(self, opening: Opening) -> None:
         settings = opening.settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -20,7 +21,15 @@ from persistence.properties.properties import FormProperties, Properties, Provid
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
-from persistence.storage.storage import Bodies, Leases, MaintainedDatabase, ManagedStorage, RevisionStorage, Storage
+from persistence.storage.storage import (
+    Bodies,
+    ChangeListener,
+    Leases,
+    MaintainedDatabase,
+    ManagedStorage,
+    RevisionStorage,
+    Storage,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,8 @@ class Opening:
     """The service that an engine opens providers for.
 
     ``closing`` closes all open resources, the last first. ``catalog_of`` and ``route_of`` must not be called before all
-    providers are open. ``failed`` is called with faults.
+    providers are open. ``failed`` is called with faults. A command has a ``listener`` that hears of changes in trees; a
+    service has updaters for them.
     """
 
     settings: Settings
@@ -57,6 +67,7 @@ class Opening:
     catalog_of: Callable[[Form], Catalog]
     route_of: Callable[[Form], Route]
     failed: Failed
+    listener: ChangeListener | None = None
 
 
 class Writable(Protocol):
@@ -82,28 +93,27 @@ class Pooled(Protocol):
         """Return how many this process has open, and how many it may have."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
-    ``calls_others``: its providers need to know whose request they serve (``client_request``).
+    ``calls_others``: its providers need to know whose request they serve (``client_request``). ``written`` are places
+    to be written, except trees and directories of attachments, and ``sweeps`` is work that a service does now and then,
+    to remove what failed requests have left; it may raise.
     """
 
-    calls_others: bool
+    calls_others = False
+    written: Sequence[Writable] = ()
+    sweeps: Sequence[Callable[[], object]] = ()
 
-    @property
-    def written(self) -> Sequence[Writable]:
-        """Places to be written, except trees and directories of attachments."""
-
-    @property
-    def sweeps(self) -> Sequence[Callable[[], object]]:
-        """Work that a service does now and then, to remove what failed requests have left; it may raise."""
-
+    @abstractmethod
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
 
+    @abstractmethod
     def provider(self, configured: ProviderProperties) -> Provider:
         """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
 
+    @abstractmethod
     def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -18,19 +17,14 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
-from persistence.model.network_addresses import SCHEME
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.properties.property_table import ENGINES
 from persistence.providers.locations import (
     base_of,
-    bases_of,
-    buckets_of,
-    check,
     defined_elsewhere,
     definitions_root,
     root_of,
 )
-from persistence.providers.router import Opening, Provider, engine_of
+from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import root
 from persistence.storage.attachments import FileBodies
@@ -45,6 +39,23 @@ CatalogAt = Callable[[str], Catalog]
 
 
 @dataclass(frozen=True, slots=True)
+class TreePlace:
+    """A tree by the path of its root, before it is opened."""
+
+    settings: Settings
+    path: str
+
+    def init(self) -> tuple[str, bool]:
+        """Make the tree if it is missing; return its root, and whether it was made."""
+        return self.path, root.init(self.path)
+
+    def probe(self) -> str | None:
+        """Return the reason why it cannot be written for now."""
+        with open_store(self.settings, self.path) as store:
+            return store.probe()
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
     """A served tree."""
 
@@ -53,45 +64,39 @@ class Tree:
     index: TreeIndex
 
 
-class Trees:
-    """The engine of file trees. All trees of the settings are served, whether or not properties name them.
-
-    ``bodies_at`` are the directories with attachments that are kept apart.
-    """
-
-    calls_others = False
-    written = ()
-    sweeps = ()
+class Trees(Engine):
+    """The engine of file trees: each, and each directory with attachments that are kept apart, is opened once."""
 
     def __init__(self, opening: Opening) -> None:
-        settings, properties = opening.settings, opening.properties
-        self._roots = settings.roots
-        integrity = integrity_of(settings)
-        catalog_at = catalogs(integrity)
-        self.by_root = {
-            path: opening.closing.enter_context(_serving(opening, path, catalog_at)) for path in settings.roots
-        }
-        self.bodies_at = {base: FileBodies(base, integrity, properties.keeps_history) for base in bases_of(properties)}
+        integrity, keeps_history = integrity_of(opening.settings), opening.properties.keeps_history
+        self._opening = opening
+        self._catalog_at = catalogs(integrity)
+        self.at = cache(self._open)
+        self.bodies_at = cache(partial(FileBodies, integrity=integrity, keeps_history=keeps_history))
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        return self.by_root[str(root_of(configured, self._roots))].provider
+        return self.at(str(root_of(configured, self._opening.settings.roots))).provider
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002 - others need it
-        return self.bodies_at[str(base_of(configured))]
+        return self.bodies_at(str(base_of(configured)))
 
+    def _open(self, path: str) -> Tree:
+        settings, properties = self._opening.settings, self._opening.properties
+        enter, listener = self._opening.closing.enter_context, self._opening.listener
 
-@contextmanager
-def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tree]:
-    settings, properties = opening.settings, opening.properties
-    index = open_index(settings, properties, path, catalog_at)
-    updater = index.updater(opening.failed)
+        def index_catalog(form: Form) -> Catalog:
+            return self._catalog_at(definitions_root(form, path, properties, settings.roots))
 
-    def index_catalog(form: Form) -> Catalog:
-        return catalog_at(definitions_root(form, path, properties, settings.roots))
-
-    with open_store(settings, path, updater, properties.keeps_history) as store, index, updater:
-        updater.start()
-        yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog), index)
+        index = open_index(settings, properties, path, self._catalog_at)
+        if listener is None:
+            updater = index.updater(self._opening.failed)
+            store = enter(open_store(settings, path, updater, properties.keeps_history))
+            enter(index)
+            enter(updater).start()
+        else:
+            store = enter(open_store(settings, path, listener, properties.keeps_history))
+            enter(index)
+        return Tree(store, provider_of_tree(store, index, self._catalog_at(path), index_catalog), index)
 
 
 def catalogs(integrity: Integrity) -> CatalogAt:
@@ -152,23 +157,3 @@ def integrity_of(settings: Settings) -> Integrity:
     """Return how the settings judge contents that do not match their sidecars."""
     verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
-
-
-def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    """Make every missing tree of the settings; return each root, and whether it was made."""
-    check(properties, settings.roots)
-    return [(each, root.init(each)) for each in settings.roots]
-
-
-def probe(settings: Settings, properties: Properties) -> str | None:
-    """Return the reason why the service cannot write into a tree for now."""
-    check(properties, settings.roots)
-    for base in bases_of(properties):
-        FileBodies(base)
-    if buckets_of(properties):
-        engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
-    found = []
-    for each in settings.roots:
-        with open_store(settings, each) as store:
-            found.append(store.probe())
-    return next((cause for cause in found if cause is not None), None)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import BinaryIO, Self
 from urllib.parse import parse_qsl
@@ -55,7 +55,7 @@ from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Leases, Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
-from persistence.wire.connection import XML, Answer, Call, HeaderField, OutgoingContent, path_of
+from persistence.wire.connection import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 
 
 class RemoteBodies:
@@ -81,7 +81,7 @@ class RemoteBodies:
         sidecar, stored = described(record), self._current(address)
         if stored is not None and stored.modified != sidecar.modified:
             return self._older(address, sidecar, content=content)
-        answer = self._ask("HEAD", address, sidecar.version)
+        answer = self._client.send(self._call("HEAD", address, sidecar))
         answer.close()
         if answer.status in MISSING:
             return None
@@ -92,7 +92,7 @@ class RemoteBodies:
             return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
 
         def ask(at: int) -> Answer:
-            answer = self._ask("GET", address, sidecar.version, range_from(at, size))
+            answer = self._client.send(self._call("GET", address, sidecar, range_from(at, size)))
             self._client.require(answer, f"GET {address}", *FOUND)
             go_to(at, answer)
             return answer
@@ -128,9 +128,8 @@ class RemoteBodies:
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
-        path, fields = self._client.names.path(address), [self._version(sidecar.version)]
-        query = (("last-modified-time", instant),)
-        answer = self._client.send(Call("GET" if content else "HEAD", path, fields, query))
+        call = self._call("GET" if content else "HEAD", address, sidecar)
+        answer = self._client.send(replace(call, query=(("last-modified-time", instant),)))
         try:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
@@ -156,17 +155,16 @@ class RemoteBodies:
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[Sidecar]:
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
-        fields = [self._version(sidecar.version), ("Content-Type", kind)]
+        call = self._call("PUT", address, sidecar, [("Content-Type", kind)])
         with upload.opened() as file:
-            self._client.change(Call("PUT", self._client.names.path(address), fields, content=OutgoingContent(file)))
+            self._client.change(replace(call, content=OutgoingContent(file)))
         yield sidecar
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         yield
         with suppress(PersistenceError):  # what counts is the record, which is gone
-            call = Call("DELETE", self._client.names.path(address), [self._version(over.version)])
-            self._client.change(call, *MISSING)
+            self._client.change(self._call("DELETE", address, over), *MISSING)
 
     @contextmanager
     def dropping(self, address: DocumentAddress, records: Sequence[Sidecar], *, are_older: bool) -> Iterator[None]:
@@ -185,16 +183,12 @@ class RemoteBodies:
     ) -> Iterator[None]:
         yield
         draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
-        self._client.change(Call("DELETE", draft, [] if version is None else [self._version(version)]), *MISSING)
+        fields = [] if version is None else [self._client.names.version(version)]
+        self._client.change(Call("DELETE", draft, fields), *MISSING)
 
-    def _ask(
-        self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None
-    ) -> Answer:
-        fields = [self._version(version), *(wanted or ())]
-        return self._client.send(Call(method, self._client.names.path(address), fields))
-
-    def _version(self, version: int) -> HeaderField:
-        return self._client.names.version(version)
+    def _call(self, method: str, address: DocumentAddress, record: Sidecar, fields: HeaderFields = ()) -> Call:
+        names = self._client.names
+        return Call(method, names.path(address), [names.version(record.version), *fields])
 
 
 NAMES = Layout("")

@@ -276,12 +276,14 @@ class ImportWriter:
 def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
     """Yield a content, which must have the digest in its metadata, and at most so many bytes."""
     expected = None if revision.exact is None else described(revision.exact).digest
-    pieces = HashedPieces(() if revision.content is None else revision.content())
-    for piece in pieces:
-        if pieces.size > largest:
+    pieces = () if revision.content is None else revision.content()
+    hashed, size = HashedPieces(pieces), 0
+    for piece in pieces if expected is None else hashed:
+        size += len(piece)
+        if size > largest:
             raise BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
         yield piece
-    if expected not in (None, pieces.digest):
+    if expected not in (None, hashed.digest):
         raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 

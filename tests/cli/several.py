@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
-from persistence.providers.tree_provider import init_trees
+from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import orders
 from tests.cli.command_runner import PREFIX, Ended, ended
@@ -46,7 +46,7 @@ class Several:
         self._patch = monkeypatch
         self._capsys = capsys
         effective = load(str(self.file), environment={})
-        init_trees(effective.settings, effective.properties)
+        init_places(effective.settings, effective.properties)
         app = opened(create_app(effective.settings, effective.properties))
         self.client: FlaskClient = app.test_client()
         for form in ("acme/order", "hr/leave"):

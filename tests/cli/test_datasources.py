@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.app import create_app
-from persistence.providers.tree_provider import init_trees
+from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import orders
 from tests.cli.command_runner import PREFIX, Ended, ended
@@ -33,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     file = tmp_path / "own.toml"
     file.write_text(CONFIG.format(tmp_path))
     effective = load(str(file), environment={})
-    init_trees(effective.settings, effective.properties)
+    init_places(effective.settings, effective.properties)
     client = opened(create_app(effective.settings, effective.properties)).test_client()
     for path, body in (("form/form.xhtml", orders.definition()), ("data/D/data.xml", _BODY)):
         assert client.put(f"{PREFIX}acme/order/{path}", data=body).status_code == 201

@@ -17,7 +17,7 @@ from persistence import settings as configuration
 from persistence.app import create_app
 from persistence.cli import commands
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.providers.tree_provider import init_trees
+from persistence.providers.opened import init_places
 from persistence.services import exporting
 from persistence.storage import files
 from tests import encrypted_form
@@ -243,7 +243,7 @@ def test_values_are_decrypted_only_when_asked_for(tmp_path: Path) -> None:
     config = tmp_path / "settings.toml"
     config.write_text(f'data = "data"\nencryption_keys = "{tmp_path}/ring.json"\n')
     loaded = configuration.load(str(config), environment={})
-    init_trees(loaded.settings, loaded.properties)
+    init_places(loaded.settings, loaded.properties)
     client = opened(create_app(loaded.settings, loaded.properties)).test_client()
     for name, body in (("form/form.xhtml", encrypted_form.DEFINITION), ("data/D/data.xml", encrypted_form.data())):
         headers = {"Svc-Form-Definition-Version": "1"}

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from persistence.index import search_compiler
 from persistence.index.cards import LONGEST_KEY
-from persistence.index.sqlite import conditions, planner
+from persistence.index.sqlite import sqlite_dialect
 from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
@@ -32,35 +33,44 @@ _MANY = 12
 
 DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *asked.PATHS)
 
-PLANS: dict[str, dict[object, dict[str, object]]] = {
+PLANS: dict[str, dict[str, object]] = {
     "as it is": {},
-    "each is looked for": {planner: {"_WORTH_READING": 0}, conditions: {"_FEW_PARTITIONS": 0}},
-    "everything is a lot": {
-        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1, "NEAR": 2, "_SCANNING": 1, "_SORTING": 0},
-    },
-    "lists are walked": {
-        planner: {"_FEW": 2, "_LEAPS": 0, "NEAR": 0, "_SORTING": 10**6},
-    },
+    "nothing is narrow": {"FEW_FOUND": 0, "MOST_GATHERED": 0, "FOLDS_TRIED": 0},
+    "a third is narrow": {"FEW_FOUND": 1, "MOST_GATHERED": 3, "_MANY": 4, "LEAPS": 1},
+    "lists are walked": {"MOST_GATHERED": 1, "FIRST_TRIED": 1, "MOST_TRIED": 6, "_SORTING": 10**6},
+    "lists are never walked": {"MOST_TRIED": 0, "_SORTING": 0, "LEAPS": 0, "_FEW_PARTITIONS": 0, "_MOST_ARMS": 2},
     "what trigrams tell is always looked at": {
-        planner: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
-        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0, "_MOST": 1, "_SAMPLED": 2},
+        "FOLDS_TRIED": 0,
+        "_WORTH_IN_FIELD": 1.0,
+        "_MOST_TRIGRAMS": 1,
+        "_RARE": 1,
     },
     "what trigrams tell is never looked at": {
-        planner: {"_FEW": 0},
-        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0, "_MOST": 100},
+        "FOLDS_TRIED": 0,
+        "FEW_FOUND": 0,
+        "_WORTH_IN_FIELD": 0.0,
+        "_WORTH_ANYWHERE": 0.0,
+        "_RARE": -1,
+        "_AT_ONCE": 1,
     },
-    "the first of a list are enough": {planner: {"_LOOKED_AT": 1, "_MOST_LOOKED_AT": 6}},
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""
 
 
+@contextmanager
+def planned(plan: str, dialect: object) -> Iterator[None]:
+    """Search by other thresholds, in the compiler and in the module of an engine's dialect."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PLANS[plan].items():
+            for module in (search_compiler, dialect):
+                if hasattr(module, name):
+                    patch.setattr(module, name, value)
+        yield
+
+
 @pytest.fixture(params=PLANS)
 def _plan(request: pytest.FixtureRequest) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for module, constants in PLANS[request.param].items():
-            for name, value in constants.items():
-                assert hasattr(module, name)
-                patch.setattr(module, name, value)
+    with planned(request.param, sqlite_dialect):
         yield
 
 
@@ -129,8 +139,9 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
 
 
 def test_documents_are_not_counted_where_the_first_ones_fill_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "_LOOKED_AT", 4)
-    monkeypatch.setattr(planner, "_MOST_LOOKED_AT", 12)
+    monkeypatch.setattr(search_compiler, "FOLDS_TRIED", 0)
+    monkeypatch.setattr(search_compiler, "FIRST_TRIED", 4)
+    monkeypatch.setattr(search_compiler, "MOST_TRIED", 12)
     memory = Memory()
     memory.publish(1, ["a"])
     for number in range(20):

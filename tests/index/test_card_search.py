@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from persistence.index.cards import Card, encode
-from persistence.index.sqlite.conditions import CardTest, card_passing, install
+from persistence.index.sqlite.sqlite_dialect import CardTest, install, passing
 from persistence.model.instants import Instant
 
 AT = Instant("2024-01-01T00:00:00.000Z")
@@ -13,10 +13,10 @@ AT = Instant("2024-01-01T00:00:00.000Z")
 
 def has(values: tuple[str, ...], text: str, *, are_words: bool) -> bool:
     card = encode(Card(1, AT, AT, None, None, (), None, None, {1: values, 2: ("elsewhere",)}))
-    asked = card_passing([CardTest(1, text.casefold(), are_words)], "?")
+    asked = passing([CardTest(1, text.casefold(), are_words)], "?")
     connection = sqlite3.connect(":memory:")
     install(connection, lambda: None)
-    return bool(connection.execute(f"SELECT {asked.text}", (card, *asked.parameters)).fetchone()[0])
+    return bool(connection.execute(f"SELECT {asked.text}", (card, *asked.values)).fetchone()[0])
 
 
 @pytest.mark.parametrize(

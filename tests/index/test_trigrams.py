@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from persistence.index.sqlite.conditions import Sample
+from persistence.index.sqlite.sqlite_dialect import Sample
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, TABLES
 
 _MARKS = ", ".join("?" * COLUMNS)

@@ -13,6 +13,7 @@ from persistence.limits import MOST_INDEXED
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.postgresql import database_index
+from persistence.postgresql.postgres_dialect import PostgresDialect
 from tests.index import asked
 from tests.index.memory import FORM, Content
 from tests.postgresql.indexing import IndexedMemory, indexed_memory
@@ -51,10 +52,7 @@ def test_a_statement_that_takes_too_long_is_refused_and_the_connection_goes_on(
     indexed.save("d-1", content(a=("Ada",)))
     with monkeypatch.context() as patch:
         patch.setattr(database_index, "SEARCH_WAITS", 0.05)
-        patch.setattr(
-            "persistence.postgresql.database_search._WITH_CARDS",
-            "SELECT 1, seq, '', false, '' FROM ({}) walk, pg_sleep(2)",
-        )
+        patch.setattr(PostgresDialect, "hit", "document, draft, pg_sleep(2)::text, card")
         with pytest.raises(BadRequestError, match=r"takes more than 0\.05 s in the database"):
             indexed.index.search(FORM, Scope(), Query(), Budget())
     assert names(indexed) == ["d-1"]

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from persistence.index import search_compiler
 from persistence.model.addresses import Form
 from persistence.model.queries import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
-from persistence.postgresql import database_search, search_conditions
+from persistence.postgresql import postgres_dialect
 from tests.index import asked
 from tests.index.memory import FORM, Content, plain
-from tests.index.test_against_oracle import DISTINCT, SAVES, beginning, texts_of
+from tests.index.test_against_oracle import DISTINCT, PLANS, SAVES, beginning, planned, texts_of
 from tests.postgresql.indexing import IndexedMemory, indexed_memory, of_memory
 from tests.postgresql.server import Server, requires_postgresql
 
@@ -31,53 +32,14 @@ _QUICK = settings(
 _LONG = settings(_QUICK, max_examples=25)
 _MANY = 12
 
-WAYS: dict[str, dict[str, int]] = {
-    "as it is": {},
-    "one value is walked": {"pages.FEW_FOUND": 0, "pages.NEWEST_TRIED": 10**9, "searches.LEAPS": 1},
-    "the first of a list are enough": {"searches.FIRST_TRIED": 4},
-    "distinct values are read, and texts are looked for in all entries": {
-        "searches.LEAPS": 0,
-        "texts.FOLDS_TRIED": 0,
-    },
-    "pages are put together": {"searches._AT_ONCE": 1},
-    "all is broad": {
-        "planner.FEW_FOUND": 0,
-        "planner.MOST_GATHERED": 0,
-        "planner._BROAD": -1,
-        "pages.MOST_GATHERED": 0,
-    },
-    "all is broad, and the newest are not enough": {
-        "planner.FEW_FOUND": 0,
-        "planner.MOST_GATHERED": 0,
-        "planner._BROAD": -1,
-        "searches.NEWEST_TRIED": 3,
-        "searches.FIRST_TRIED": 2,
-        "pages.FEW_FOUND": 0,
-        "pages.NEWEST_TRIED": 3,
-    },
-    "all texts are rare": {"texts.FOLDS_TRIED": 0, "planner.MOST_GATHERED": 0, "planner._BROAD": 1},
-}
 
-
-@pytest.fixture(params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in WAYS[request.param].items():
-            module, _, constant = name.partition(".")
-            patch.setattr(
-                {
-                    "searches": database_search,
-                    "planner": database_search,
-                    "pages": database_search,
-                    "texts": search_conditions,
-                }[module],
-                constant,
-                value,
-            )
+@pytest.fixture(params=PLANS)
+def _plan(request: pytest.FixtureRequest) -> Iterator[None]:
+    with planned(request.param, postgres_dialect):
         yield
 
 
-@pytest.mark.usefixtures("_way")
+@pytest.mark.usefixtures("_plan")
 @_QUICK
 @given(st.data(), SAVES)
 def test_it_finds_what_plain_python_finds(database_server: Server, data: st.DataObject, saves: list[object]) -> None:
@@ -86,7 +48,7 @@ def test_it_finds_what_plain_python_finds(database_server: Server, data: st.Data
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("_way")
+@pytest.mark.usefixtures("_plan")
 @_LONG
 @given(st.data(), SAVES)
 def test_more_often_it_finds_the_same(database_server: Server, data: st.DataObject, saves: list[object]) -> None:
@@ -134,7 +96,7 @@ def _several() -> Iterator[Query]:
         yield Query(text=one, fields=(FieldFilter(Field.CREATED_BY, Comparison.EXACT, "user-1"),), size=4)
 
 
-@pytest.mark.usefixtures("_way")
+@pytest.mark.usefixtures("_plan")
 def test_several_conditions_find_the_same_in_whatever_order_they_are_met(database_server: Server) -> None:
     """Documents of another form, and those of a version that was deleted, are there, too."""
     with indexed_memory(database_server) as indexed:
@@ -162,7 +124,8 @@ def test_several_conditions_find_the_same_in_whatever_order_they_are_met(databas
 def test_documents_are_not_counted_where_the_newest_fill_the_page(
     database_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_search, "FIRST_TRIED", 9)
+    monkeypatch.setattr(search_compiler, "FOLDS_TRIED", 0)
+    monkeypatch.setattr(search_compiler, "FIRST_TRIED", 9)
     with indexed_memory(database_server) as indexed:
         indexed.publish(1, asked.PATHS[:1])
         for number in range(12):
@@ -170,7 +133,7 @@ def test_documents_are_not_counted_where_the_newest_fill_the_page(
             indexed.save(f"d-{number}", asked.at(content, number))
         filters = (ControlFilter(asked.PATHS[0], TextMatch.SUBSTRING, "pen"),)
         newest = [f"d-{number}" for number in reversed(range(12))]
-        for offset, total, has_more in ((0, 4, True), (3, 7, True), (6, 12, False), (12, 12, False)):
+        for offset, total, has_more in ((0, 9, True), (3, 9, True), (6, 12, True), (9, 12, False), (12, 12, False)):
             query = Query(controls=filters, size=3, offset=offset, needs_total=False)
             found = indexed.index.search(FORM, Scope(), query)
             assert (found.total, found.has_more) == (total, has_more)

@@ -17,7 +17,7 @@ from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import OfflineProviders
+from persistence.providers.opened import Providers
 from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import Reencryption
 from persistence.storage.storage import NOBODY
@@ -127,7 +127,7 @@ def reencrypt(file: Path, form: str) -> None:
     """Do what the command does, without rebuilding the index."""
     loaded = configuration.load(str(file), {"data": services.place_of(file.parent / "data")}, {})
     settings, properties = loaded.settings, loaded.properties
-    with OfflineProviders(settings, properties, NOBODY) as offline:
+    with Providers(settings, properties, listener=NOBODY) as offline:
         at_rest = EncryptionAtRest(offline.router, DIALECTS["svc"], open_encryption_keys(settings, properties))
         storage = offline.at(settings.roots.default).managed
         assert storage is not None

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from persistence.closable import Closable, closed
 from persistence.index.cards import PreparedDocument, VersionKeys, prepared
 from persistence.index.protocol import Budget
+from persistence.index.search_compiler import Search
 from persistence.index.sources import IndexedPage
-from persistence.index.sqlite import conditions, planner
+from persistence.index.sqlite import sqlite_dialect
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
     CataloguedVersion,
@@ -90,24 +91,32 @@ class IndexReader(IndexAuditor):
             self.connection.execute("PRAGMA query_only = ON")
             self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
             self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
-            conditions.install(self.connection, self._check)
+            sqlite_dialect.install(self.connection, self._check)
         except BaseException:
             self.connection.close()
             raise
         self._budget: Budget | None = None
-        self._sample = conditions.Sample(self.connection)
+        self._sample = sqlite_dialect.Sample(self.connection)
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
-        self._budget = budget
         if budget is not None:
             budget.restart()
-        with limited(self.connection, budget):
-            return planner.TreeSearch(self.connection, self._sample.rarity, scope, query, budget).page()
+        with self._searching(scope, budget) as search:
+            return search.find(query)
 
     def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
+        with self._searching(scope, budget) as search:
+            return list(search.distinct(by))
+
+    @contextmanager
+    def _searching(self, scope: Scope, budget: Budget | None) -> Iterator[Search]:
         self._budget = budget
         with limited(self.connection, budget):
-            return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
+            searched = sqlite_dialect.partitions_of(self.connection, scope)
+            dialect = sqlite_dialect.SqliteDialect(self.connection, self._sample.rarity, searched, budget)
+            if budget is not None:
+                budget.allow_for(dialect.documents)
+            yield Search(dialect, scope, budget)
 
     def _check(self) -> None:
         if self._budget is not None:

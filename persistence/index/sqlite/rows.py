@@ -12,7 +12,7 @@ from persistence.index.cards import BOTH, PreparedDocument, decode, entries
 from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
-from persistence.index.sqlite.conditions import TRIGRAM, quoted
+from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     COMPLETE,
     FIELDS,

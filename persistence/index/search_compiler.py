@@ -1,0 +1,541 @@
+"""Searches and distinct values of an index: one compiler for the tables of both engines.
+
+A *condition* is a query for the documents that meet it, and a test of one document ``d``. The one that the fewest
+documents meet selects, and the others are tested. The engines have the same tables, by other names: a
+``SearchDialect`` has these, and says where the SQL of an engine differs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from persistence.index.cards import (
+    AS_FOLDED,
+    FACTS,
+    Edge,
+    Fact,
+    Fold,
+    OwnerFacts,
+    Value,
+    decode,
+    hit_of,
+    is_cut,
+    owner_groups,
+    time_ranges,
+)
+from persistence.index.protocol import Budget
+from persistence.index.sources import IndexedDocument, IndexedPage
+from persistence.limits import (
+    FEW_FOUND,
+    FIRST_TRIED,
+    FOLDS_TRIED,
+    HIT_COSTS,
+    LARGEST_FOUND,
+    LEAPS,
+    MOST_GATHERED,
+    MOST_TRIED,
+    VALUE_COSTS,
+)
+from persistence.model.instants import Instant
+from persistence.model.permissions import OwnerPattern, OwnerSets
+from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch
+
+MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
+"""Documents of a page that are looked for: so many are too large an answer already."""
+
+_MOST_VALUES = LARGEST_FOUND // VALUE_COSTS + 1
+"""Distinct values that are looked for: so many are too large an answer already."""
+
+_LAST = 1 << 62
+
+_AT_ONCE = 32  # Documents of a page whose cards are in memory at once
+
+_MOST_ARMS = 400  # Queries that one UNION ALL has; SQLite allows 500
+
+Key = tuple[Fold, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A piece of SQL with its values, one for each ``?``."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a search.
+
+    ``selects`` has the columns ``found`` of the documents that meet it, each once if it ``is_distinct``; unless it
+    ``is_exact``, it has others, too, and all are tested. Where it ``is_range``, they are in ranges of an index, and
+    quickly counted up to a limit. ``test`` is an expression that is true of ``d`` where it meets the condition; where
+    it ``is_quick``, it reads no text.
+
+    ``reach`` is the number of documents that meet it, or more, where that is known already. ``counts`` has a row for
+    each document that meets it, and is counted more quickly than ``selects``.
+    """
+
+    selects: Sql
+    test: Sql
+    is_distinct: bool = False
+    is_exact: bool = True
+    is_range: bool = True
+    is_quick: bool = True
+    reach: int | None = None
+    counts: Sql | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The saved documents of a version, or its drafts.
+
+    ``controls`` are the indexed controls of the version, by path; ``owner_sets`` are those whose documents are seen.
+    """
+
+    number: int
+    documents: int
+    controls: Mapping[str, int]
+    is_draft: bool = False
+    owner_sets: OwnerSets = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order and page that a query asks for. ``control`` is ``None`` for the order by last save."""
+
+    control: int | None
+    is_descending: bool
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+    @property
+    def direction(self) -> str:
+        return "DESC" if self.is_descending else "ASC"
+
+    @property
+    def edge(self) -> int:
+        return int(Edge.HIGHEST if self.is_descending else Edge.LOWEST)
+
+
+def joined(separator: str, parts: Iterable[Sql]) -> Sql:
+    parts = tuple(parts)
+    return Sql(separator.join(part.text for part in parts), tuple(value for part in parts for value in part.values))
+
+
+def all_of(conditions: Sequence[Condition], tests: Sql | None = None) -> Condition:
+    """Return the condition that all of some are met, of which the first selects; ``tests`` are those of the others."""
+    first, *others = conditions
+    if not others:
+        return first
+    tested = tests or joined(" AND ", [each.test for each in others])
+    selects = Sql(f"SELECT * FROM ({first.selects.text}) d WHERE {tested.text}", first.selects.values + tested.values)
+    test = joined(" AND ", [first.test, tested])
+    return replace(first, selects=selects, test=test, counts=None)
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    """Return the condition that at least one of some is met."""
+    if len(conditions) == 1:
+        return conditions[0]
+    either = joined(" OR ", [each.test for each in conditions])
+    return Condition(
+        joined(" UNION ALL ", [each.selects for each in conditions]),
+        Sql(f"({either.text})", either.values),
+        is_range=all(each.is_range for each in conditions),
+        is_quick=all(each.is_quick for each in conditions),
+    )
+
+
+class SearchDialect(ABC):
+    """The SQL of an engine for a search of some partitions, in one transaction."""
+
+    document: ClassVar[str]
+    entry: ClassVar[str]
+    seq: ClassVar[str]
+    control: ClassVar[str]
+    found: ClassVar[str]
+    """The columns of a document that meets a condition."""
+    is_d: ClassVar[str]
+    """The condition that a row is of the document ``d``."""
+    listed: ClassVar[str]
+    """The columns of a document on a list, in the order in which a list by last save is sorted."""
+    entered: ClassVar[str]
+    """The table of entries ``d`` with the columns ``listed``."""
+    same_form: ClassVar[str]
+    """The beginning of a condition: the documents ``s`` and ``x`` are of one form."""
+    nothing: ClassVar[str]
+    """The fold, and the value, of a control without a value."""
+    hit: ClassVar[str]
+    """The columns of a hit: its name, whether it is a draft, its fingerprint and its card."""
+
+    def __init__(self, searched: Sequence[Partition]) -> None:
+        self.searched = searched
+        self.documents = sum(each.documents for each in searched)
+        self.on = on(each.number for each in searched)
+
+    @abstractmethod
+    def rows(self, sql: Sql) -> Iterable[tuple[Any, ...]]:
+        """Run a statement; its rows are read before the next one is run, or with it."""
+
+    @abstractmethod
+    def key(self, text: str) -> Key:
+        """Return the key of a value as the engine has it."""
+
+    @abstractmethod
+    def has_fold(self, folds: Sequence[str]) -> Sql:
+        """Return the condition that an entry has one of some folds: ranges of the key of entries."""
+
+    @abstractmethod
+    def leaps(self, number: int, most: int) -> list[Key] | None:
+        """Return the keys of a control or a fact on all partitions, if these are few; perhaps one repeatedly."""
+
+    @abstractmethod
+    def saved(self, low: Instant, high: Instant) -> Condition:
+        """Return the condition that a document was saved at a time."""
+
+    @abstractmethod
+    def created(self, low: Instant, high: Instant) -> Condition:
+        """Return the condition that a document was created at a time."""
+
+    @abstractmethod
+    def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
+        """Return the condition that a fact has one of some organizations."""
+
+    @abstractmethod
+    def containing(self, number: int, asked: ControlFilter, folds: Sequence[str] | None) -> Condition:
+        """Return the condition that a value of a control has a text, or all its words.
+
+        ``folds`` are those of the control that have them; ``None`` where the control has too many to look at each.
+        """
+
+    @abstractmethod
+    def anywhere(self, folded: str, controls: Sequence[int]) -> Condition:
+        """Return the condition that a document has a text in the values of controls, or elsewhere."""
+
+    @abstractmethod
+    def narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
+        """Return the condition that selects, of several of which none is narrow as far as that is quickly counted.
+
+        Without one, the database chooses the order itself.
+        """
+
+    @abstractmethod
+    def page(self, hits: Sql, order: Order) -> tuple[int, list[int] | None]:
+        """Return the number of hits and the page of them; none where a walk along the list finds it more quickly."""
+
+    def tested(self, conditions: Iterable[Condition]) -> Sql:
+        """Return the tests of conditions, the quick ones first."""
+        return joined(" AND ", [each.test for each in sorted(conditions, key=lambda each: not each.is_quick)])
+
+    def reached(self, conditions: Sequence[Condition], most: int) -> list[int]:
+        """Return how many documents meet each of some conditions, counted up to a limit."""
+        sources = [each.selects for each in conditions if each.reach is None]
+        counts = [Sql(f"(SELECT count(*) FROM ({of.text} LIMIT {most + 1}) c)", of.values) for of in sources]
+        every = joined(", ", counts)
+        rows = self.rows(Sql(f"SELECT {every.text}", every.values)) if counts else ()
+        counted = iter([number for row in rows for number in row])
+        return [next(counted) if each.reach is None else each.reach for each in conditions]
+
+    def by_save(self, direction: str) -> str:
+        return ", ".join(f"{column} {direction}" for column in reversed(self.listed.split(", ")))
+
+    def ordered(self, order: Order) -> str:
+        if order.control is None:
+            return self.by_save(order.direction)
+        return f"fold {order.direction}, value {order.direction}, {self.by_save('DESC')}"
+
+    def selected(self, table: str, where: Sql, on: str = "", *, is_distinct: bool = False) -> Condition:
+        """Return the condition that a document has a row in a table where something holds."""
+        rows = f"FROM {table} WHERE {on or self.on} AND {where.text}"
+        return Condition(
+            Sql(f"SELECT {self.found} {rows}", where.values),
+            Sql(f"(SELECT true {rows} AND {self.is_d} LIMIT 1)", where.values),
+            is_distinct=is_distinct,
+        )
+
+    def entries(self, number: int, where: Sql, on: str = "", *, is_distinct: bool = False) -> Condition:
+        under = Sql(f"{self.control} = ? AND {where.text}", (int(number), *where.values))
+        return self.selected(self.entry, under, on, is_distinct=is_distinct)
+
+    def keyed(self, number: int, text: str, on: str = "") -> Condition:
+        """Return the condition that a control or a fact has exactly this value."""
+        fold, value = self.key(text)
+        has_fold = self.has_fold([str(fold)])
+        return self.entries(
+            number, Sql(f"{has_fold.text} AND value = ?", (*has_fold.values, value)), on, is_distinct=True
+        )
+
+
+def on(partitions: Iterable[int]) -> str:
+    return f"partition IN ({', '.join(map(str, partitions))})"
+
+
+class Search:
+    """A search of some partitions, by the statements of one transaction that sees one state of everything."""
+
+    def __init__(self, dialect: SearchDialect, scope: Scope, budget: Budget | None) -> None:
+        self._dialect = dialect
+        self._scope = scope
+        self._searched = dialect.searched
+        self._budget = budget
+        self._controls = {path: number for each in self._searched for path, number in each.controls.items()}
+        self._few: dict[int, set[str] | None] = {}
+        """The folds of controls that have few values, by number; ``None`` where there are many."""
+
+    def find(self, query: Query) -> IndexedPage:
+        """Return the number of documents that meet a query, and those on its page."""
+        conditions = self.conditions(query)
+        if conditions is None or not self._searched:
+            return IndexedPage()
+        order, begun = self._order(query), None
+        is_long = self._dialect.documents > FIRST_TRIED
+        if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
+            begun = self._first(conditions, order, order.end + 1)
+        total, rows = self._page(conditions, order) if begun is None else (len(begun), begun[order.offset : order.end])
+        wanted = None if query.paths is None else frozenset(query.paths)
+        paths = {number: path for path, number in self._controls.items() if wanted is None or path in wanted}
+        page = []
+        for hit, fingerprint in self._hits(rows, paths):
+            if self._budget is not None:
+                self._budget.check()
+                self._budget.hold(hit, query.paths or ())
+            page.append(IndexedDocument(hit, fingerprint))
+        return IndexedPage(total, page, has_more=begun is not None)
+
+    def distinct(self, by: Field | str) -> Iterator[str]:
+        """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
+        number = FACTS[by] if isinstance(by, Field) else self._controls.get(by)
+        conditions = self.conditions(Query())
+        if number is None or conditions is None or not self._searched:
+            return
+        for fold, value in self._keys(int(number), conditions):
+            if self._budget is not None:
+                self._budget.check()
+            is_nothing = not fold and not value
+            if is_nothing and not isinstance(by, Field):
+                continue
+            text = "" if is_nothing else self._value(int(number), fold, value)
+            if self._budget is not None:
+                self._budget.hold_value(text)
+            yield text
+
+    # Conditions.
+
+    def conditions(self, query: Query) -> list[Condition] | None:
+        """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
+        dialect, found = self._dialect, self._seen()
+        found += self._drafts()
+        for control in dict.fromkeys(query.controls):
+            number = self._controls.get(control.path)
+            if number is None:
+                return None
+            found.append(self._matching(number, control))
+        fields = tuple(dict.fromkeys(query.fields))
+        exact = (each for each in fields if each.comparison is Comparison.EXACT)
+        found += [dialect.keyed(FACTS[each.field], each.value) for each in exact]
+        for of, low, high in time_ranges(fields):
+            found.append((dialect.saved if of is Field.LAST_MODIFIED else dialect.created)(low, high))
+        if query.text:
+            found.append(dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
+        return found
+
+    def _drafts(self) -> list[Condition]:
+        drafts, dialect = self._scope.drafts, self._dialect
+        if drafts.kind is not Drafts.ONLY:
+            return []
+        if drafts.for_document is not None:
+            of = Sql("document = ? AND draft", (drafts.for_document,))
+            return [dialect.selected(dialect.document, of, is_distinct=True)]
+        if not drafts.never_saved:
+            return []
+        saved = f"SELECT 1 FROM {dialect.document} s WHERE {dialect.same_form} s.document = x.document AND NOT s.draft"
+        never = dialect.selected(f"{dialect.document} x", Sql(f"NOT EXISTS ({saved})"))
+        return [replace(never, is_range=False, is_quick=False)]
+
+    def _matching(self, number: int, control: ControlFilter) -> Condition:
+        """Return the condition of a filter; the values of a control that has few are looked at before."""
+        if control.match is TextMatch.EXACT:
+            return self._dialect.keyed(number, control.text)
+        if number not in self._few:
+            keys = self._dialect.leaps(number, FOLDS_TRIED)
+            is_short = keys is not None and not any(is_cut(fold) for fold, _ in keys)
+            self._few[number] = {str(fold) for fold, _ in keys or () if fold} if is_short else None
+        few = self._few[number]
+        folds = None if few is None else sorted(fold for fold in few if _has(fold, control))
+        return self._dialect.containing(number, control, folds)
+
+    # The documents that a user may see, by the owners that are entered as facts.
+
+    def _seen(self) -> list[Condition]:
+        if not any(each.owner_sets for each in self._searched):
+            return []
+        partitions = ((each.number, each.is_draft, each.owner_sets) for each in self._searched)
+        groups = owner_groups(partitions, is_by_saved=self._scope.seen.is_by_saved)
+        return [any_of([self._of_owners(*key, on(numbers)) for key, numbers in groups.items()])]
+
+    def _of_owners(self, owner_sets: OwnerSets, facts: OwnerFacts, on: str) -> Condition:
+        if not owner_sets:
+            return self._everything(on)
+        ordered = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
+        return all_of([any_of([self._of_holder(each, facts, on) for each in of.holders]) for of in ordered])
+
+    def _of_holder(self, holder: OwnerPattern, facts: OwnerFacts, on: str) -> Condition:
+        named = ((facts[0], holder.creator), (facts[1], holder.group))
+        found = [self._dialect.keyed(fact, name, on) for fact, name in named if name is not None]
+        found += [self._dialect.in_organization(facts[2], sorted(names), on) for names in holder.organizations]
+        return all_of(found) if found else self._everything(on)
+
+    def _everything(self, on: str) -> Condition:
+        return self._dialect.selected(self._dialect.document, Sql("true"), on, is_distinct=True)
+
+    # Pages.
+
+    def _order(self, query: Query) -> Order:
+        by = query.sort.by
+        control = FACTS.get(by) if isinstance(by, Field) else self._controls.get(by)
+        # A control that no document has a value of leaves the second order: the last save comes first.
+        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
+        number = None if control is None else int(control)
+        return Order(number, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
+
+    def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
+        """Return the number of documents that meet all conditions, and the page of them."""
+        if not conditions:
+            return self._dialect.documents, self._walk(order, self._dialect.documents)
+        counted = self._counted(conditions) or 0
+        # Of many documents, the first ones of the list probably have a near page.
+        if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
+            first = self._first(conditions, order, min(order.end, counted))
+            if first is not None:
+                return counted, first[order.offset : order.end]
+        total, page = self._dialect.page(self._hits_of(conditions), order)
+        if page is None:
+            page = self._walk(order, total, self._dialect.tested(conditions))
+        return total, page
+
+    def _counted(self, conditions: Sequence[Condition]) -> int | None:
+        """Return the number of documents that meet the only condition, if it is counted without looking at them."""
+        only = conditions[0]
+        counts = only.counts or (only.selects if only.is_distinct and only.is_range else None)
+        return None if len(conditions) > 1 or counts is None else self._number_of(counts)
+
+    def _number_of(self, sql: Sql) -> int:
+        ((number,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({sql.text}) c", sql.values))
+        return int(number)
+
+    def _first(self, conditions: Sequence[Condition], order: Order, wanted: int) -> list[int] | None:
+        """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
+        tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
+        for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
+            rows = self._walk(replace(order, offset=at, size=FIRST_TRIED), dialect.documents)
+            among = f"d.{dialect.seq} IN ({', '.join(map(str, rows))})"
+            text = f"SELECT {dialect.seq} FROM {dialect.document} d WHERE {among} AND {tested.text}"
+            passing = {row[0] for row in dialect.rows(Sql(text, tested.values))}
+            found += [row for row in rows if row in passing]
+            if len(found) >= wanted:
+                return found
+            if len(found) * MOST_TRIED < (at + FIRST_TRIED) * wanted:
+                break
+        return None
+
+    def _hits_of(self, conditions: Sequence[Condition]) -> Sql:
+        """Return the query for the documents that meet all conditions, each once."""
+        dialect = self._dialect
+        first = conditions[0] if len(conditions) == 1 else self._narrowest(conditions)
+        if first is None:
+            among = [Sql(f"d.{dialect.seq} IN ({each.selects.text})", each.selects.values) for each in conditions]
+            where = joined(" AND ", among)
+            return Sql(
+                f"SELECT {dialect.found} FROM {dialect.document} d WHERE {dialect.on} AND {where.text}", where.values
+            )
+        others = [each for each in conditions if each is not first or not each.is_exact]
+        hits = all_of([first, *others], dialect.tested(others))
+        selects = hits.selects
+        return selects if hits.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)
+
+    def _narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
+        ranges = [each for each in conditions if each.is_range or each.reach is not None]
+        for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
+            reached = self._dialect.reached(ranges, most)
+            if min(reached) <= most:
+                return ranges[reached.index(min(reached))]
+        return self._dialect.narrowest(conditions)
+
+    def _walk(self, order: Order, total: int, where: Sql | None = None) -> list[int]:
+        """Return the page of ``total`` documents, along the list in each partition, past those that fail a test."""
+        if order.offset >= total:
+            return []
+        dialect, end = self._dialect, min(order.end, total)
+        arms = [self._arm(order, each, where) for each in self._searched]
+        while len(arms) > _MOST_ARMS:
+            groups = [joined(" UNION ALL ", arms[at : at + _MOST_ARMS]) for at in range(0, len(arms), _MOST_ARMS)]
+            arms = [
+                Sql(f"SELECT * FROM ({group.text} ORDER BY {dialect.ordered(order)} LIMIT {end}) g", group.values)
+                for group in groups
+            ]
+        every = joined(" UNION ALL ", arms)
+        page = f"ORDER BY {dialect.ordered(order)} LIMIT {end - order.offset} OFFSET {order.offset}"
+        return [row[0] for row in dialect.rows(Sql(f"{every.text} {page}", every.values))]
+
+    def _arm(self, order: Order, partition: Partition, where: Sql | None) -> Sql:
+        dialect, control = self._dialect, order.control
+        if control is None:
+            columns, source = dialect.listed, f"{dialect.document} d WHERE"
+        elif control < 0 or control in partition.controls.values():
+            columns = f"{dialect.listed}, fold, value"
+            source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
+        else:
+            columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
+            source = f"{dialect.document} d WHERE"
+        tested = "" if where is None else f" AND {where.text}"
+        text = f"SELECT {columns} FROM {source} partition = {partition.number}{tested}"
+        return Sql(text, () if where is None else where.values)
+
+    # Documents and values.
+
+    def _hits(self, rows: Sequence[int], paths: Mapping[int, str]) -> Iterator[tuple[Hit, str]]:
+        dialect = self._dialect
+        for at in range(0, len(rows), _AT_ONCE):
+            some = rows[at : at + _AT_ONCE]
+            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
+            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
+            found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
+            for document, draft, fingerprint, card in (found[seq] for seq in some):
+                yield hit_of(decode(card), document, paths, is_draft=bool(draft)), fingerprint
+
+    def _keys(self, number: int, conditions: Sequence[Condition]) -> Iterable[Key]:
+        dialect = self._dialect
+        if not conditions:
+            few = dialect.leaps(number, LEAPS)
+            if few is not None:
+                return sorted(set(few), key=lambda key: (isinstance(key[0], str), *key))
+        hits = self._hits_of(conditions) if conditions else Sql("")
+        among = f" AND {dialect.seq} IN (SELECT {dialect.seq} FROM ({hits.text}) h)" if conditions else ""
+        text = f"SELECT DISTINCT fold, value FROM {dialect.entry} WHERE {dialect.control} = ? AND {dialect.on}{among}"
+        return dialect.rows(Sql(f"{text} ORDER BY fold, value LIMIT {_MOST_VALUES}", (number, *hits.values)))
+
+    def _value(self, number: int, fold: Fold, value: Value) -> str:
+        if not is_cut(fold):
+            return str(fold if value == AS_FOLDED else value)
+        dialect = self._dialect
+        text = f"SELECT {dialect.seq} FROM {dialect.entry} WHERE {dialect.control} = ? AND {dialect.on}"
+        of = Sql(f"{text} AND fold = ? AND value = ? LIMIT 1", (number, fold, value))
+        ((card,),) = dialect.rows(
+            Sql(f"SELECT card FROM {dialect.document} WHERE {dialect.seq} = ({of.text})", of.values)
+        )
+        return next(each for each in decode(card).of(number) if dialect.key(each) == (fold, value))
+
+
+def _has(fold: str, control: ControlFilter) -> bool:
+    folded = control.text.casefold()
+    if control.match is TextMatch.SUBSTRING:
+        return folded in fold
+    return all(f" {word} " in f" {fold} " for word in folded.split())
