@@ -37,7 +37,7 @@ from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 from persistence.storage.stored_revision import Integrity, StoredRevision
 
 _DAY = 10
@@ -193,7 +193,7 @@ class TreeReader:
     ``layout`` is that of a tree, and ``None`` where there are no files. Methods raise as those of a storage.
     """
 
-    store: StoreReader | ManagedStorage
+    store: StoreReader | Storage
     layout: Layout | None
     properties: Properties
     catalog_of: Callable[[Form], Catalog]
@@ -370,7 +370,7 @@ class DocumentReport:
 def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisions: bool = True) -> DocumentReport:
     """Report the document or draft of an address, which is that of its ``data.xml``; ``with_revisions`` older ones."""
     found, named = _current(reader, address)
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    other = address.counterpart
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
         raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")

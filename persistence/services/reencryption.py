@@ -37,7 +37,7 @@ from persistence.model.versions import Place
 from persistence.services.codec import EncryptionAtRest, Path
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
 from persistence.storage.attachments import RevisionRewriter
-from persistence.storage.storage import BodiesOf, JobRecord, ManagedStorage
+from persistence.storage.storage import BodiesOf, JobRecord, Storage
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.streaming import WordWatch
 
@@ -56,7 +56,7 @@ class KeyReferences:
     """
 
     def __init__(
-        self, store: ManagedStorage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
+        self, store: Storage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
     ) -> None:
         self._store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
@@ -132,7 +132,7 @@ class Rewriting:
 class Reencryption:
     """Encrypts the data of one storage again."""
 
-    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
+    def __init__(self, store: Storage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self.store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
         self._at_rest = at_rest
@@ -208,7 +208,7 @@ class DocumentPlan:
     ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
 
-    store: ManagedStorage
+    store: Storage
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form
