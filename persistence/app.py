@@ -154,7 +154,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        jobs = [each.reencryption for _, each in providers.managed]
+        jobs = [each.storage.reencryption for each in providers.local]
         reencrypts = opened.enter_context(ReencryptionJobs(jobs, _jobs(providers, at_rest), _log_not_reencrypted))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings)
@@ -224,7 +224,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
     storage_purges = StoragePurges(
-        (provider, StoragePurge(storage, providers.bodies_by_form)) for provider, storage in providers.managed
+        (provider, StoragePurge(provider.storage, providers.bodies_by_form)) for provider in providers.local
     )
     services = Services.public(router, access, settings.admin, codec, storage_purges.of)
     shared = Shared(
@@ -279,9 +279,9 @@ def _provider_api(  # noqa: PLR0913, PLR0917 - as above
 def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
-        if route.data.managed is None:
+        if route.data.storage.is_remote:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
-        reencryption = Reencryption(route.data.managed, providers.bodies_by_form, at_rest)
+        reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
         reindex = partial(route.data.reindexer.version, number=None)
         return ReencryptionJob(reencryption, form, version, reindex)
 

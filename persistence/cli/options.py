@@ -42,7 +42,7 @@ from persistence.providers.router import Provider
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, ListedBodies, ManagedStorage, keeps_all
+from persistence.storage.storage import NOBODY, Bodies, Storage, keeps_all
 from persistence.storage.stored_revision import HandEdits, Integrity
 
 Command = Callable[..., Any]
@@ -344,7 +344,7 @@ def say_failed(name: str, error: PersistenceError) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Managed:
+class OpenedPlace:
     """An open place: its storage, its provider, and the providers of all forms.
 
     After the last change ``leave`` leaves the journal for the index to others.
@@ -352,12 +352,12 @@ class Managed:
 
     providers: Providers
     provider: Provider
-    storage: ManagedStorage
+    storage: Storage
     leave: Callable[[], None]
 
 
 @contextmanager
-def managing(tree: ChosenTree) -> Iterator[Managed]:
+def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
         with Providers(tree.settings, tree.properties, listener=NOBODY) as providers:
@@ -380,17 +380,17 @@ def reading(tree: ChosenTree) -> Iterator[TreeReader]:
         yield reader_of(tree, place)
 
 
-def reader_of(tree: ChosenTree, place: Managed) -> TreeReader:
+def reader_of(tree: ChosenTree, place: OpenedPlace) -> TreeReader:
     """Return a reader of an open database for reports."""
     router = place.providers.router
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
 
-def _opened(providers: Providers, place: str, leave: Callable[[], None]) -> Managed:
+def _opened(providers: Providers, place: str, leave: Callable[[], None]) -> OpenedPlace:
     provider = providers.at(place)
-    if provider.managed is None:
+    if provider.storage.is_remote:
         raise NotSupportedError(f"another service manages {place}")
-    return Managed(providers, provider, provider.managed, leave)
+    return OpenedPlace(providers, provider, provider.storage, leave)
 
 
 _MOST_OFFERED = 1000
@@ -439,7 +439,7 @@ def attachments_option(text: str) -> Option:
 
 def open_attachments(
     settings: Settings, properties: Properties, location: str, given: Attachments | None
-) -> ListedBodies | None:
+) -> Bodies | None:
     """Open the place for the attachments of the tree or database ``location``; ``None`` if they come to their data.
 
     A place of a provider is in the store of that provider, unless the option names another endpoint or region.

@@ -83,7 +83,7 @@ from persistence.settings import Effective, Settings
 from persistence.storage import files, owner, root
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
-from persistence.storage.storage import NOBODY, ListedBodies, Revisions
+from persistence.storage.storage import NOBODY, Bodies, Revisions
 
 _STDOUT = "-"
 
@@ -470,7 +470,7 @@ def _source(effective: Effective, origin: Place, attachments: Attachments | None
 
 
 def _target(
-    effective: Effective, here: str, opened: ExitStack, bodies: ListedBodies | None, *, is_dry: bool
+    effective: Effective, here: str, opened: ExitStack, bodies: Bodies | None, *, is_dry: bool
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
     if is_database(here):

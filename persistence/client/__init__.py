@@ -19,7 +19,6 @@ from persistence.client.client_documents import (
     LoadedDocument,
     SavedAttachment,
     SavedDocument,
-    SearchResult,
     ServiceHealth,
 )
 from persistence.client.form_client import FormClient, HeldLease, SearchResults
@@ -47,6 +46,7 @@ from persistence.model.queries import (
     FormPattern,
     Query,
     RevisionHistory,
+    SearchResult,
     Sort,
     TextMatch,
 )

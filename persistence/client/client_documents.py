@@ -180,25 +180,6 @@ class LoadedDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
-    """A found document. ``values`` has the text at each path that was asked for; several values are joined by ``, ``.
-
-    What is not known is ``None``. ``operations`` are the words of what the caller may do, ``*`` for everything.
-    """
-
-    document: str
-    is_draft: bool
-    created: Instant
-    modified: Instant
-    creator: str | None
-    group: str | None
-    modifier: str | None
-    stage: str | None
-    operations: frozenset[str]
-    values: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """A revision in a history. ``modified`` names it: ``load`` and ``revert`` take it as ``revision``.
 

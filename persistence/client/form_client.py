@@ -15,7 +15,6 @@ from persistence.client.client_documents import (
     HistoryEntry,
     LoadedDefinition,
     SavedDocument,
-    SearchResult,
     ServiceCaller,
     older,
     saved,
@@ -28,7 +27,7 @@ from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
-from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocument, FoundDocuments, Query, Scope
+from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocuments, Query, Scope, SearchResult
 from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
 from persistence.model.write_conditions import LeaseHolder
@@ -69,11 +68,12 @@ class SearchResults:
         return None if self._first is None else self._first[1]
 
     def __iter__(self) -> Iterator[SearchResult]:
-        before: set[tuple[str, str]] = set()
+        before: set[tuple[str, bool]] = set()
         page, query = self._page(), self._query
         while True:
-            yield from (_result(each) for each in page.documents if _key(each) not in before)
-            before, query = {_key(each) for each in page.documents}, replace(query, offset=query.offset + query.size)
+            yield from (each for each in page.documents if (each.document, each.is_draft) not in before)
+            before = {(each.document, each.is_draft) for each in page.documents}
+            query = replace(query, offset=query.offset + query.size)
             # Not the length of a page decides: the service may leave out documents that a provider has found.
             if query.offset >= (whole_number(page.total) or 0):
                 return
@@ -96,26 +96,6 @@ def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int |
     """Return the answer to a query, which is a POST and changes nothing."""
     path = caller.path(api, form.app, form.name)
     return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
-
-
-def _key(found: FoundDocument) -> tuple[str, str]:
-    return found.attributes.get("name", ""), found.attributes.get("draft", "")
-
-
-def _result(found: FoundDocument) -> SearchResult:
-    get = found.attributes.get
-    return SearchResult(
-        document=get("name", ""),
-        is_draft=get("draft") == "true",
-        created=Instant(get("created", "")),
-        modified=Instant(get("last-modified", "")),
-        creator=get("created-by"),
-        group=get("created-by-groupname"),
-        modifier=get("last-modified-by"),
-        stage=get("workflow-stage"),
-        operations=frozenset(get("operations", "").split()),
-        values=found.details,
-    )
 
 
 def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryEntry]:

@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from persistence.client.client_documents import HeaderPairs
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.dialect import ORBEON
 from persistence.errors import ConflictError, one_line
-from persistence.forms.messages import ChildReader, text_in, write_lock
+from persistence.forms.messages import read_children, read_differences, read_history, read_values, text_in, write_lock
+from persistence.forms.search_xml import read_search_answer
 from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
 from persistence.model.permissions import ANONYMOUS, Role, User, credentials_of
+from persistence.model.queries import SearchResult
 from persistence.model.write_conditions import LeaseHolder
 from persistence.wire.connection import XML, Call, OutgoingContent, path_of
 
 OwnHeaders = Mapping[str, object]
 """Headers of the service's own by their names without prefix."""
+
+T = TypeVar("T")
 
 Resource = tuple[str, ...]
 """The names in the path of data of the ordinary form, from the collection on."""
@@ -127,14 +131,6 @@ class ListEntry(NamedTuple):
     form: str
     version: int
     has_permissions: bool
-
-
-class SearchedDocument(NamedTuple):
-    """A document in the answer to a search; ``values`` are those of its controls."""
-
-    name: str
-    creator: str
-    values: str
 
 
 class RemovalResult(NamedTuple):
@@ -277,7 +273,7 @@ class RuntimeProxy:
             found = self.search(_BATCH, version=version)[1]
             if not found:
                 break
-            deletes = [self.delete(("data", each.name, DATA_XML)).status for each in found]
+            deletes = [self.delete(("data", each.document, DATA_XML)).status for each in found]
             deleted += deletes.count(HTTPStatus.NO_CONTENT)
         return deleted
 
@@ -291,41 +287,31 @@ class RuntimeProxy:
 
     def search(
         self, body: str, user: User = LEA, *, version: int = 2, fields: HeaderPairs = ()
-    ) -> tuple[int, list[SearchedDocument]]:
+    ) -> tuple[int, list[SearchResult]]:
         """Search the data of the ordinary form; return the number of all matches, and the page of them."""
         path, sent = ("search", self.app, LEAVE), (XML, *fields)
         answer = self.send("POST", path, user, body.encode(), fields=sent, own={_VERSION: version})
-        found = list[SearchedDocument]()
-
-        def take(each: Any) -> None:
-            values = text_in(each.find("details")).strip()
-            found.append(SearchedDocument(each.get("name", ""), each.get("created-by", ""), values))
-
-        root = _read(answer, take)
-        return int(root.get("search-total", "-1")), found
+        found = _read(read_search_answer, answer)
+        return int(found.total or -1), found.documents
 
     def distinct(self, body: str) -> list[tuple[str, ...]]:
         """Return the distinct values of each query."""
-        path, found = ("distinct-values", self.app, LEAVE), list[tuple[str, ...]]()
+        path = ("distinct-values", self.app, LEAVE)
         answer = self.send("POST", path, LEA, body.encode(), fields=XML_FIELDS, own={_VERSION: 2})
-        _read(answer, lambda query: found.append(tuple(filter(None, map(text_in, query)))))
-        return found
+        return [tuple(filter(None, values)) for values in _read(read_values, answer).values()]
 
     def revisions(self, document: str) -> list[str]:
-        path, found = ("history", self.app, LEAVE, document), list[str]()
-        answer = self.send("GET", path, LEA, query=(("page-number", "1"), ("page-size", "100")))
-        _read(answer, lambda each: found.append(each.get("modified-time", "")))
-        return found
+        query = (("page-number", "1"), ("page-size", "100"))
+        answer = self.send("GET", ("history", self.app, LEAVE, document), LEA, query=query)
+        return [each.get("modified-time", "") for each in _read(read_history, answer).revisions]
 
     def difference(self, document: str) -> str:
         """Return the differences between the two newest revisions of a document."""
         newer, older = self.revisions(document)[:2]
         times = (("older-modified-time", older), ("newer-modified-time", newer))
         path, query = ("history", self.app, LEAVE, document, "diff"), (("form-version", "2"), ("lang", "en"), *times)
-        found = list[str]()
-        answer = self.send("GET", path, LEA, query=query)
-        _read(answer, lambda each: found.append(f"{each.get('type')}: {each.findtext('from')}, {each.findtext('to')}"))
-        return "; ".join(found)
+        found = _read(read_differences, self.send("GET", path, LEA, query=query))
+        return "; ".join(f"{each.kind}: {each.older}, {each.newer}" for each in found)
 
     def reindex(self) -> ServiceAnswer:
         """Rebuild indexes: those of all forms by GET, and that of a version of the ordinary form by POST."""
@@ -405,12 +391,10 @@ def _read_list(answer: ServiceAnswer) -> list[ListEntry]:
         name, version = (text_in(form.find(f"form-{each}")) for each in ("name", "version"))
         found.append(ListEntry(name, int(version), form.find("permissions") is not None))
 
-    _read(answer, take)
+    _read(lambda pieces: read_children(pieces, take), answer)
     return found
 
 
-def _read(answer: ServiceAnswer, take: Callable[[Any], None]) -> Any:
-    with ChildReader(take) as reader:
-        if answer.status == HTTPStatus.OK:
-            reader.read([answer.body])
-    return reader.root
+def _read(read: Callable[[Iterable[bytes]], T], answer: ServiceAnswer) -> T:
+    """Return the values that an answer has, none of a refusal."""
+    return read([answer.body if answer.status == HTTPStatus.OK else b"<none/>"])

@@ -225,7 +225,7 @@ def _names(release: Release) -> Iterator[SequenceStep]:
     def of(user: User, names: Resource, proxy: RuntimeProxy) -> str:
         """Return the owner by headers, and the creators of what a search by that user finds."""
         answer = proxy.get(names, user)
-        creators = {each.creator for each in proxy.search("<search/>", user)[1]}
+        creators = {each.creator or "" for each in proxy.search("<search/>", user)[1]}
         return f"{field(answer, 'Username')} {field(answer, 'Group')}; {_joined(sorted(creators))}"
 
     def expected(user: User) -> tuple[str, ...]:
@@ -263,7 +263,8 @@ def _searches(_: Release) -> Iterator[SequenceStep]:
 
     def search(body: str, user: User, fields: tuple[tuple[str, str], ...], proxy: RuntimeProxy) -> str:
         total, page = proxy.search(f"<search>{body}<drafts>exclude</drafts></search>", user, fields=fields)
-        return f"{total}: {', '.join(f'{each.name} {each.values}'.strip() for each in page)}"
+        found = (f"{each.document} {' '.join(each.values.values())}".strip() for each in page)
+        return f"{total}: {', '.join(found)}"
 
     def distinct(proxy: RuntimeProxy) -> str:
         body = '<distinct-values><query path="details/reason"/><query metadata="created-by"/></distinct-values>'

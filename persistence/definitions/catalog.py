@@ -181,19 +181,16 @@ class Definition:
     cannot be read, and ``DiskError``. ``parts`` are those that were read, and ``weight`` their bytes of memory.
     """
 
-    __slots__ = ("_catalog", "fingerprint", "form", "parts", "version", "weight")
+    __slots__ = ("_catalog", "address", "fingerprint", "form", "parts", "version", "weight")
 
-    def __init__(self, form: Form, version: int, fingerprint: Fingerprint, catalog: Catalog) -> None:
-        self.form = form
-        self.version = version
+    def __init__(self, address: DefinitionAddress, fingerprint: Fingerprint, catalog: Catalog) -> None:
+        self.address = address
+        self.form = address.form
+        self.version = address.version
         self.fingerprint = fingerprint
         self.weight = 0
         self._catalog = catalog
         self.parts: dict[str, Any] = {}
-
-    @property
-    def address(self) -> DefinitionAddress:
-        return DefinitionAddress(self.form, self.version, FORM_XHTML)
 
     @property
     def is_stored(self) -> bool:
@@ -354,7 +351,9 @@ class Catalog:
 
     def of(self, form: Form, version: int) -> Definition:
         """Return the snapshot of a version, also of one that does not exist."""
-        return self._at(form, version, self.storage.fingerprint(DefinitionAddress(form, version, FORM_XHTML)))
+        known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
+        address = DefinitionAddress(form, version, FORM_XHTML) if known is None else known.address
+        return self._at(address, self.storage.fingerprint(address))
 
     def latest(self, form: Form) -> Definition | None:
         """Return the highest published version of a form."""
@@ -397,7 +396,7 @@ class Catalog:
         found, is_damaged = [], False
         for number, fingerprint in fingerprints:
             try:
-                published = self._at(form, number, fingerprint).published
+                published = self._at(DefinitionAddress(form, number, FORM_XHTML), fingerprint).published
             except DamagedError:
                 if not skips_damaged:
                     raise
@@ -428,11 +427,11 @@ class Catalog:
         self._weighed.add(shared)
         return published.weight + PERMISSION_COSTS * text.count("<")
 
-    def _at(self, form: Form, version: int, fingerprint: Fingerprint) -> Definition:
-        known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
+    def _at(self, address: DefinitionAddress, fingerprint: Fingerprint) -> Definition:
+        known = self._known.get(address.form, _UNKNOWN_FORM).versions.get(address.version)
         if known is not None and known.fingerprint == fingerprint:
             return known
-        definition = Definition(form, version, fingerprint, self)
+        definition = Definition(address, fingerprint, self)
         if definition.is_stored:
             self._keep(definition)
         return definition

@@ -282,6 +282,8 @@ _KILOBYTE = 1000
 def file_type(value: str) -> str | None:
     """Return the media type of a value that is a file, as ``data:`` URI or base64; ``file`` if unknown."""
     text = value.strip()
+    if len(text) <= LONGEST_WORD and not text.startswith("data:"):
+        return None
     found = _DATA_URI.match(text)
     if found is not None and (";" in found[0] or _WORD.fullmatch(text)):
         return found["type"]
@@ -298,7 +300,7 @@ def readable(value: str) -> str:
 
 
 def _searched(text: str) -> str:
-    if not text.strip() or file_type(text) is not None:
+    if text.isspace() or file_type(text) is not None:
         return ""
     if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
         return text
@@ -438,7 +440,7 @@ class TextExtraction(Streaming):
             return
         ended = len(parts) - parts[::-1].index(NODE_END)
         if self._room > 0:
-            texts = list(filter(None, map(_searched, "".join(parts[:ended]).split(NODE_END))))
+            texts = list(filter(None, map(_searched, filter(None, "".join(parts[:ended]).split(NODE_END)))))
             self._rest += texts
             self._room -= sum(map(len, texts)) + len(texts)
         del parts[:ended]

@@ -19,7 +19,7 @@ from persistence.forms.messages import (
     text_in,
 )
 from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS, MOST_WRITTEN_LIST
-from persistence.model.instants import first_from, parse_time, shortest
+from persistence.model.instants import Instant, first_from, parse_time, shortest
 from persistence.model.permissions import FINDING, OPERATIONS, Operations, User
 from persistence.model.queries import (
     DEFAULT_LANGUAGE,
@@ -35,7 +35,6 @@ from persistence.model.queries import (
     FormPage,
     FormQuery,
     FormSort,
-    FoundDocument,
     FoundDocuments,
     Hit,
     Hits,
@@ -43,6 +42,7 @@ from persistence.model.queries import (
     Query,
     Scope,
     SearchRequest,
+    SearchResult,
     Sort,
     TextMatch,
     Wanted,
@@ -315,13 +315,25 @@ def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) ->
 
 def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
     """Read the answer of a search; of several details of one path the first counts."""
-    documents: list[FoundDocument] = []
+    documents: list[SearchResult] = []
 
     def take(document: ET.Element) -> None:
-        details: dict[str, str] = {}
+        values: dict[str, str] = {}
         for detail in document.iterfind("*/*"):
-            details.setdefault(detail.get("path", ""), text_in(detail))
-        documents.append(FoundDocument(document.attrib, details))
+            values.setdefault(detail.get("path", ""), text_in(detail))
+        result = SearchResult(
+            document=document.get("name", ""),
+            is_draft=document.get("draft") == "true",
+            created=Instant(document.get("created", "")),
+            modified=Instant(document.get("last-modified", "")),
+            creator=document.get("created-by"),
+            group=document.get("created-by-groupname"),
+            modifier=document.get("last-modified-by"),
+            stage=document.get("workflow-stage"),
+            operations=frozenset(document.get("operations", "").split()),
+            values=values,
+        )
+        documents.append(result)
 
     return FoundDocuments(read_children(pieces, take).get("search-total", ""), documents)
 

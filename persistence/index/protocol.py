@@ -14,9 +14,11 @@ from typing import Protocol
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError
+from persistence.index.sources import DocumentName
 from persistence.limits import HIT_COSTS, LARGEST_FOUND, SEARCH_SECONDS, SEARCH_SECONDS_PER_DOCUMENT, VALUE_COSTS
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hit, Hits, Query, Scope
+from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming
 
 _LARGEST_CHARACTER = 4
@@ -187,49 +189,6 @@ class RebuildJob(Protocol):
         """
 
 
-class IndexFault(Enum):
-    """A way in which an index is not as it should be."""
-
-    STALE = "it does not have a document as it is"
-    WRONG = "it has other values than the document"
-    BROKEN = "it cannot be read, or contradicts itself"
-
-
-@dataclass(frozen=True, slots=True)
-class Discrepancy:
-    """Something that is wrong with an index; ``message`` has half a line."""
-
-    fault: IndexFault
-    message: str
-
-
-class IndexAudit(Protocol):
-    """Compares the index of one form with its documents while both change; for one thread.
-
-    The service repairs some states itself before it answers, which are not discrepancies: a missing index, one of
-    another version of the service, a document that has just changed. Methods raise ``DiskError``, and ``BusyError``
-    where writers were always in the way. Once an index is found broken, nothing more is reported about it.
-    """
-
-    def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the current state of a document."""
-
-    def contents(self, document: str, *, is_draft: bool) -> Discrepancy | None:
-        """Check that the index has the values of a document which it has in its current state."""
-
-    def names(self) -> Iterator[tuple[str, bool]]:
-        """Yield the documents that the index has, each with whether it is a draft."""
-
-    def counts(self) -> Discrepancy | None:
-        """Check that the index can be read, and counts its documents right."""
-
-    def throughout(self) -> Discrepancy | None:
-        """Check that all of it can be read and belongs together. This takes longer, the more documents there are."""
-
-    def close(self) -> None:
-        """Close what was opened."""
-
-
 class MaintainedIndex(SearchIndex, Protocol):
     """Checks, repairs and rebuilds the indexes of all forms. Methods raise ``BusyError`` and ``DiskError``."""
 
@@ -248,20 +207,14 @@ class MaintainedIndex(SearchIndex, Protocol):
     def is_rebuilding(self) -> bool:
         """Return whether a process rebuilds an index."""
 
-    def update(self, form: Form, documents: Iterable[str]) -> None:
-        """Bring the rows of some documents up to date, in the index and in tables for reports."""
+    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
+        """Find wrong rows of a document or draft; ``deep`` reads it again."""
 
-    def invalidate(self, form: Form) -> None:
-        """Let the next search rebuild the index of a form. Raises ``OSError``."""
-
-    def audit(self, form: Form) -> IndexAudit:
-        """Return the comparison of the index of a form with its documents."""
+    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
+        """Find fault with the indexes of the forms below some names; ``deep`` reads all of them."""
 
     def stray_files(self, form: Form) -> list[str]:
         """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
-
-    def orphaned(self, seconds: float) -> Iterator[str]:
-        """Yield the paths of journals of dead processes that were not recovered for so long. Raises ``OSError``."""
 
     def recover(self) -> None:
         """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""

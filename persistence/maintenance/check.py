@@ -18,14 +18,15 @@ import msgspec
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
+from persistence.index.sources import DocumentName
 from persistence.maintenance import tree_walk
 from persistence.maintenance.content_check import BodiesOf, MarkCheck
-from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Adoption, Repair, preview
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.treatment import Outcome, Quarantine, Report, Treatment, cause_of
-from persistence.maintenance.tree_walk import Folder, FolderTree
+from persistence.maintenance.tree_walk import FORM_DEPTH, Folder, FolderTree
+from persistence.model.addresses import Collection
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, owner, root
 from persistence.storage.findings import Adopts, Finding, FindingKind, Remedy
@@ -72,7 +73,8 @@ class TreeCheck:
         reader = cache(options.open_reader)
         marks = MarkCheck(lambda form: reader().catalog_of(form))
         self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, deep=options.deep)
-        self._indexes = IndexInspector(tree, index, deep=options.deep)
+        self._index = index
+        self._deep = options.deep
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
@@ -108,8 +110,8 @@ class TreeCheck:
                 elif slices is None or stripe(item.scope) in slices:
                     yield from self._folder(item)
                     yield None
-            if slices is None:
-                yield from self._indexes.of_forms(only)
+            if slices is None and len(only) <= FORM_DEPTH:
+                yield from self._index.findings(only, deep=self._deep)
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
         if len(names) <= FOLDER_DEPTH:
@@ -134,7 +136,10 @@ class TreeCheck:
 
     def _folder(self, folder: Folder) -> Iterator[Finding | Report]:
         if not self._inspector.inspect(folder):
-            yield from self._indexes.of_folder(folder)
+            # One with another finding is not compared: its repair updates the index.
+            if folder.collection is not None:
+                name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
+                yield from self._index.findings_of(folder.form, name, deep=self._deep)
             return
         try:
             with self._tree.locked(folder) as change:

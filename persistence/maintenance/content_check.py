@@ -27,7 +27,7 @@ from persistence.model.addresses import (
 from persistence.model.sidecar import Sidecar
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.findings import Finding, FindingKind
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 
@@ -136,7 +136,7 @@ class MarkCheck:
             faults.append((FindingKind.VALUE_PLAIN, what))
         return faults
 
-    def of_storage(self, storage: ManagedStorage, *, is_deep: bool) -> Iterator[Finding]:
+    def of_storage(self, storage: Storage, *, is_deep: bool) -> Iterator[Finding]:
         """Yield the findings in a storage that has no files."""
         for form in storage.forms():
             for version in storage.versions(form):
@@ -146,7 +146,7 @@ class MarkCheck:
                     address = DocumentAddress(form, collection, document, DATA_XML)
                     yield from self._of_resource(storage, address, is_deep=is_deep)
 
-    def _of_resource(self, storage: ManagedStorage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
+    def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
         older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
         for instant in (None, *older):
             with suppress(PersistenceError):

@@ -40,7 +40,7 @@ from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import FileBodies
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
-from persistence.storage.storage import MaintainedDatabase, ManagedStorage, Readable
+from persistence.storage.storage import MaintainedDatabase, Readable, Storage
 
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
@@ -343,7 +343,7 @@ def _is_within(place: str, parts: Sequence[tuple[str, ...]]) -> bool:
     return any(names[: len(part)] == part for part in parts)
 
 
-def _has(storage: ManagedStorage, names: tuple[str, ...]) -> bool:
+def _has(storage: Storage, names: tuple[str, ...]) -> bool:
     forms = [form for form in storage.forms() if (form.app, form.name)[: len(names)] == names[:_OF_FORM]]
     if len(names) <= _OF_FORM or not forms:
         return bool(forms)

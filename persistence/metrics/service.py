@@ -321,10 +321,10 @@ class Measuring:
 
     def _leases(self, place: str) -> Iterator[Measure]:
         provider = self._by_name.get(place)
-        if provider is not None and provider.managed is not None:
+        if provider is not None and not provider.storage.is_remote:
             now = moment()
             with suppress(PersistenceError):
-                read = islice(provider.managed.leases.listed(), LEASES_COUNTED)
+                read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
                 living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
                 yield Measure("persistence_leases", living, (place,))
 

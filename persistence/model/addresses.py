@@ -96,6 +96,11 @@ class DocumentAddress:
         return self if self.is_main else replace(self, name=DATA_XML)
 
     @property
+    def counterpart(self) -> DocumentAddress:
+        """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
+        return self.moved(Collection.DATA if self.is_draft else Collection.DRAFT, DATA_XML)
+
+    @property
     def keeps_history(self) -> bool:
         """Return whether old revisions are kept: a draft has one only, and leaves no trace (spec crud 4.11)."""
         return not self.is_draft
@@ -124,6 +129,9 @@ class AttachmentRef:
     collection: Collection | None
     document: str
     name: str
+
+    def is_of(self, address: DocumentAddress) -> bool:
+        return (self.form, self.collection, self.document) == (address.form, address.collection, address.document)
 
 
 def parse_holder_path(text: str) -> AttachmentRef | None:

@@ -176,11 +176,23 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundDocument:
-    """A document in the answer of another service: its attributes as they are, and the text at each path."""
+class SearchResult:
+    """A document that another service has found, with the times as they are in its answer.
 
-    attributes: dict[str, str]
-    details: dict[str, str] = field(default_factory=dict)
+    ``values`` has the text at each path that was asked for; several values are joined by ``, ``. What is not known is
+    ``None``. ``operations`` are the words of what the caller may do, ``*`` for everything.
+    """
+
+    document: str
+    is_draft: bool
+    created: Instant
+    modified: Instant
+    creator: str | None
+    group: str | None
+    modifier: str | None
+    stage: str | None
+    operations: frozenset[str]
+    values: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +200,7 @@ class FoundDocuments:
     """The answer of another service to a search; ``total`` is as it is there, empty where it is not."""
 
     total: str
-    documents: list[FoundDocument]
+    documents: list[SearchResult]
 
 
 DEFAULT_LANGUAGE = "en"

@@ -13,7 +13,7 @@ import msgspec
 
 from persistence.limits import HISTORY_PAGE, LARGEST_HISTORY_PAGE
 from persistence.model.addresses import DocumentAddress
-from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.instants import Instant, epoch_nanoseconds, one_later
 from persistence.model.permissions import User
 from persistence.model.texts import count
 from persistence.model.versions import FormMetadata
@@ -168,6 +168,15 @@ def described(record: Sidecar) -> Sidecar:
     """Return a record with the size and digest of its body."""
     body = record.body
     return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
+
+
+def later_than(sidecar: Sidecar, before: Instant) -> Sidecar:
+    """Return a sidecar with an instant after another one, even if the clock was set back."""
+    if before < sidecar.modified:
+        return sidecar
+    modified = one_later(before)
+    created = modified if sidecar.created == sidecar.modified else sidecar.created
+    return msgspec.structs.replace(sidecar, modified=modified, created=created)
 
 
 def restoring(sidecar: Sidecar, older: Sidecar) -> Sidecar:

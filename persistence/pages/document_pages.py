@@ -155,7 +155,7 @@ class DocumentPages:
             named=shown.report.named if isinstance(shown.report.named, frozenset) else None,
             preview_of=preview_of,
             most=REVISIONS_SHOWN,
-            other=document_path("document", address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)),
+            other=document_path("document", address.counterpart),
             action=lambda name, **values: action_path(name, address, **values),
             here=lambda **values: shown.path("document", **(kept | values)),
             revisions=revisions,
@@ -275,7 +275,7 @@ class DocumentPages:
     def _ask_to_break(self, values: Values) -> Question:
         address = _address(values)
         try:
-            self.documents.router.of(address.form).data.leases.require(address, ANONYMOUS)
+            self.documents.router.of(address.form).data.storage.leases.require(address, ANONYMOUS)
         except LockedError as error:
             who = error.user or "Somebody"
             effects = (
@@ -289,11 +289,11 @@ class DocumentPages:
 
     def _break(self, values: Values, _by: str) -> Done:
         address = _address(values)
-        managed = self.documents.router.of(address.form).data.managed
-        if managed is None:
+        storage = self.documents.router.of(address.form).data.storage
+        if storage.is_remote:
             raise NotSupportedError(f"another service has the leases of {address.form}")
         try:
-            lease = managed.leases.broken(address.document, values["holder"])
+            lease = storage.leases.broken(address.document, values["holder"])
         except PreconditionError as error:
             raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
@@ -321,7 +321,7 @@ def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision],
 
 def _lease(shown: ShownDocument) -> LockedError | None:
     try:
-        shown.route.data.leases.require(shown.address, ANONYMOUS)
+        shown.route.data.storage.leases.require(shown.address, ANONYMOUS)
     except LockedError as error:
         return error
     return None

@@ -164,8 +164,8 @@ class ServedForms:
     def routes(self) -> Iterator[Route]:
         """Yield the route of every form, unordered."""
         known = set[Form]()
-        for _, storage in self.providers.managed:
-            for form in storage.forms():
+        for provider in self.providers.local:
+            for form in provider.storage.forms():
                 if form not in known:
                     known.add(form)
                     with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
@@ -173,8 +173,8 @@ class ServedForms:
 
     def place_of(self, route: Route) -> TreeReader | None:
         """Return the place of the documents of a route; ``None`` where another service has them."""
-        storage, router = route.data.managed, self.providers.router
-        if storage is None:
+        storage, router = route.data.storage, self.providers.router
+        if storage.is_remote:
             return None
         layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
         return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
@@ -387,7 +387,7 @@ class FormPages:
         counts = None if found is None or (not found.of_version and not published) else found.all
         versions = {each.version for each in published} | set(() if found is None else found.of_version) - {0}
         title = title_of(published[-1] if published else None)
-        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.managed is None)
+        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.storage.is_remote)
 
     def _of_version(self, view: Callable[[ShownVersion], str | AnyResponse]) -> Callable[..., str | AnyResponse]:
         return lambda app, form, version: view(shown_version(self.forms, app, form, version))
@@ -440,7 +440,7 @@ def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _found(table: VersionTable, asked: TableQuery) -> tuple[Hits, str]:
-    if table.route.data.managed is None:
+    if table.route.data.storage.is_remote:
         return Hits(), f"The service {table.route.properties.route.data.name} has the documents: look at its pages."
     try:
         return table.find(replace(asked.query, needs_total=False), asked.drafts), ""

@@ -421,13 +421,14 @@ class _Taken(threading.local):
 class PooledConnections(Closable):
     """The connections of a process to the database at an ``address``; ``lock_timeout`` is in seconds.
 
-    ``generation`` changes with each new connection. ``probe`` hears of what takes too long.
+    ``generation`` changes with each new connection: the server may be a different one. ``probe`` hears of what takes
+    too long.
     """
 
     def __init__(self, address: DatabaseAddress, lock_timeout: float, most: int, probe: Probe) -> None:
         self.address = address
         self.generation = 0
-        self._lock_timeout = lock_timeout
+        self.lock_timeout = lock_timeout
         self._most = most
         self._probe = probe
         self._patience = max(lock_timeout, CONNECT_SECONDS)
@@ -446,7 +447,7 @@ class PooledConnections(Closable):
             pool.close()
 
     @property
-    def number(self) -> tuple[int, int]:
+    def connections(self) -> tuple[int, int]:
         """Open and allowed connections of this process."""
         pool = self._pools.get(os.getpid())
         return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
@@ -562,13 +563,13 @@ class PooledConnections(Closable):
         """Set the parameters and deadlines of a new connection."""
         self.generation += 1
         connection.patience = STATEMENT_SECONDS + STATEMENT_ANSWER_SECONDS
-        connection.overdue_after = self._lock_timeout
+        connection.overdue_after = self.lock_timeout
         connection.on_overdue, connection.on_silence = self._overdue, self._silent
         connection.execute(
             _SESSION,
             {
                 "search_path": f'"{self.address.schema}"',
-                "lock": str(max(1, round(self._lock_timeout * 1000))),
+                "lock": str(max(1, round(self.lock_timeout * 1000))),
                 "statement": str(STATEMENT_SECONDS * 1000),
                 "idle": str(IDLE_SECONDS * 1000),
                 "silent": str(SILENT_SECONDS // 3),

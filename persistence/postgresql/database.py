@@ -18,10 +18,9 @@ from psycopg import errors as codes
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
-from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.limits import FORMS_KEPT, LISTED_ROWS, MOST_CONNECTIONS, STATEMENT_SECONDS
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.postgresql.connections import (
     RETRY_AFTER,
     PooledConnections,
@@ -34,7 +33,7 @@ from persistence.postgresql.connections import (
     outcome_unknown,
     parse,
 )
-from persistence.storage.layout import Layout
+from persistence.storage.layout import NAMES
 from persistence.storage.storage import JobRecord
 
 Rows = Session  # A connection whose rows are tuples
@@ -49,29 +48,13 @@ class _Blocks(threading.local):
         self.connections: list[Rows] = []
 
 
-class Database(Closable):
+class Database(PooledConnections):
     """A database and the schema at ``address``, for one process. ``lock_timeout`` is in seconds."""
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
-        self.address = parse(uri)
-        self.lock_timeout = lock_timeout
-        self._probe = Probe(self.apart, self.address)
-        self._connections = PooledConnections(self.address, lock_timeout, most_connections, self._probe)
+        address = parse(uri)
+        super().__init__(address, lock_timeout, most_connections, Probe(self.apart, address))
         self._blocks = _Blocks()
-
-    def close(self) -> None:
-        """End all connections of this process."""
-        self._connections.close()
-
-    @property
-    def connections(self) -> tuple[int, int]:
-        """Open and allowed connections of this process."""
-        return self._connections.number
-
-    @property
-    def generation(self) -> int:
-        """A counter that changes when a connection is replaced: the server may be a different one."""
-        return self._connections.generation
 
     @contextmanager
     def transaction(
@@ -82,7 +65,7 @@ class Database(Closable):
         The statements ``first`` run in the round trip that begins it; ``Session.first`` has their results. If they are
         ``None``, nothing is waited for but the results that are fetched, and at last the commit.
         """
-        connection = self._connections.take(action, subject)
+        connection = self.take(action, subject)
         try:
             with database_errors(action, subject), ExitStack() as block:
                 connection.begin(block, first, values)
@@ -96,7 +79,7 @@ class Database(Closable):
             _roll_back(connection, error)
             raise
         finally:
-            self._connections.put_back(connection)
+            self.put_back(connection)
 
     @contextmanager
     def reading(self, action: str, subject: object = "") -> Iterator[Rows]:
@@ -124,7 +107,7 @@ class Database(Closable):
     @contextmanager
     def apart(self, action: str, subject: object = "") -> Iterator[Session]:
         """Lend a connection on which each statement is committed alone, also within a transaction of this thread."""
-        connection = self._connections.take(action, subject)
+        connection = self.take(action, subject)
         try:
             with database_errors(action, subject):
                 yield connection
@@ -132,7 +115,7 @@ class Database(Closable):
             _roll_back(connection, error)
             raise
         finally:
-            self._connections.put_back(connection)
+            self.put_back(connection)
 
     @contextmanager
     def session(self, action: str, subject: object = "") -> Iterator[Rows]:
@@ -171,7 +154,7 @@ class Database(Closable):
                 connection = opened.enter_context(Session.connect(self.address.conninfo, autocommit=True))
                 if connection.info.server_version < OLDEST_SERVER * 10_000:
                     raise StartupError(f"{self.address} is older than PostgreSQL {OLDEST_SERVER}")
-                self._connections.configure(connection)
+                self.configure(connection)
                 connection.execute("SELECT set_config('statement_timeout', '0', false)")
             except psycopg.Error as error:
                 raise StartupError(str(as_domain_error(error, "connecting to", self.address))) from None
@@ -230,7 +213,6 @@ def _roll_back(connection: Session, error: BaseException) -> None:
 
 DATA, DRAFT, DEFINITION = range(3)  # The kinds of resources, as rows have them
 
-_LAYOUT = Layout("")
 _FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
 _MAKE = "INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT (app, name) DO NOTHING"
 
@@ -259,22 +241,6 @@ def key_of(form: int, address: Address) -> ResourceKey:
     return ResourceKey(form, kind_of(address), folder_of(address), address.name)
 
 
-def check(address: Address) -> None:
-    """Refuse names that a file tree cannot keep: what is here can be moved there."""
-    _LAYOUT.paths(address)
-
-
-def check_app(app: str) -> None:
-    _LAYOUT.application(app)
-
-
-def counterpart_of(address: Address) -> DocumentAddress | None:
-    """Return the ``data.xml`` in the other collection, whose instant that of a save or of a draft comes after."""
-    if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
-        return None
-    return address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
-
-
 def lock_key(schema: str, *scope: str) -> int:
     """Return the number of the lock of a scope. Scopes that share a number only wait for each other."""
     digest = hashlib.blake2b("\0".join((schema, *scope)).encode(), digest_size=8).digest()
@@ -299,7 +265,7 @@ class FormNumbers:
         known = self._known.get(form)
         if known is not None and self._generation == self._database.generation:
             return known
-        _LAYOUT.form(form)
+        NAMES.form(form)
         with self._database.reading("looking for", form) as connection:
             return self._found(connection, form)
 

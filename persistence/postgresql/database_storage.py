@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-import heapq
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from itertools import groupby
-from typing import BinaryIO
 
 import psycopg
 
-from persistence.errors import BusyError, DamagedError, LockedError, NotFoundError
+from persistence.errors import BusyError, LockedError, NotFoundError
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
     Address,
-    Collection,
-    DefinitionAddress,
     DocumentAddress,
     Form,
 )
 from persistence.model.instants import Instant
 from persistence.model.permissions import User
-from persistence.model.sidecar import Sidecar
 from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
 from persistence.postgresql.connections import database_errors
 from persistence.postgresql.database import (
-    DATA,
-    DEFINITION,
-    DRAFT,
     Database,
     DatabaseJob,
-    FormNumbers,
-    ResourceKey,
     Rows,
-    check,
-    check_app,
     folder_of,
-    key_of,
     lock_key,
 )
-from persistence.postgresql.database_writer import CommitListener, DatabaseWriter, facts
+from persistence.postgresql.database_writer import CommitListener, DatabaseWriter
 from persistence.postgresql.revision_rows import (
     DatabaseDocumentFiles,
+    DatabaseReader,
     DatabaseUpload,
     Lookup,
-    RevisionReader,
     decoded,
-    opened_content,
     select_sidecars,
 )
-from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import KeepsHistory, ManagedLeases, ManagedStorage, StateMark, keeps_all
-from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
+from persistence.storage.layout import NAMES
+from persistence.storage.storage import KeepsHistory, Leases, Storage, keeps_all
 
 _BUCKETS = 256
 _LEFT = "greatest(0, ceil(extract(epoch FROM ends - clock_timestamp())))::int"
@@ -90,7 +70,7 @@ _END = "DELETE FROM lease WHERE document = %s"
 # other.
 
 
-class DatabaseLeases(ManagedLeases):
+class DatabaseLeases(Leases):
     """The leases in a database; a row is a lease."""
 
     def __init__(self, database: Database) -> None:
@@ -129,13 +109,13 @@ class DatabaseLeases(ManagedLeases):
             connection.execute(_END, (address.document,))
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        check(address)
+        NAMES.paths(address)
         with self._database.reading("reading the lease of", address) as connection:
             _require(_living(connection, address.document), user, address)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
-        check(address)
+        NAMES.paths(address)
         with self._database.joined("reading the lease of", address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
             _require(_living(connection, address.document), user, address)
@@ -158,7 +138,7 @@ class DatabaseLeases(ManagedLeases):
 
     @contextmanager
     def _alone(self, action: str, address: DocumentAddress) -> Iterator[Rows]:
-        check(address)
+        NAMES.paths(address)
         with self._database.transaction(action, address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key(address),))
             yield connection
@@ -186,17 +166,9 @@ def _refusal(held: DocumentLease) -> LockedError:
 
 
 _READ_ONLY = "read-only"  # The name of the lock that writers share, and that is taken alone to keep them out
-_KINDS = {Collection.DATA: DATA, Collection.DRAFT: DRAFT}
 
 
-class _Lookups(threading.local):
-    """The lookups of the blocks that a thread is in, the innermost last."""
-
-    def __init__(self) -> None:
-        self.inside: list[Lookup] = []
-
-
-class DatabaseStorage(ManagedStorage):
+class DatabaseStorage(DatabaseReader, Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
     def __init__(
@@ -208,146 +180,26 @@ class DatabaseStorage(ManagedStorage):
         keeps_history: KeepsHistory = keeps_all,
     ) -> None:
         """``listener`` is the index, which is written in the transactions of the saves."""
-        self.database = database
+        super().__init__(database)
         self._listener = listener
         self._local = local
-        self._numbers = FormNumbers(database)
-        self._reader = RevisionReader(database)
         self._keeps_history = keeps_history
-        self._lookups = _Lookups()
         self._gate = lock_key(database.address.schema, _READ_ONLY)
-        self._leases = DatabaseLeases(database)
-        self._reencryption = DatabaseJob(database, "re-encryption")
-
-    @property
-    def leases(self) -> DatabaseLeases:
-        return self._leases
-
-    @property
-    def reencryption(self) -> DatabaseJob:
-        return self._reencryption
-
-    def sidecar(self, address: Address) -> Sidecar | None:
-        inside = self._lookups.inside
-        known = inside[-1].sidecar(address) if inside else None
-        if known is not None:
-            return known[0]
-        place = self._key_of(address)
-        return None if place is None else self._reader.sidecar(place, address)
-
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        if content:
-            return self._opened(address, None)
-        sidecar = self.sidecar(address)
-        return None if sidecar is None else facts(sidecar)
-
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        if content:
-            return self._opened(address, instant)
-        place = self._key_of(address)
-        sidecar = None if place is None else self._reader.sidecar(place, address, instant)
-        return None if sidecar is None else facts(sidecar)
-
-    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        current = self.sidecar(address)
-        if current is not None and current.modified == instant:
-            return None
-        return self.read_revision(address, instant, content=content)
-
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        if instant is None:
-            return self.read(address, content=False)
-        return self.read_revision(address, instant, content=False)
-
-    def content(self, address: Address) -> BinaryIO | None:
-        found = self._opened(address, None)
-        return None if found is None else found.file
-
-    def history(self, address: Address) -> RevisionList | None:
-        place = self._key_of(address)
-        return None if place is None else self._reader.history(place, address)
-
-    def names(self, main: Address) -> list[str]:
-        place = self._key_of(main)
-        return [] if place is None else self._reader.names(place, main)
-
-    def fingerprint(self, address: Address) -> Fingerprint:
-        inside = self._lookups.inside
-        known = inside[-1].content_id(address) if inside else None
-        if known is not None:
-            return _fingerprint(known[0])
-        place = self._key_of(address)
-        row = None if place is None else self._reader.row("id", place, address)
-        return _fingerprint(None if row is None else row[0])
-
-    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        for version, content in self._versions(form):
-            yield version, _fingerprint(content)
-
-    def versions(self, form: Form) -> Iterator[int]:
-        yield from (version for version, _ in self._versions(form))
-
-    def forms(self, app: str | None = None) -> Iterator[Form]:
-        if app is not None:
-            check_app(app)
-        yield from self._reader.forms(app)
-
-    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        number = self._numbers.find(form)
-        if number is not None:
-            yield from self._reader.documents(form, number, _KINDS[collection])
-
-    def documents_and_drafts(self, form: Form) -> Iterator[str]:
-        found = heapq.merge(*(self.documents(form, each) for each in Collection))
-        yield from (document for document, _ in groupby(found))
-
-    def marks(self, form: Form) -> Iterator[StateMark]:
-        number = self._numbers.find(form)
-        if number is None:
-            return
-        for version, total in self._reader.sums(form, number, DEFINITION):
-            yield StateMark(DefinitionAddress(form, int(version), FORM_XHTML), str(total), is_sum=True)
-        both = heapq.merge(*(self._reader.sums(form, number, kind) for kind in (DATA, DRAFT)))
-        for document, found in groupby(both, lambda each: each[0]):
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            yield StateMark(main, str(sum(total for _, total in found)), is_sum=True)
-
-    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        place = self._key_of(main)
-        for row in () if place is None else self._reader.folder(place.form, place.kind, place.folder):
-            yield row.name, row.modified, decoded(row.sidecar, replace(main, name=row.name))
-
-    def revisions(self, address: Address) -> list[Instant]:
-        place, current = self._key_of(address), self.sidecar(address)
-        instants = [] if place is None else self._reader.instants(place, address)
-        return [each for each in instants if current is None or each != current.modified]
-
-    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:  # noqa: ARG002 - of trees
-        """Return False: no revision here has a second name."""
-        return False
-
-    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - of trees
-        """Return False: a transaction is never half done."""
-        return False
+        self.leases = DatabaseLeases(database)
+        self.reencryption = DatabaseJob(database, "re-encryption")
 
     def freed(self, address: Address, instant: Instant | None) -> int:
         found = self.removable(address, instant)
         return 0 if found is None else found.size
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
-        place = self._key_of(main)
-        if place is None:
-            return 0
-        rows = self._reader.folder(place.form, place.kind, place.folder)
-        return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in rows)
+        return sum(len(row.sidecar) + decoded(row.sidecar, main).size for row in self.folder(main))
 
     def document_files(self, form: Form, document: str) -> DatabaseDocumentFiles:
-        return DatabaseDocumentFiles(self._reader, self._numbers, form, document)
+        return DatabaseDocumentFiles(self, form, document)
 
     def upload(self, address: Address) -> DatabaseUpload:
-        return DatabaseUpload(
-            self._local, self.database, lambda: (self._numbers.find(address.form), folder_of(address))
-        )
+        return DatabaseUpload(self._local, self.database, lambda: (self.numbers.find(address.form), folder_of(address)))
 
     @contextmanager
     def deciding(self, address: Address) -> Iterator[None]:
@@ -367,7 +219,7 @@ class DatabaseStorage(ManagedStorage):
         self.database.require_committing()
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
-            writer = DatabaseWriter(connection, self._numbers, self._keeps_history, self._listener)
+            writer = DatabaseWriter(connection, self.numbers, self._keeps_history, self._listener)
             writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:
@@ -405,38 +257,3 @@ class DatabaseStorage(ManagedStorage):
 
     def _key(self, *scope: str) -> int:
         return lock_key(self.database.address.schema, *scope)
-
-    def _versions(self, form: Form) -> list[tuple[int, str | None]]:
-        inside = self._lookups.inside
-        known = inside[-1].versions(form) if inside else None
-        if known is not None:
-            return known
-        number = self._numbers.find(form)
-        return [] if number is None else self._reader.versions(form, number)
-
-    def _number(self, address: Address) -> int | None:
-        check(address)
-        return self._numbers.find(address.form)
-
-    def _key_of(self, address: Address) -> ResourceKey | None:
-        number = self._number(address)
-        return None if number is None else key_of(number, address)
-
-    def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        place = self._key_of(address)
-        row = None if place is None else self._reader.row("sidecar, body", place, address, instant)
-        if row is None:
-            return None
-        sidecar = decoded(row[0], address)
-        if sidecar.deleted:
-            return facts(sidecar)
-        if row[1] is not None and len(row[1]) != sidecar.size:
-            raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
-        file = opened_content(self.database, sidecar.id, sidecar.size, row[1])
-        return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
-
-
-def _fingerprint(content: str | None) -> Fingerprint:
-    if content is None:
-        return NOTHING_THERE
-    return (int(content[:14], 16), int(content[14:28], 16), int(content[28:], 16)), None

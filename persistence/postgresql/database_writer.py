@@ -16,13 +16,13 @@ from psycopg.rows import TupleRow
 
 from persistence.errors import BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, one_later
-from persistence.model.sidecar import Sidecar
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar, later_than
 from persistence.postgresql.connections import RETRY_AFTER, Session
-from persistence.postgresql.database import DATA, DRAFT, FormNumbers, ResourceKey, counterpart_of, key_of
-from persistence.postgresql.revision_rows import DatabaseUpload, Lookup, select_sidecars
+from persistence.postgresql.database import DATA, DRAFT, FormNumbers, ResourceKey, key_of
+from persistence.postgresql.revision_rows import DatabaseUpload, Lookup, facts, select_sidecars
 from persistence.storage.commit import Upload
-from persistence.storage.storage import KeepsHistory, ManagedWriting
+from persistence.storage.storage import KeepsHistory, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 _encoder = msgspec.json.Encoder()
@@ -79,10 +79,6 @@ SELECT count(*) FROM gone
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
 
 
-def facts(sidecar: Sidecar) -> StoredRevision:
-    return StoredRevision(sidecar, sidecar.etag, sidecar.size)
-
-
 class CommitListener(Protocol):
     """Hears of the changes of a block of ``writing``, before its commit and within its transaction; it may raise."""
 
@@ -96,7 +92,7 @@ class CommitListener(Protocol):
         """The ``form.xhtml`` of a version was changed."""
 
 
-class DatabaseWriter(ManagedWriting):
+class DatabaseWriter(Writing):
     """Makes changes in the transaction of a connection. Methods raise domain errors and those of the connection.
 
     ``documents`` (with their drafts) and ``definitions`` were changed.
@@ -231,14 +227,11 @@ class DatabaseWriter(ManagedWriting):
 
         A draft older than the save or the tombstone beside it counts as left by a crash. No clock decides about it.
         """
-        counterpart = counterpart_of(address)
-        beside = None if counterpart is None else self.current(counterpart)
+        beside = None
+        if isinstance(address, DocumentAddress) and (address.is_draft or address.is_main):
+            beside = self.current(address.counterpart)
         latest = max((each.latest for each in (over, beside) if each is not None), default=None)
-        if latest is None or latest < sidecar.modified:
-            return sidecar
-        modified = one_later(latest)
-        created = modified if sidecar.created == sidecar.modified else sidecar.created
-        return msgspec.structs.replace(sidecar, modified=modified, created=created)
+        return sidecar if latest is None else later_than(sidecar, latest)
 
     def _with_own_content(self, upload: DatabaseUpload, sidecar: Sidecar) -> Sidecar:
         """Return the sidecar with an id under which no other revision has pieces, until this transaction commits.

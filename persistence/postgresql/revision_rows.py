@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import io
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
@@ -32,13 +35,14 @@ from persistence.postgresql.database import (
     Database,
     FormNumbers,
     ResourceKey,
-    check,
     folder_of,
-    kind_of,
+    key_of,
 )
 from persistence.storage.commit import Upload
+from persistence.storage.layout import NAMES
 from persistence.storage.on_demand import RangedFile, RevisionList
-from persistence.storage.storage import DocumentFile, DocumentFiles
+from persistence.storage.storage import DocumentFile, DocumentFiles, Readable, StateMark
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _decoder = msgspec.json.Decoder(Sidecar)
 
@@ -82,6 +86,10 @@ def decoded(data: bytes, address: object) -> Sidecar:
         return _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+def facts(sidecar: Sidecar) -> StoredRevision:
+    return StoredRevision(sidecar, sidecar.etag, sidecar.size)
 
 
 class Lookup:
@@ -156,7 +164,7 @@ class Lookup:
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
 _INSTANTS = f"SELECT modified FROM revision WHERE {_AT} ORDER BY modified DESC"
 _PAGE = f"SELECT modified, sidecar FROM revision WHERE {_AT} AND modified BETWEEN %s AND %s ORDER BY modified DESC"
-_NAMES = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
+_NAMES_BESIDE = "SELECT name FROM revision WHERE form = %s AND kind = %s AND folder = %s AND is_current ORDER BY name"
 _FOLDER = """
 SELECT name, modified, is_current, sidecar FROM revision
 WHERE form = %s AND kind = %s AND folder = %s AND (name, modified) > (%s, %s) ORDER BY name, modified LIMIT %s
@@ -184,42 +192,57 @@ WHERE form = %s AND kind = %s AND is_current GROUP BY folder
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionReader:
-    """Reads rows of revisions by their keys."""
+class _Lookups(threading.local):
+    """The lookups of the blocks that a thread is in, the innermost last."""
 
-    database: Database
+    def __init__(self) -> None:
+        self.inside: list[Lookup] = []
 
-    def row(
-        self, columns: str, place: ResourceKey, address: Address, instant: Instant | None = None
-    ) -> TupleRow | None:
-        """Return columns of the current revision, or of the one of an instant."""
-        at = "is_current" if instant is None else "modified = %s"
-        values = place if instant is None else (*place, instant)
-        with self.database.reading("reading", address) as connection:
-            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
-            return connection.execute(statement.encode(), values, binary=True).fetchone()
 
-    def sidecar(self, place: ResourceKey, address: Address, instant: Instant | None = None) -> Sidecar | None:
-        row = self.row("sidecar", place, address, instant)
-        return None if row is None else decoded(row[0], address)
+class DatabaseReader(Readable):
+    """The forms in a database, to be read, in the blocks of ``deciding`` and ``writing`` by what they have found."""
 
-    def instants(self, place: ResourceKey, address: Address) -> list[Instant]:
-        """Return the instants of all revisions, newest first."""
-        with self.database.reading("listing the revisions of", address) as connection:
-            rows = connection.execute(_INSTANTS, place).fetchall()
-        return [Instant(each) for (each,) in rows]
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.numbers = FormNumbers(database)
+        self._lookups = _Lookups()
 
-    def history(self, place: ResourceKey, address: Address) -> RevisionList | None:
-        """Return the revisions of a resource; ``None`` where there are none."""
-        instants = self.instants(place, address)
+    def sidecar(self, address: Address) -> Sidecar | None:
+        inside = self._lookups.inside
+        known = inside[-1].sidecar(address) if inside else None
+        return self._sidecar(address) if known is None else known[0]
+
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+        if content:
+            return self._opened(address, None)
+        sidecar = self.sidecar(address)
+        return None if sidecar is None else facts(sidecar)
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        if content:
+            return self._opened(address, instant)
+        sidecar = self._sidecar(address, instant)
+        return None if sidecar is None else facts(sidecar)
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        current = self.sidecar(address)
+        if current is not None and current.modified == instant:
+            return None
+        return self.read_revision(address, instant, content=content)
+
+    def content(self, address: Address) -> BinaryIO | None:
+        found = self._opened(address, None)
+        return None if found is None else found.file
+
+    def history(self, address: Address) -> RevisionList | None:
+        instants = self._instants(address)
 
         def load(begin: int, end: int) -> list[ListedRevision]:
-            wanted, found = instants[begin:end], list[ListedRevision]()
-            if not wanted:
+            wanted, found, key = instants[begin:end], list[ListedRevision](), self._key_of(address)
+            if not wanted or key is None:
                 return []
             with self.database.reading("listing the revisions of", address) as connection:
-                rows = connection.execute(_PAGE, (*place, wanted[-1], wanted[0]), binary=True).fetchall()
+                rows = connection.execute(_PAGE, (*key, wanted[-1], wanted[0]), binary=True).fetchall()
             listed = set(wanted)
             for instant, data in (row for row in rows if row[0] in listed):
                 try:
@@ -232,32 +255,133 @@ class RevisionReader:
 
         return RevisionList(len(instants), instants.__getitem__, load) if instants else None
 
-    def names(self, place: ResourceKey, address: Address) -> list[str]:
-        with self.database.reading("listing", address) as connection:
-            return [str(name) for (name,) in connection.execute(_NAMES, place[:3]).fetchall()]
+    def revisions(self, address: Address) -> list[Instant]:
+        current = self.sidecar(address)
+        return [each for each in self._instants(address) if current is None or each != current.modified]
 
-    def folder(self, form: int, kind: int, folder: str) -> Iterator[FolderRow]:
-        yield from map(
-            FolderRow._make, self.database.listed("listing", folder, _FOLDER, (form, kind, folder), ("", ""))
-        )
+    def names(self, main: Address) -> list[str]:
+        key = self._key_of(main)
+        if key is None:
+            return []
+        with self.database.reading("listing", main) as connection:
+            return [str(name) for (name,) in connection.execute(_NAMES_BESIDE, key[:3]).fetchall()]
 
-    def forms(self, app: str | None) -> Iterator[Form]:
+    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
+        for row in self.folder(main):
+            yield row.name, row.modified, decoded(row.sidecar, replace(main, name=row.name))
+
+    def folder(self, main: Address) -> Iterator[FolderRow]:
+        """Yield the revisions of all that is beside a ``data.xml`` or ``form.xhtml``, by name and instant."""
+        key = self._key_of(main)
+        if key is not None:
+            rows = self.database.listed("listing", key.folder, _FOLDER, key[:3], ("", ""))
+            yield from map(FolderRow._make, rows)
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        if app is not None:
+            NAMES.application(app)
         yield from (Form(*row) for row in self.database.listed("listing the forms", "", _FORMS, (app, app), ("", "")))
 
-    def documents(self, form: Form, number: int, kind: int) -> Iterator[str]:
-        rows = self.database.listed("listing the documents of", form, _DOCUMENTS, (number, kind), ("",))
-        yield from (folder for (folder,) in rows)
+    def versions(self, form: Form) -> Iterator[int]:
+        yield from (version for version, _ in self._versions(form))
 
-    def sums(self, form: Form, number: int, kind: int) -> Iterator[tuple[str, int]]:
-        """Yield each folder of a kind, in order, with the ``sum_of_revisions`` in it."""
-        for folder, total in self.database.listed("listing the revisions of", form, _SUMS, (number, kind), ("",)):
-            yield folder, int(total)
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        number = self.numbers.find(form)
+        if number is not None:
+            kind = DRAFT if collection is Collection.DRAFT else DATA
+            rows = self.database.listed("listing the documents of", form, _DOCUMENTS, (number, kind), ("",))
+            yield from (document for (document,) in rows)
 
-    def versions(self, form: Form, number: int) -> list[tuple[int, str | None]]:
+    def documents_and_drafts(self, form: Form) -> Iterator[str]:
+        found = heapq.merge(*(self.documents(form, each) for each in Collection))
+        yield from (document for document, _ in groupby(found))
+
+    def fingerprint(self, address: Address) -> Fingerprint:
+        inside = self._lookups.inside
+        known = inside[-1].content_id(address) if inside else None
+        found = self._row("id", address) if known is None else known
+        return _fingerprint(None if found is None else found[0])
+
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
+        for version, content in self._versions(form):
+            yield version, _fingerprint(content)
+
+    def marks(self, form: Form) -> Iterator[StateMark]:
+        number = self.numbers.find(form)
+        if number is None:
+            return
+        definitions, *both = (
+            self.database.listed("listing the revisions of", form, _SUMS, (number, kind), ("",))
+            for kind in (DEFINITION, DATA, DRAFT)
+        )
+        for version, total in definitions:
+            yield StateMark(DefinitionAddress(form, int(version), FORM_XHTML), str(int(total)), is_sum=True)
+        for document, found in groupby(heapq.merge(*both), lambda each: each[0]):
+            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            yield StateMark(main, str(sum(int(total) for _, total in found)), is_sum=True)
+
+    def _versions(self, form: Form) -> list[tuple[int, str | None]]:
         """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
+        inside = self._lookups.inside
+        known = inside[-1].versions(form) if inside else None
+        if known is not None:
+            return known
+        number = self.numbers.find(form)
+        if number is None:
+            return []
         with self.database.reading("listing the versions of", form) as connection:
             rows = connection.execute(_VERSIONS, (FORM_XHTML, number, DEFINITION)).fetchall()
         return sorted(((int(folder), content) for folder, content in rows), reverse=True)
+
+    def _number(self, address: Address) -> int | None:
+        NAMES.paths(address)
+        return self.numbers.find(address.form)
+
+    def _key_of(self, address: Address) -> ResourceKey | None:
+        number = self._number(address)
+        return None if number is None else key_of(number, address)
+
+    def _row(self, columns: str, address: Address, instant: Instant | None = None) -> TupleRow | None:
+        """Return columns of the current revision, or of the one of an instant."""
+        key = self._key_of(address)
+        if key is None:
+            return None
+        at = "is_current" if instant is None else "modified = %s"
+        with self.database.reading("reading", address) as connection:
+            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
+            values = key if instant is None else (*key, instant)
+            return connection.execute(statement.encode(), values, binary=True).fetchone()
+
+    def _sidecar(self, address: Address, instant: Instant | None = None) -> Sidecar | None:
+        row = self._row("sidecar", address, instant)
+        return None if row is None else decoded(row[0], address)
+
+    def _opened(self, address: Address, instant: Instant | None) -> StoredRevision | None:
+        row = self._row("sidecar, body", address, instant)
+        if row is None:
+            return None
+        sidecar = decoded(row[0], address)
+        if sidecar.deleted:
+            return facts(sidecar)
+        if row[1] is not None and len(row[1]) != sidecar.size:
+            raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
+        file = opened_content(self.database, sidecar.id, sidecar.size, row[1])
+        return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
+
+    def _instants(self, address: Address) -> list[Instant]:
+        """Return the instants of all revisions, newest first."""
+        key = self._key_of(address)
+        if key is None:
+            return []
+        with self.database.reading("listing the revisions of", address) as connection:
+            rows = connection.execute(_INSTANTS, key).fetchall()
+        return [Instant(each) for (each,) in rows]
+
+
+def _fingerprint(content: str | None) -> Fingerprint:
+    if content is None:
+        return NOTHING_THERE
+    return (int(content[:14], 16), int(content[14:28], 16), int(content[28:], 16)), None
 
 
 class FolderRow(NamedTuple):
@@ -389,20 +513,18 @@ DELETE FROM piece USING gone WHERE piece.id = gone.id
 class DatabaseDocumentFiles(DocumentFiles):
     """The revisions of a document and its draft, and contents that no revision has any more."""
 
-    reader: RevisionReader
-    numbers: FormNumbers
+    reader: DatabaseReader
     form: Form
     document: str
 
     def listed(self) -> Iterator[DocumentFile]:
         """Yield every revision, and then every content that waits to be swept, named as in a file tree."""
-        number = self.numbers.find(self.form)
+        number = self.reader.numbers.find(self.form)
         if number is None:
             return
         for collection in Collection:
             main = DocumentAddress(self.form, collection, self.document, DATA_XML)
-            check(main)
-            for row in self.reader.folder(number, kind_of(main), self.document):
+            for row in self.reader.folder(main):
                 address = main.moved(collection, row.name)
                 sidecar = decoded(row.sidecar, address)
                 name = str(address) if row.is_current else f"{address} of {row.modified}"
@@ -411,12 +533,8 @@ class DatabaseDocumentFiles(DocumentFiles):
             rows = connection.execute(_UNCLAIMED, (self.document, number)).fetchall()
         yield from (DocumentFile(f"content {content}", 0, "") for (content,) in rows)
 
-    def links(self) -> Iterator[str]:
-        """Yield nothing: a row has no other name."""
-        yield from ()
-
     def remove(self, links: list[str]) -> None:  # noqa: ARG002 - there are none
         """Remove contents of the document that no revision has any more, in the transaction of the block."""
-        number = self.numbers.find(self.form)
+        number = self.reader.numbers.find(self.form)
         with self.reader.database.reading("erasing", self.document) as connection:
             connection.execute(_ERASE, (self.document, number))

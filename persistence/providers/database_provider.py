@@ -14,7 +14,7 @@ from persistence.index.rebuilds import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database, FormNumbers
+from persistence.postgresql.database import Database
 from persistence.postgresql.database_check import maintained
 from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows, naming
@@ -132,11 +132,11 @@ class _OpenDatabase:
         self._database = database
         self._local = local
         self._extracted = ExtractionCache()
-        numbers = FormNumbers(database)
-        self._rows = IndexRows(database, numbers, self._source_of)
-        self._flat = FlatRows(database, self._source_of)
         self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
         self._catalog = Catalog(self._storage)
+        numbers = self._storage.numbers
+        self._rows = IndexRows(database, numbers, self._source_of)
+        self._flat = FlatRows(database, self._source_of)
         self.index = DatabaseIndex(database, numbers, self._rows, self._source_of, opening.failed)
 
     def provider(self) -> Provider:
@@ -153,9 +153,7 @@ class _OpenDatabase:
             self.index,
             reports,
             RequestedRebuilds(self._storage, rebuild, self.index.jobs.status),
-            self._storage.leases,
             self._definitions,
-            self._storage,
             maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
         )
 

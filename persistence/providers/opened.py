@@ -59,8 +59,6 @@ from persistence.storage.storage import (
     ChangeListener,
     KeepsHistory,
     MaintainedDatabase,
-    ManagedBodies,
-    ManagedStorage,
     Revisions,
     Storage,
 )
@@ -197,12 +195,10 @@ class Providers(Closable):
         self._opened.close()
 
     @property
-    def managed(self) -> list[tuple[Provider, ManagedStorage]]:
-        """Return the providers whose revisions are managed here, each once, with their storages."""
+    def local(self) -> list[Provider]:
+        """Return the providers whose revisions this service manages, each once."""
         every = (*self.places.values(), *map(self._of, self._properties.form_providers))
-        return [
-            (each, each.managed) for each in {id(each): each for each in every}.values() if each.managed is not None
-        ]
+        return [each for each in {id(each): each for each in every}.values() if not each.storage.is_remote]
 
     def within(self, place: str) -> Router:
         return within(self.places[place], self._properties, self._of)
@@ -297,7 +293,7 @@ class Place:
     """
 
     name: str
-    storage: ManagedStorage
+    storage: Storage
     revisions: Callable[[Form], Revisions]
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
@@ -355,7 +351,7 @@ def bucket_of(properties: Properties, form: Form) -> Bucket | None:
 
 def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
     @cache
-    def bodies_at(base: str) -> ManagedBodies:
+    def bodies_at(base: str) -> Bodies:
         return FileBodies(base, integrity_of(settings))
 
     bodies_of = bodies_by_form(

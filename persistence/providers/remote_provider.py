@@ -14,7 +14,7 @@ from persistence.properties.property_table import full_address
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
-from persistence.remote.remote_store import RemoteBodies, RemoteLeases, RemoteStore
+from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
@@ -53,7 +53,7 @@ class Remotes(Engine):
             is_exact=client.names.theirs.restricts_searches,
         )
         storage = RemoteStore(client, self._root, self._locks)
-        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client), RemoteLeases(client))
+        return Provider(storage, Catalog(storage), index, None, RemoteReindexing(client))
 
     def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         return RemoteBodies(self._client(configured), self._root, main.sidecar)

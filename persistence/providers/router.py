@@ -21,15 +21,7 @@ from persistence.properties.properties import FormProperties, Properties, Provid
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
-from persistence.storage.storage import (
-    Bodies,
-    ChangeListener,
-    Leases,
-    MaintainedDatabase,
-    ManagedStorage,
-    RevisionStorage,
-    Storage,
-)
+from persistence.storage.storage import Bodies, ChangeListener, MaintainedDatabase, RevisionStorage, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +29,8 @@ class Provider:
     """A tree of this service, another service, or any other implementation of these protocols.
 
     ``reports`` is ``None`` where the service that stores a definition makes the flat views. ``index_catalog`` gives the
-    definitions by which the index reads data of a form; ``None`` where it takes those of the route. ``managed`` is the
-    storage again, where its revisions are purged and rewritten here. ``database`` is for commands that maintain it.
+    definitions by which the index reads data of a form; ``None`` where it takes those of the route. ``database`` is
+    for commands that maintain it.
     """
 
     storage: Storage
@@ -46,9 +38,7 @@ class Provider:
     index: SearchIndex
     reports: ReportTables | None
     reindexer: Reindexer
-    leases: Leases
     index_catalog: Callable[[Form], Catalog] | None = None
-    managed: ManagedStorage | None = None
     database: MaintainedDatabase | None = None
 
 

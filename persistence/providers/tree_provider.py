@@ -140,7 +140,7 @@ def provider_of_tree(
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes."""
     rebuilds = RequestedRebuilds(store, index.rebuild, index.status)
-    return Provider(store, catalog, index, index.flat, rebuilds, store.leases, index_catalog, store)
+    return Provider(store, catalog, index, index.flat, rebuilds, index_catalog)
 
 
 def open_store(

@@ -28,12 +28,12 @@ from persistence.model.queries import (
     Drafts,
     Field,
     FieldFilter,
-    FoundDocument,
     FoundDocuments,
     Hit,
     Hits,
     Query,
     Scope,
+    SearchResult,
     Sort,
 )
 from persistence.model.sidecar import DocumentFacts
@@ -186,21 +186,20 @@ def _version(scope: Scope) -> str:
     return str(scope.versions[0])
 
 
-def _hit(found: FoundDocument, version: int) -> Hit:
-    attributes = found.attributes
+def _hit(found: SearchResult, version: int) -> Hit:
     return Hit(
-        document=attributes.get("name", ""),
-        is_draft=attributes.get("draft") == "true",
+        document=found.document,
+        is_draft=found.is_draft,
         facts=DocumentFacts(
             version=version,
-            created=_instant(attributes.get("created", "")),
-            modified=_instant(attributes.get("last-modified", "")),
-            creator=attributes.get("created-by") or None,
-            group=attributes.get("created-by-groupname") or None,
-            modifier=attributes.get("last-modified-by") or None,
-            stage=attributes.get("workflow-stage") or None,
+            created=_instant(found.created),
+            modified=_instant(found.modified),
+            creator=found.creator or None,
+            group=found.group or None,
+            modifier=found.modifier or None,
+            stage=found.stage or None,
         ),
-        values={name: (text,) for name, text in found.details.items() if text},
+        values={name: (text,) for name, text in found.values.items() if text},
     )
 
 

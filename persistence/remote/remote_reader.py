@@ -36,6 +36,7 @@ from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Liste
 from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client
 from persistence.storage.commit import Upload
+from persistence.storage.layout import NAMES
 from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.wire.connection import Answer, Call, HeaderField, HeaderFields, OwnFields, whole_number
@@ -454,6 +455,7 @@ class RemoteReader:
         return answer
 
     def _ask(self, method: str, address: Address, query: Parameters, fields: HeaderFields = ()) -> Answer:
+        NAMES.paths(address)
         names = self._client.names
         if isinstance(address, DefinitionAddress):
             fields = (*fields, names.version(address.version))

@@ -50,20 +50,22 @@ from persistence.remote.remote_reader import (
     range_from,
 )
 from persistence.storage.commit import Upload
-from persistence.storage.layout import Layout
+from persistence.storage.layout import NAMES
 from persistence.storage.locks import Locks
 from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import Leases, Storage, Writing, require_same
+from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
 from persistence.wire.connection import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 
 
-class RemoteBodies:
+class RemoteBodies(Bodies, BodyChanges):
     """The attachments of another service, which has the current body of each, and perhaps older ones.
 
     They are received below ``root``, a directory of this service. ``current`` returns the stored sidecar of an
     attachment.
     """
+
+    replacing = document_files = held = unsupported
 
     def __init__(self, client: Client, root: str, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
@@ -191,12 +193,10 @@ class RemoteBodies:
         return Call(method, names.path(address), [names.version(record.version), *fields])
 
 
-NAMES = Layout("")
-"""Names that cannot be kept here cannot be kept elsewhere."""
-
-
 class RemoteLeases(Leases):
     """The leases of another service, which alone decides by them."""
+
+    listed = broken = unsupported
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -247,18 +247,22 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
-class RemoteStore(Storage):
+class RemoteStore(RemoteReader, Storage):
     """Another service as a storage. Methods raise ``RemoteError`` too.
 
     ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
     any of it, and two writers here do not decide by outdated facts.
     """
 
+    is_remote = True
+    reencryption = property(unsupported)
+    marks = sidecars = documents_and_drafts = revisions = unsupported
+    read_older = freed = freed_by_folder = document_files = unsupported
+
     def __init__(self, client: Client, root: str, locks: Locks) -> None:
-        self._client = client
-        self._root = root
+        super().__init__(client, root)
         self._locks = locks
-        self._reader = RemoteReader(client, root)
+        self.leases = RemoteLeases(client)
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -274,23 +278,16 @@ class RemoteStore(Storage):
                     size=0,
                 )
         elif not address.is_main:
-            NAMES.paths(address)
-            return self._reader.beginning(address)
+            return self.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, content=content)
-
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        NAMES.paths(address)
-        return self._reader.read(address, (("last-modified-time", instant),), content=content)
+        return self.read(address, (("last-modified-time", instant),), content=content)
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        NAMES.paths(address)
         of_instant = () if instant is None else (("last-modified-time", instant),)
-        return self._reader.read(address, (("force-delete", "true"), *of_instant), content=False)
+        return self.read(address, (("force-delete", "true"), *of_instant), content=False)
 
     def history(self, address: Address) -> RevisionList | None:
         NAMES.paths(address)
@@ -351,7 +348,7 @@ class RemoteStore(Storage):
     def writing(self, address: Address) -> Iterator[Writing]:
         NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
-            yield RemoteWriter(self._client, self._reader, self._published, address)
+            yield RemoteWriter(self._client, self, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
@@ -370,6 +367,8 @@ class RemoteStore(Storage):
 
 class RemoteWriter(Writing):
     """Changes one document or form while its lock is held here; the other side has a lock of its own."""
+
+    finish = rewrite = unsupported
 
     def __init__(self, client: Client, reader: RemoteReader, published: PublishedList, address: Address) -> None:
         self._client = client

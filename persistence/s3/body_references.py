@@ -27,7 +27,7 @@ from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import fresh_id
 from persistence.storage import files
 from persistence.storage.commit import abandoned
-from persistence.storage.layout import BODIES, Layout, unescape
+from persistence.storage.layout import BODIES, NAMES, Layout, unescape
 from persistence.storage.locks import try_lock
 from persistence.storage.storage import Revisions
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 _ID = re.compile(r"[0-9a-f]{40}")
-_NAMES = Layout("")
 _LEVELS = 6
 
 
@@ -56,7 +55,7 @@ class BodyReference:
     @property
     def key(self) -> str:
         """The key of the body, below the prefix."""
-        paths = _NAMES.paths(self.address)
+        paths = NAMES.paths(self.address)
         return f"{paths.directory}/{paths.name}/{self.id}".lstrip("/")
 
     @classmethod

@@ -22,11 +22,11 @@ from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, e
 from persistence.s3.objects import DocumentObjects, Objects
 from persistence.storage.commit import Upload
 from persistence.storage.on_demand import RangedFile
-from persistence.storage.storage import KeepsHistory, ListedBodies, ManagedBodies, ManagedChanges, RecordOf, keeps_all
+from persistence.storage.storage import Bodies, BodyChanges, KeepsHistory, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
 
-class ObjectBodies(ManagedBodies, ListedBodies):
+class ObjectBodies(Bodies):
     """The bodies of a place in an object store. Methods raise ``OSError`` too.
 
     Bodies are received below ``root``, a directory of this machine, which has the notes, too.
@@ -83,13 +83,6 @@ class ObjectBodies(ManagedBodies, ListedBodies):
             raise
         changes.finish()
 
-    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - a directory looks
-        """Crashes leave notes, and nothing beside a body."""
-        return False
-
-    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
-        """Do nothing: see ``has_unfinished``."""
-
     def document_files(self, form: Form, document: str) -> DocumentObjects:
         return DocumentObjects(self.objects, _folders(form, document))
 
@@ -140,7 +133,7 @@ class _ObjectUpload(Upload):
             super().__exit__(kind, error, trace)
 
 
-class ObjectChanges(ManagedChanges):
+class ObjectChanges(BodyChanges):
     """The changes of one block of the main storage, whose commit they await."""
 
     def __init__(self, bodies: ObjectBodies, keeps_history: KeepsHistory) -> None:

@@ -234,9 +234,6 @@ class DocumentObjects(DocumentFiles):
                 hashing.update(self.objects.read(each.key, start, min(start + LARGEST_PIECE, each.size)) or b"")
             yield DocumentFile(f"{self.objects.place}/{each.key}", each.size, digest_text(hashing.hexdigest()))
 
-    def links(self) -> Iterator[str]:
-        return iter(())
-
     def remove(self, links: list[str]) -> None:  # noqa: ARG002 - a directory has some
         """Remove all objects. Raises ``OSError`` for one that stays without an error."""
         self.objects.remove([each.key for each in self._objects()])

@@ -41,7 +41,7 @@ from persistence.services.rules import (
 )
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.commit import Upload
-from persistence.storage.storage import ManagedStorage, Revisions, Writing
+from persistence.storage.storage import Revisions, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -84,7 +84,7 @@ class DataRevision:
 
 
 def living_revisions(
-    store: ManagedStorage, rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
+    store: Storage, rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
 ) -> Iterator[DataRevision]:
     """Yield the living revisions of a document, its attachments and its draft; add what is damaged to ``problems``."""
     for collection in (Collection.DRAFT, Collection.DATA):
@@ -105,7 +105,7 @@ def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> Store
 
 
 def _revisions_of(
-    store: ManagedStorage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
+    store: Storage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
 ) -> Iterator[DataRevision]:
     current = ""
     for instant in (None, *store.revisions(address)):
@@ -142,7 +142,7 @@ class Leasing:
         stored = self._admitted(route, address, caller, creates=True)
         holder = read_lock(body)
         is_by_form, is_stored = self._enforces(route), stored is not None
-        route.data.leases.lock(address, holder, seconds, is_stored=is_stored, is_by_form=is_by_form)
+        route.data.storage.leases.lock(address, holder, seconds, is_stored=is_stored, is_by_form=is_by_form)
         return holder
 
     def unlock(self, address: DocumentAddress, caller: Bearer, body: Iterable[bytes]) -> LeaseHolder:
@@ -150,12 +150,12 @@ class Leasing:
         route = self._route(address)
         self._admitted(route, address, caller, creates=False)
         holder = read_lock(body)
-        route.data.leases.unlock(address, holder, is_by_form=self._enforces(route))
+        route.data.storage.leases.unlock(address, holder, is_by_form=self._enforces(route))
         return holder
 
     def _admitted(self, route: Route, address: DocumentAddress, caller: Bearer, *, creates: bool) -> Sidecar | None:
         enforces = self._enforces(route)
-        if route.data.managed is None and not enforces:
+        if route.data.storage.is_remote and not enforces:
             return None  # another service has both, and looks
         main = address.main.moved(Collection.DATA)
         found = (route.storage.sidecar(each) for each in (main, main.moved(Collection.DRAFT)))
@@ -185,7 +185,7 @@ def protecting(route: Route, address: DocumentAddress, user: User) -> AbstractCo
     """Keep everybody else from leasing a document for a block, in which it is changed; its lock is held."""
     if not route.properties.enforces_leases:
         return nullcontext()
-    return route.data.leases.protecting(address, user)
+    return route.data.storage.leases.protecting(address, user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ class Documents:
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
             if route.properties.enforces_leases:
-                route.data.leases.require(address, put.user)
+                route.data.storage.leases.require(address, put.user)
         return decision
 
     def decided(
@@ -527,8 +527,7 @@ def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, addr
     """
     if dialect.is_designer(address.form):
         return DESIGNER_VERSION
-    other = Collection.DATA if address.is_draft else Collection.DRAFT
-    counterpart = data.sidecar(address.main.moved(other))
+    counterpart = data.sidecar(address.counterpart)
     if counterpart is not None and not counterpart.deleted:
         return counterpart.version
     return definitions.latest_version(address.form) or 1

@@ -331,7 +331,7 @@ class Importer:
             if form is not None and form not in begun:
                 begun.add(form)
                 data = self.router.of(form).data
-                if data.managed is not None:
+                if not data.storage.is_remote:
                     with suppress(PersistenceError):  # which the next search reports
                         data.index.search(form, Scope(), Query(size=0), Budget())
 
@@ -379,7 +379,7 @@ class Importer:
             if each.is_service and not self.calls_others:
                 raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
         provider = route.definition if unit.is_definition else route.data
-        return provider.storage if unit.is_definition else route.storage, provider.managed is not None
+        return provider.storage if unit.is_definition else route.storage, not provider.storage.is_remote
 
     def _in_dialect(self, unit: ImportUnit) -> ImportUnit:
         """Return a unit with the name that the designer's storage has in this dialect."""

@@ -51,13 +51,12 @@ from persistence.storage.attachments import SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
     Arrivals,
-    ListedBodies,
-    ManagedStorage,
+    Bodies,
     Readable,
     Revisions,
     RevisionStorage,
     StateMark,
-    StateMarks,
+    Storage,
     sum_of_revisions,
 )
 from persistence.storage.stored_revision import StoredRevision
@@ -117,7 +116,7 @@ class UnitState:
 NOTHING = UnitState({}, {})
 
 
-def state_of(storage: StateMarks, unit: TransferUnit) -> UnitState:
+def state_of(storage: Readable, unit: TransferUnit) -> UnitState:
     """Read the state of a unit, without a draft that is older than the last save: the next writer removes it."""
     saved = _file_states(storage, unit.main)
     draft: FileStates = {}
@@ -129,7 +128,7 @@ def state_of(storage: StateMarks, unit: TransferUnit) -> UnitState:
     return UnitState(saved, draft)
 
 
-def _file_states(storage: StateMarks, main: Address) -> FileStates:
+def _file_states(storage: Readable, main: Address) -> FileStates:
     found = dict[Address, list[RevisionState]]()
     for name, instant, sidecar in storage.sidecars(main):
         whole = described(sidecar)
@@ -291,19 +290,19 @@ class MoveSource:
     """
 
     name: str
-    storage: StateMarks
+    storage: Readable
     revisions: Callable[[Form], Revisions]
     bucket_of: Callable[[Form], Bucket | None] = lambda _: None
     keeps_objects: bool = True
 
-    def contents(self, form: Form, bodies: ListedBodies | None) -> SourceContents:
+    def contents(self, form: Form, bodies: Bodies | None) -> SourceContents:
         """Return the contents of a form, for a destination with its ``bodies`` in an object store, if any."""
         place = self.bucket_of(form)
         if place is None:
             return SourceContents(self.revisions(form))
         if self.keeps_objects:
             return SourceContents(self.revisions(form), keeps_apart=True)
-        are_there = bodies is not None and bodies.place.meets(place)
+        are_there = bodies is not None and bodies.place is not None and bodies.place.meets(place)
         return SourceContents(self.revisions(form), are_objects=True, are_there=are_there)
 
 
@@ -311,10 +310,10 @@ class MoveSource:
 class MoveTarget:
     """The destination, its record of moves, and its flat views; with ``bodies``, attachments in an object store."""
 
-    storage: ManagedStorage
+    storage: Storage
     arrivals: Arrivals
     reports: ReportTables | None = None
-    bodies: ListedBodies | None = None
+    bodies: Bodies | None = None
 
     @property
     def attached(self) -> RevisionStorage:
@@ -579,7 +578,7 @@ class Move:
                     writer.discard_document(form, main.document)
             yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
 
-    def _is_draft_of_moves(self, storage: StateMarks, unit: TransferUnit) -> bool:
+    def _is_draft_of_moves(self, storage: Readable, unit: TransferUnit) -> bool:
         try:
             here = state_of(storage, unit)
         except DamagedError:

@@ -30,7 +30,7 @@ from persistence.model.instants import LAST, Instant, RetentionPeriods, before, 
 from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Route
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
-from persistence.storage.storage import BodiesOf, DocumentFile, DocumentFiles, ManagedStorage, RevisionStorage, Writing
+from persistence.storage.storage import BodiesOf, DocumentFile, DocumentFiles, RevisionStorage, Storage, Writing
 from persistence.xml import streaming
 
 _OVERLAP = 1 << 13
@@ -43,9 +43,7 @@ _DECLARED = re.compile(rb"[ \t\r\n]*+=[ \t\r\n]*+[\"']([A-Za-z0-9._-]++)")
 # A name anywhere in the data counts, plain, with character references or percent-encoded.
 
 
-def unnamed(
-    store: ManagedStorage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]
-) -> set[str]:
+def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Callable[[Instant], bool]) -> set[str]:
     """Return those of some attachments that no revision of the data or the draft names, of older ones if it ``stays``.
 
     Data with an encrypted value counts as naming all: the key may be elsewhere, or a runtime's.
@@ -76,7 +74,7 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
             return True
 
 
-def _contents(store: ManagedStorage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
+def _contents(store: Storage, main: DocumentAddress, stays: Callable[[Instant], bool]) -> Iterator[BinaryIO]:
     for collection in Collection:
         found = store.read(main.moved(collection), content=True)
         if found is not None and found.file is not None:
@@ -203,7 +201,7 @@ def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
 class PurgePlanning:
     """Finds the parts of one document that rules let go."""
 
-    def __init__(self, store: ManagedStorage, rules: PurgeRules, plan: PurgePlan) -> None:
+    def __init__(self, store: Storage, rules: PurgeRules, plan: PurgePlan) -> None:
         self._store = store
         self._rules = rules
         self._plan = plan
@@ -300,13 +298,13 @@ def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
     return cutoff is not None and sidecar.modified < cutoff
 
 
-def current_ids(store: ManagedStorage, main: DocumentAddress) -> tuple[str | None, ...]:
+def current_ids(store: Storage, main: DocumentAddress) -> tuple[str | None, ...]:
     """Return the ids of the current revisions of the data and the draft of a document."""
     found = (store.sidecar(main.moved(collection)) for collection in Collection)
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
-def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
+def newest_of(store: Storage, main: DocumentAddress) -> Sidecar | None:
     """Return the newest revision, or tombstone, of any file of a document or draft."""
     found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
@@ -321,7 +319,7 @@ def newest_of(store: ManagedStorage, main: DocumentAddress) -> Sidecar | None:
 class StoragePurge:
     """Purges documents of one storage."""
 
-    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
+    def __init__(self, store: Storage, bodies_of: BodiesOf) -> None:
         self.store = store
         self._bodies_of = bodies_of
         self._rewriter = RevisionRewriter(store, bodies_of)
@@ -429,7 +427,7 @@ def remove_file(storage: RevisionStorage, file: RemovedFile, is_as_found: Callab
 
 def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> None:
     """Remove the revisions that a deletion has kept, where a form keeps no history; the lock is held."""
-    if route.properties.keeps_history or route.data.managed is None:
+    if route.properties.keeps_history or route.data.storage.is_remote:
         return
     history = route.storage.history(address)
     if history is not None:
@@ -507,7 +505,7 @@ class Erasing:
     """Erases documents of one storage, which is called ``name``."""
 
     name: str
-    store: ManagedStorage
+    store: Storage
     purge: StoragePurge
     bodies_of: BodiesOf
 

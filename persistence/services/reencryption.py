@@ -37,7 +37,7 @@ from persistence.model.versions import Place
 from persistence.services.codec import EncryptionAtRest, Path
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
 from persistence.storage.attachments import RevisionRewriter
-from persistence.storage.storage import BodiesOf, JobRecord, ManagedStorage
+from persistence.storage.storage import BodiesOf, JobRecord, Storage
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.streaming import WordWatch
 
@@ -56,7 +56,7 @@ class KeyReferences:
     """
 
     def __init__(
-        self, store: ManagedStorage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
+        self, store: Storage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
     ) -> None:
         self._store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
@@ -132,7 +132,7 @@ class Rewriting:
 class Reencryption:
     """Encrypts the data of one storage again."""
 
-    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
+    def __init__(self, store: Storage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self.store = store
         self._rewriter = RevisionRewriter(store, bodies_of)
         self._at_rest = at_rest
@@ -208,7 +208,7 @@ class DocumentPlan:
     ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
 
-    store: ManagedStorage
+    store: Storage
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form
@@ -406,46 +406,33 @@ class ReencryptionJob:
 
         When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
         """
-        count = 0
+        count, written = 0, 0.0
         with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
             own = [each for each in _progress_in(self.record) if each.form == self.form]
             was_stopped = any(each.current < each.total for each in own)
-            report = _ProgressWriter(self, total)
+            begun = ReencryptionProgress(self.form.app, self.form.name, self.version, 0, total)
+            self._report(begun, lambda each: each.form != self.form)
             self.begun.set()
             for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
                 rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
                 count += rewritten
                 step(problems)
-                report.write(min(done, total - 1))
+                if monotonic() >= written + _PAUSE:
+                    written = monotonic()
+                    self._report(msgspec.structs.replace(begun, current=min(done, total - 1)))
                 if is_ending():
                     return count
             if count or was_stopped:
                 self.reindex(self.form)
-            report.write(total, is_last=True)
+            self._report(msgspec.structs.replace(begun, current=total))
         return count
 
-
-class _ProgressWriter:
-    """Writes the progress of a job into the record, beside the progress of other jobs."""
-
-    def __init__(self, job: ReencryptionJob, total: int) -> None:
-        self._record = job.record
-        self._own = ReencryptionProgress(job.form.app, job.form.name, job.version, 0, total)
-        self._written = 0.0
-        self._write(self._own, [each for each in _progress_in(self._record) if each.form != job.form])
-
-    def write(self, current: int, *, is_last: bool = False) -> None:
-        if not is_last and monotonic() < self._written + _PAUSE:
-            return
-        self._written = monotonic()
+    def _report(self, own: ReencryptionProgress, stays: Callable[[ReencryptionProgress], bool] | None = None) -> None:
+        """Record the progress beside that of other jobs, which is all that ``stays``."""
         with suppress(PersistenceError):
-            others = [each for each in _progress_in(self._record) if not _is_same(each, self._own)]
-            self._write(msgspec.structs.replace(self._own, current=current), others)
-
-    def _write(self, own: ReencryptionProgress, others: list[ReencryptionProgress]) -> None:
-        with suppress(PersistenceError):
-            self._record.write(msgspec.json.encode([*others, own]))
+            others = filter(stays or (lambda each: not _is_same(each, own)), _progress_in(self.record))
+            self.record.write(msgspec.json.encode([*others, own]))
 
 
 def _is_same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -150,7 +149,7 @@ def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed
 
 def holds(condition: FormFilter, listed: Listed) -> bool:
     """Return whether a filter lets a version pass (spec search 4.2)."""
-    value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
+    value, wanted = _VALUES[condition.metadata](listed, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
         return isinstance(value, str) and str(wanted) in _folded(value)
     if condition.match is FormMatch.TOKEN:
@@ -177,29 +176,23 @@ def _is_visible(listed: Listed, query: FormQuery) -> bool:
     return published.form.name != LIBRARY_FORM and bool(used) and published.metadata.available
 
 
-def _value(listed: Listed, metadata: FormField, language: str) -> str | int | datetime | tuple[str, ...] | None:
-    published = listed.published
-    match metadata:
-        case FormField.APPLICATION_NAME:
-            return published.form.app
-        case FormField.FORM_NAME:
-            return published.form.name
-        case FormField.FORM_VERSION:
-            return published.version
-        case FormField.CREATED:
-            return to_datetime(published.created)
-        case FormField.LAST_MODIFIED:
-            return to_datetime(published.modified)
-        case FormField.LAST_MODIFIED_BY:
-            return published.modifier
-        case FormField.TITLE:
-            titles = published.metadata.titles
-            first = next(iter(titles.values()), None)
-            return titles.get(language, first) if language else first
-        case FormField.AVAILABLE:
-            return published.metadata.available
-        case FormField.OPERATIONS:
-            return listed.operations
+def _title(listed: Listed, language: str) -> str | None:
+    titles = listed.published.metadata.titles
+    first = next(iter(titles.values()), None)
+    return titles.get(language, first) if language else first
+
+
+_VALUES: Mapping[FormField, Callable[[Listed, str], Any]] = {
+    FormField.APPLICATION_NAME: lambda listed, _: listed.published.form.app,
+    FormField.FORM_NAME: lambda listed, _: listed.published.form.name,
+    FormField.FORM_VERSION: lambda listed, _: listed.published.version,
+    FormField.CREATED: lambda listed, _: to_datetime(listed.published.created),
+    FormField.LAST_MODIFIED: lambda listed, _: to_datetime(listed.published.modified),
+    FormField.LAST_MODIFIED_BY: lambda listed, _: listed.published.modifier,
+    FormField.TITLE: _title,
+    FormField.AVAILABLE: lambda listed, _: listed.published.metadata.available,
+    FormField.OPERATIONS: lambda listed, _: listed.operations,
+}
 
 
 def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
@@ -207,7 +200,7 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
         return operator.attrgetter("published.modified")  # instants sort as texts
 
     def key(listed: Listed) -> tuple[bool, Any]:
-        value = _value(listed, sort.metadata, sort.language)
+        value = _VALUES[sort.metadata](listed, sort.language)
         if isinstance(value, tuple):
             value = " ".join(value)
         return value is not None, value.casefold() if isinstance(value, str) else value

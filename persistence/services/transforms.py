@@ -192,12 +192,9 @@ class Attachments:
 
 def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[AttachmentHolder]:
     """Return the holders of a document's own attachments in its open ``data.xml``, which is closed."""
-
-    def is_own(held: AttachmentRef) -> bool:
-        return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
-
+    reader = HolderReader(lambda held: held.is_of(address))
     try:
-        with file, parsing(size), HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
+        with file, parsing(size), reader, disk_errors(f"reading {address}"):
             return reader.read(iter(partial(file.read, CHUNK), b"")).holders
     except MalformedXmlError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
@@ -245,7 +242,8 @@ class Duplicating:
     def _copy(
         self, source: DocumentAddress, new: DocumentAddress, read: Read, content: TransformedContent, user: User
     ) -> None:
-        with parsing(content.size), HolderReader(partial(_is_own, source)) as reader, disk_errors(f"reading {source}"):
+        reader = HolderReader(lambda held: held.is_of(source))
+        with parsing(content.size), reader, disk_errors(f"reading {source}"):
             holders = {each.held.name: each for each in reader.read(content.pieces()).holders}
         sidecar = read.found.sidecar
         version = VersionRequest(number=sidecar.version)
@@ -262,12 +260,8 @@ class Duplicating:
             self._documents.write(new, put, editor.edited(content.pieces()))
 
 
-def _is_own(source: DocumentAddress, held: AttachmentRef) -> bool:
-    return (held.form, held.collection, held.document) == (source.form, source.collection, source.document)
-
-
 def _moved(source: DocumentAddress, new: DocumentAddress, held: AttachmentRef) -> str | None:
-    return document_holder_path(new.moved(Collection.DATA, held.name)) if _is_own(source, held) else None
+    return document_holder_path(new.moved(Collection.DATA, held.name)) if held.is_of(source) else None
 
 
 class _HolderMover(LeafEditor):

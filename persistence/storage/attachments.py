@@ -37,15 +37,13 @@ from persistence.storage.storage import (
     BodiesOf,
     BodyChanges,
     KeepsHistory,
-    ManagedBodies,
-    ManagedChanges,
-    ManagedStorage,
     RecordOf,
     RevisionStorage,
     Storage,
     Writing,
     keeps_all,
     require_same,
+    unsupported,
 )
 from persistence.storage.store import TreeDocumentFiles
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
@@ -94,8 +92,10 @@ class BodiesReader:
         return FilePaths(f"{paths.directory}/{version}", paths.name)
 
 
-class FileBodies(BodiesReader, ManagedBodies, ManagedChanges):
+class FileBodies(BodiesReader, Bodies, BodyChanges):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
+
+    held = unsupported
 
     def __init__(self, base: str, integrity: Integrity | None = None, keeps_history: KeepsHistory = keeps_all) -> None:
         """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say."""
@@ -351,6 +351,8 @@ class SplitStorage(RevisionStorage):
 
 
 class _SplitWriter(Writing):
+    finish = rewrite = unsupported  # ``RevisionRewriter`` does
+
     def __init__(self, main: Storage, writer: Writing, bodies: Bodies, changes: BodyChanges) -> None:
         self._main = main
         self._writer = writer
@@ -445,7 +447,7 @@ class _SplitWriter(Writing):
 class RevisionRewriter:
     """Reads and rewrites revisions of one storage; without an ``instant`` the current one."""
 
-    def __init__(self, store: ManagedStorage, bodies_of: BodiesOf) -> None:
+    def __init__(self, store: Storage, bodies_of: BodiesOf) -> None:
         self._store = store
         self._bodies_of = bodies_of
 
@@ -513,7 +515,7 @@ class RevisionRewriter:
         now = self.record(address, instant)
         return now is not None and now.id == record.id
 
-    def _bodies(self, address: DocumentAddress) -> ManagedBodies:
+    def _bodies(self, address: DocumentAddress) -> Bodies:
         bodies = self._bodies_of(address.form)
         if bodies is None:
             raise ConfigurationError(f"the body of {address} is with another provider, which has no place here")

@@ -20,9 +20,8 @@ import msgspec
 
 from persistence.errors import DamagedError, ReplacedError, as_disk_error
 from persistence.limits import WRITTEN_AT_ONCE
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
-from persistence.model.instants import one_later
-from persistence.model.sidecar import ClientHash, Sidecar, digest_text, fresh_id, stamp
+from persistence.model.addresses import Address, DocumentAddress
+from persistence.model.sidecar import ClientHash, Sidecar, digest_text, fresh_id, later_than, stamp
 from persistence.storage import files, stored_revision
 from persistence.storage.layout import SERVE, SPOOL, FilePaths, Layout
 from persistence.storage.locks import try_lock
@@ -155,16 +154,11 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     """
     if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
         return sidecar
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT, DATA_XML)
     try:
-        twin = stored_revision.read_sidecar(layout.paths(other))
+        twin = stored_revision.read_sidecar(layout.paths(address.counterpart))
     except DamagedError:
         return sidecar
-    if twin is None or twin.modified < sidecar.modified:
-        return sidecar
-    modified = one_later(twin.modified)
-    created = modified if sidecar.created == sidecar.modified else sidecar.created
-    return msgspec.structs.replace(sidecar, modified=modified, created=created)
+    return sidecar if twin is None else later_than(sidecar, twin.modified)
 
 
 def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
@@ -423,7 +417,7 @@ def hide(directory: str, contents: Sequence[tuple[FilePaths, str]]) -> None:
 
 def unlink_serving(layout: Layout, tags: Sequence[str]) -> None:
     """Remove the links through which another process may read contents with some tags or ids, for nginx."""
-    for hour in _names(layout.own(SERVE)):
+    for hour in files.names_in(layout.own(SERVE)):
         for tag in tags:
             with suppress(OSError):
                 files.remove(f"{layout.own(SERVE)}/{hour}/{tag}")
@@ -454,10 +448,3 @@ def _files(path: str) -> Iterator[os.stat_result]:
                 yield from _files(entry.path)
             else:
                 yield entry.stat(follow_symlinks=False)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -26,7 +26,7 @@ from persistence.model.write_conditions import DocumentLease, LeaseHolder, Momen
 from persistence.storage import files
 from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
 from persistence.storage.locks import Locks, Machine
-from persistence.storage.storage import ManagedLeases
+from persistence.storage.storage import Leases
 
 _SWEPT = 4
 """Leases beside a new one that are removed if they have expired: so about a quarter of all have expired at a time."""
@@ -37,7 +37,7 @@ def moment() -> Moment:
     return Moment(Machine.this().boot, time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
-class DocumentLeases(ManagedLeases):
+class DocumentLeases(Leases):
     """The leases below one root. ``ready`` raises where nothing may be written there."""
 
     def __init__(self, root: str, locks: Locks, ready: Callable[[], None], now: Callable[[], Moment] = moment) -> None:

@@ -180,8 +180,9 @@ def _application(app: str) -> str:
     return _directory(app)
 
 
-def _form(form: Form) -> str:
-    return f"{_application(form.app)}/{_directory(form.name)}"
+@lru_cache(NAMES_KEPT // 8)
+def _form(app: str, name: str) -> str:
+    return f"{_application(app)}/{_directory(name)}"
 
 
 def _too_long() -> BadAddressError:
@@ -300,13 +301,13 @@ class Layout:
             folder = f"{_DEFINITIONS}/{address.version}"
         else:
             folder = f"{address.collection.value}/{_directory(address.document)}"
-        return FilePaths(f"{self.root}/{_form(address.form)}/{folder}", _file(address.name))
+        return FilePaths(f"{self.root}/{_form(address.form.app, address.form.name)}/{folder}", _file(address.name))
 
     def application(self, app: str) -> str:
         return f"{self.root}/{_application(app)}"
 
     def form(self, form: Form) -> str:
-        return f"{self.root}/{_form(form)}"
+        return f"{self.root}/{_form(form.app, form.name)}"
 
     def versions(self, form: Form) -> str:
         """Return the directory of the versions of a form's definition."""
@@ -316,7 +317,7 @@ class Layout:
         return f"{self.form(form)}/{collection.value}"
 
     def document(self, form: Form, collection: Collection, document: str) -> str:
-        return f"{self.root}/{_form(form)}/{collection.value}/{_directory(document)}"
+        return f"{self.root}/{_form(form.app, form.name)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
         """Return the directory of the index of a form's data."""
@@ -337,3 +338,7 @@ class Layout:
     def own(self, name: str) -> str:
         """Return a directory or file of the store's own in the root."""
         return f"{self.root}/{name}"
+
+
+NAMES = Layout("")
+"""Refuses names that a tree cannot keep, for storages elsewhere: what is there can be moved into a tree."""

@@ -35,7 +35,6 @@ from persistence.storage.layout import (
     is_escaped,
     is_file_name,
     is_shortened,
-    revision_of,
     unescape,
 )
 from persistence.storage.on_demand import RevisionList
@@ -298,7 +297,8 @@ class StoreReader:
         """Return the file names that were ever stored of a document in a collection, or of a version, in order."""
         directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
-            found = _with_sidecar(directory)
+            sidecars = (name for name in files.names_in(directory) if name.endswith(SIDECAR_SUFFIX))
+            found = (name.removesuffix(SIDECAR_SUFFIX) for name in sidecars)
             return sorted(self._name(main, name) for name in found if is_file_name(name))
 
     def _name(self, main: Address, file: str) -> str:
@@ -340,15 +340,8 @@ class StoreReader:
 
     def revisions(self, address: Address) -> list[Instant]:
         """Return the instants of the older revisions of a resource, newest first."""
-        paths = self._layout.paths(address)
         with disk_errors("listing the older revisions of", address):
-            found = _with_sidecar(paths.history)
-        revisions = (revision_of(name) for name in found)
-        return sorted((each[0] for each in revisions if each is not None and each[1] == paths.name), reverse=True)
-
-
-def _with_sidecar(directory: str) -> list[str]:
-    return [name.removesuffix(SIDECAR_SUFFIX) for name in files.names_in(directory) if name.endswith(SIDECAR_SUFFIX)]
+            return [Instant(each) for each in _older_names(self._layout.paths(address)).splitlines()]
 
 
 def _numbers(directory: str) -> list[int]:

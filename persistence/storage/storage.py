@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
 import msgspec
 
-from persistence.errors import DamagedError, ReplacedError
+from persistence.errors import DamagedError, NotSupportedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
@@ -59,7 +59,7 @@ class Revisions(Protocol):
 
 
 class Readable(Revisions, Protocol):
-    """Revisions, with the lists and the fingerprints of what is stored."""
+    """Revisions, with the lists, the fingerprints and the marks of what is stored."""
 
     def content(self, address: Address) -> BinaryIO | None:
         """Return the content, open, also where its sidecar is lost; ``None`` where it is missing."""
@@ -78,6 +78,21 @@ class Readable(Revisions, Protocol):
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
+
+    def marks(self, form: Form) -> Iterator[StateMark]:
+        """Yield a mark for each version of a form's definition, and for each document and draft.
+
+        They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
+        """
+
+    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
+        """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
+
+        Those of a file come the oldest first.
+
+        Raises:
+            DamagedError: a sidecar cannot be read.
+        """
 
 
 class Writing(Protocol):
@@ -118,6 +133,23 @@ class Writing(Protocol):
     def discard_document(self, form: Form, document: str) -> None:
         """Remove a saved document with its attachments and its history, without a trace; do nothing without one."""
 
+    def finish(self, main: DocumentAddress) -> None:
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
+
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        """
+
+
+def unsupported(*_: object, **_options: object) -> NoReturn:
+    """Stand for a method that a storage does not have, because another service manages its revisions."""
+    raise NotSupportedError("another service manages these revisions")
+
 
 def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
     """Make sure that the stored revision is the one over which a writer decided to store.
@@ -157,12 +189,24 @@ class BodyChanges(Protocol):
         ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
         """
 
+    def replacing(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> AbstractContextManager[None]:
+        """Have another body of the same revision durable before the block; the one before goes when it is committed.
+
+        It is the current revision, or with an ``instant`` an older one.
+        """
+
 
 class Bodies(Protocol):
     """A second place, which has the bodies of attachments of data, apart from what is known of them.
 
-    Methods raise ``OSError`` too.
+    ``place`` is the bucket and the prefix, where they are in an object store. Methods raise ``OSError`` too.
     """
+
+    @property
+    def place(self) -> Bucket | None:
+        return None
 
     def upload(self, address: DocumentAddress) -> Upload:
         """Begin to receive a body."""
@@ -179,6 +223,20 @@ class Bodies(Protocol):
     def changing(self) -> AbstractContextManager[BodyChanges]:
         """Change bodies in a block that has a whole block of the main storage in it, and so the commit of that."""
 
+    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - a directory looks
+        """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
+        return False
+
+    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:  # noqa: ARG002 - as above
+        """Finish or remove the remains of crashes of a document's attachments."""
+        return
+
+    def document_files(self, form: Form, document: str) -> DocumentFiles:
+        """Return all bodies of a document, for erasing it."""
+
+    def held(self, form: Form, document: str) -> Mapping[tuple[Address, str], int]:
+        """Return the sizes of the bodies of a document and its draft in a bucket, by address and content id."""
+
 
 class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
@@ -188,6 +246,9 @@ class RevisionStorage(Revisions, Protocol):
 
         Of a tombstone all facts are known. ``None`` where there is none.
         """
+        if instant is None:
+            return self.read(address, content=False)
+        return self.read_revision(address, instant, content=False)
 
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
@@ -253,9 +314,28 @@ class Leases(Protocol):
             LockedError: somebody else holds it.
         """
 
+    def listed(self) -> Iterator[DocumentLease | DamagedError]:
+        """Yield every lease, expired ones too, and the damage of one that cannot be read."""
+
+    def broken(self, document: str, user: str | None = None) -> DocumentLease:
+        """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
+
+        Raises:
+            NotFoundError: there is none, or it has expired.
+            PreconditionError: somebody else than the user holds it.
+        """
+
 
 class Storage(Readable, RevisionStorage, Protocol):
-    """A storage as a provider has it."""
+    """A storage as a provider has it, with the leases of its documents and the record of the re-encryption of forms.
+
+    One that ``is_remote`` is another service, which manages its revisions itself: here nothing is purged, erased, moved
+    or rewritten. It has no such record, and the methods for that are ``unsupported``.
+    """
+
+    is_remote: bool = False
+    leases: Leases
+    reencryption: JobRecord
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
         """Keep others from creating documents of a form that has only one, while a document's lock is held.
@@ -263,6 +343,32 @@ class Storage(Readable, RevisionStorage, Protocol):
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
+
+    def documents_and_drafts(self, form: Form) -> Iterator[str]:
+        """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
+
+    def revisions(self, address: Address) -> list[Instant]:
+        """Return the instants of the older revisions of a resource, newest first."""
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
+
+    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:  # noqa: ARG002 - trees have some
+        """Return whether the older revision of an instant is a second name of the revision with an id."""
+        return False
+
+    def freed(self, address: Address, instant: Instant | None) -> int:
+        """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
+
+    def freed_by_folder(self, main: DocumentAddress) -> int:
+        """Return the bytes that the removal of a document in a collection frees, with all that belongs to it there."""
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:  # noqa: ARG002 - a transaction is never half done
+        """Return whether writes of a document are under way, or a crash has left something of one."""
+        return False
+
+    def document_files(self, form: Form, document: str) -> DocumentFiles:
+        """Return everything of a document, for erasing it."""
 
 
 class Arrivals(Protocol):
@@ -364,25 +470,6 @@ class StateMark:
     has_draft: bool = True
 
 
-class StateMarks(Readable, Protocol):
-    """Revisions of which the states are marked."""
-
-    def marks(self, form: Form) -> Iterator[StateMark]:
-        """Yield a mark for each version of a form's definition, and for each document and draft.
-
-        They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
-        """
-
-    def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
-
-        Those of a file come the oldest first.
-
-        Raises:
-            DamagedError: a sidecar cannot be read.
-        """
-
-
 def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> int:
     """Return a number that hardly any other revisions have, as databases calculate it, too.
 
@@ -433,12 +520,6 @@ RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Returns the stored record of an attachment: its current revision, or with an instant an older one."""
 
 
-# A storage whose revisions are managed by this service itself: purged, erased, moved, and rewritten in place.
-#
-# A file tree and a database are. Another service manages its own, and is a Storage only. Commands move, back up and
-# check a database by what is at the end; a tree they maintain by its files.
-
-
 class DocumentFile(msgspec.Struct, frozen=True):
     """A file of a document: its path below the root or in a backup, its size in bytes and its digest."""
 
@@ -455,40 +536,10 @@ class DocumentFiles(Protocol):
 
     def links(self) -> Iterator[str]:
         """Yield other names of these files, which cannot be found any more when the files are gone."""
+        return iter(())
 
     def remove(self, links: list[str]) -> None:
         """Remove what is left when the document and its draft are discarded, and the ``links``; its lock is held."""
-
-
-class ManagedWriting(Writing, Protocol):
-    """Changes while the lock of one scope is held, also of what is no change for clients."""
-
-    def finish(self, main: DocumentAddress) -> None:
-        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
-
-    def rewrite(
-        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
-    ) -> bool:
-        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
-
-        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
-        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
-        """
-
-
-class ManagedLeases(Leases, Protocol):
-    """Leases that an administrator may look at and break."""
-
-    def listed(self) -> Iterator[DocumentLease | DamagedError]:
-        """Yield every lease, expired ones too, and the damage of one that cannot be read."""
-
-    def broken(self, document: str, user: str | None = None) -> DocumentLease:
-        """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
-
-        Raises:
-            NotFoundError: there is none, or it has expired.
-            PreconditionError: somebody else than the user holds it.
-        """
 
 
 class JobRecord(Protocol):
@@ -511,88 +562,7 @@ class JobRecord(Protocol):
         """Replace the text."""
 
 
-class ManagedStorage(Storage, StateMarks, Protocol):
-    """A storage with what purging, erasing, re-encryption and moving need.
-
-    ``leases`` are those of its documents. ``reencryption`` is the record of the re-encryption of forms.
-    """
-
-    @property
-    def leases(self) -> ManagedLeases:
-        """The leases of its documents."""
-
-    @property
-    def reencryption(self) -> JobRecord:
-        """The record of the re-encryption of forms, one after the other."""
-
-    def writing(self, address: Address) -> AbstractContextManager[ManagedWriting]:
-        """See ``RevisionStorage``."""
-
-    def documents_and_drafts(self, form: Form) -> Iterator[str]:
-        """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
-
-    def revisions(self, address: Address) -> list[Instant]:
-        """Return the instants of the older revisions of a resource, newest first."""
-
-    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
-
-    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
-        """Return whether the older revision of an instant is a second name of the revision with an id."""
-
-    def freed(self, address: Address, instant: Instant | None) -> int:
-        """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
-
-    def freed_by_folder(self, main: DocumentAddress) -> int:
-        """Return the bytes that the removal of a document in a collection frees, with all that belongs to it there."""
-
-    def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Return whether writes of a document are under way, or a crash has left something of one."""
-
-    def document_files(self, form: Form, document: str) -> DocumentFiles:
-        """Return everything of a document, for erasing it."""
-
-
-class ManagedChanges(BodyChanges, Protocol):
-    """Changes of bodies of attachments whose records are in a managed storage."""
-
-    def replacing(
-        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
-    ) -> AbstractContextManager[None]:
-        """Have another body of the same revision durable before the block; the one before goes when it is committed.
-
-        It is the current revision, or with an ``instant`` an older one.
-        """
-
-
-class ManagedBodies(Bodies, Protocol):
-    """Bodies of attachments whose records are in a managed storage. Methods raise ``OSError`` too."""
-
-    def changing(self) -> AbstractContextManager[ManagedChanges]:
-        """See ``Bodies``."""
-
-    def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
-
-    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
-        """Finish or remove the remains of crashes of a document's attachments."""
-
-    def document_files(self, form: Form, document: str) -> DocumentFiles:
-        """Return all bodies of a document, for erasing it."""
-
-
-class ListedBodies(Bodies, Protocol):
-    """Bodies in an object store, of which all that there are of a document can be listed."""
-
-    @property
-    def place(self) -> Bucket:
-        """The bucket and the prefix."""
-
-    def held(self, form: Form, document: str) -> Mapping[tuple[Address, str], int]:
-        """Return the sizes of the bodies of a document and its draft, by the address and the content id of each."""
-
-
-BodiesOf = Callable[[Form], ManagedBodies | None]
+BodiesOf = Callable[[Form], Bodies | None]
 """Returns where the bodies of a form's attachments are, if they have a place of their own."""
 
 
@@ -612,7 +582,7 @@ class MaintainedDatabase:
     """
 
     name: str
-    storage: ManagedStorage
+    storage: Storage
     arrivals: Arrivals
     snapshot: Callable[[], AbstractContextManager[object]]
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]

@@ -21,7 +21,6 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DamagedError, as_disk_error, disk_errors
 from persistence.model.addresses import Address, Collection, Form
-from persistence.model.instants import Instant
 from persistence.storage import commit, file_system, files, root
 from persistence.storage.commit import Upload
 from persistence.storage.document_leases import DocumentLeases
@@ -48,7 +47,7 @@ from persistence.storage.storage import (
     DocumentFiles,
     JobRecord,
     KeepsHistory,
-    ManagedStorage,
+    Storage,
     keeps_all,
 )
 from persistence.storage.stored_revision import Integrity, StoredRevision, digest_of_file
@@ -269,7 +268,7 @@ def _digest(path: str) -> str:
 _HOUR = 3600
 
 
-class Store(StoreReader, ManagedStorage, Closable):
+class Store(StoreReader, Storage, Closable):
     """The files below one root, to be read and written; a closed store can still be read."""
 
     # An open store holds `.locks/service` shared, so that nobody restores or upgrades the tree.
@@ -300,19 +299,10 @@ class Store(StoreReader, ManagedStorage, Closable):
         self._service_path = self._layout.own(SERVICE)
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
-        self._leases = DocumentLeases(self.root, self._locks, self._require_writable)
-        self._reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
+        self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
+        self.reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
         self._listener = listener
         self._keeps_history = keeps_history
-
-    @property
-    def leases(self) -> DocumentLeases:
-        return self._leases
-
-    @property
-    def reencryption(self) -> JobFile:
-        """The record of the re-encryption of forms."""
-        return self._reencryption
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -322,12 +312,6 @@ class Store(StoreReader, ManagedStorage, Closable):
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
         return file_system.probe(self.root)
-
-    def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision that is to be removed: the current one, or that of an instant."""
-        if instant is None:
-            return self.read(address, content=False)
-        return self.read_revision(address, instant, content=False)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
         """Begin to receive a content; no lock is held meanwhile."""

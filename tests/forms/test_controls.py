@@ -1,12 +1,10 @@
-"""The controls of a form: which there are, their marks, and their paths in data of each format."""
+"""The controls of a form: their order, kinds and marks. Which there are, their index keys say (``test_index_keys``)."""
 
 from dataclasses import replace
 
 import pytest
 
-from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import read_controls
-from persistence.limits import MOST_STEPS
 from persistence.model.versions import DATA_FORMATS
 from tests.forms.vectors import COMPONENT, META_4_8, V7, V8, Form, bind, cell, grid, published, section
 
@@ -43,10 +41,6 @@ def test_the_controls_of_section_templates_come_last_with_the_path_of_their_sect
 MARKS = [
     ('<xf:input id="c-control" bind="c-bind"/>', False, False),
     ('<xf:input id="c-control" bind="c-bind"><fr:index/></xf:input>', True, False),
-    ('<xf:input id="c-control" bind="c-bind"><index xmlns=""/></xf:input>', True, False),
-    ('<xf:input id="c-control" bind="c-bind" class="x fr-summary"/>', True, False),
-    ('<xf:input id="c-control" bind="c-bind" class="fr-search"/>', True, False),
-    ('<xf:input id="c-control" bind="c-bind" class="fr-indexed"/>', False, False),
     ('<xf:input id="c-control" bind="c-bind"><fr:encrypt/></xf:input>', False, True),
     ('<xf:input id="c-control" bind="c-bind"><encrypt/></xf:input>', False, False),
     ('<xf:input id="c-control" bind="c-bind" class="fr-encrypt fr-index"/>', True, True),
@@ -64,32 +58,3 @@ def test_a_control_that_appears_twice_is_one_with_the_marks_of_both() -> None:
     again = '<fr:c><xf:output id="c-control" bind="c-bind" class="fr-index"/></fr:c>'
     (control,) = read_controls(replace(S_C, body=section("s", grid("g", cell("c") + again))).document().encode())
     assert (control.kind, control.is_indexed) == ("input", True)
-
-
-@pytest.mark.parametrize(
-    "reference", ["@c", "a/", "/a", "a//b", "./a", "*", "..", "instance('x')/a", "a[1]", "a[@id='x']", "p:a", ""]
-)
-def test_a_control_whose_bind_leads_to_no_element_is_left_out(reference: str) -> None:
-    assert paths(replace(S_C, binds=S_C.binds.replace('ref="c"', f'ref="{reference}"'))) == {}
-
-
-def test_a_control_without_a_bind_is_left_out() -> None:
-    assert paths(replace(S_C, body=S_C.body.replace(' bind="c-bind"', ""))) == {}
-
-
-def test_a_document_without_a_form_model_has_no_controls() -> None:
-    assert read_controls(b"<form/>") == ()
-
-
-def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
-    with pytest.raises(DamagedError):
-        read_controls(b"<form>")
-
-
-def test_too_many_names_in_paths_are_refused() -> None:
-    deep, many = range(200), range(MOST_STEPS // 200)
-    binds, body = "".join(bind(f"c{n}") for n in many), "".join(cell(f"c{n}") for n in many)
-    for level in deep:
-        binds, body = bind(f"s{level}", binds), section(f"s{level}", body)
-    with pytest.raises(BadRequestError, match="too many controls"):
-        read_controls(Form("<form/>", binds, body).document().encode())

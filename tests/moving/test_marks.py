@@ -23,7 +23,7 @@ from persistence.services import moves
 from persistence.services.moves import UnitState, state_of
 from persistence.services.transfers import TransferResult, TransferUnit
 from persistence.storage import storage as marks
-from persistence.storage.storage import ManagedStorage, Revisions, StateMark
+from persistence.storage.storage import Revisions, StateMark, Storage
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.moving.moves import moved
@@ -45,14 +45,14 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=["tree", pytest.param("database", marks=requires_postgresql)])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ManagedStorage]:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     if request.param == "tree":
         yield opened(Store(initialised(tmp_path / "from"), lock_timeout=5))
     else:
         yield storage_at(request.getfixturevalue("database_uri"), tmp_path / "local")
 
 
-def marked(storage: ManagedStorage) -> dict[Address, StateMark]:
+def marked(storage: Storage) -> dict[Address, StateMark]:
     """The marks, once none is too young."""
     time.sleep(_SETTLED * 2)
     found = {each.main: each for each in storage.marks(FORM)}
@@ -60,7 +60,7 @@ def marked(storage: ManagedStorage) -> dict[Address, StateMark]:
     return found
 
 
-def _delete(storage: ManagedStorage, address: Address) -> None:
+def _delete(storage: Storage, address: Address) -> None:
     with storage.writing(address) as writer:
         over = writer.current(address)
         assert over is not None
@@ -68,22 +68,22 @@ def _delete(storage: ManagedStorage, address: Address) -> None:
         writer.delete(address, tombstone(over.sidecar, modified=modified, modifier=None), over=over)
 
 
-def _save(storage: ManagedStorage) -> None:
+def _save(storage: Storage) -> None:
     put(storage, D, b"<three/>")
     _discard(storage)  # as it would be outdated
 
 
-def _discard(storage: ManagedStorage) -> None:
+def _discard(storage: Storage) -> None:
     with storage.writing(D) as writer:
         writer.discard_draft(FORM, "d")
 
 
-def _purge(storage: ManagedStorage) -> None:
+def _purge(storage: Storage) -> None:
     with storage.writing(D) as writer:
         assert writer.remove_older(D, storage.revisions(D)[:1]) == 1
 
 
-CHANGES: list[Callable[[ManagedStorage], object]] = [
+CHANGES: list[Callable[[Storage], object]] = [
     _save,
     lambda storage: put(storage, SCAN, b"scan"),
     lambda storage: put(storage, DRAFT, b"<draft2/>"),
@@ -94,7 +94,7 @@ CHANGES: list[Callable[[ManagedStorage], object]] = [
 ]
 
 
-def filled(storage: ManagedStorage) -> None:
+def filled(storage: Storage) -> None:
     for body in (b"<one/>", b"<two/>"):
         put(storage, D, body)
     put(storage, DRAFT, b"<draft/>")
@@ -103,7 +103,7 @@ def filled(storage: ManagedStorage) -> None:
         put(storage, DocumentAddress(FORM, Collection.DATA, other, DATA_XML), b"<other/>")
 
 
-def test_each_change_makes_another_mark_of_its_document(storage: ManagedStorage) -> None:
+def test_each_change_makes_another_mark_of_its_document(storage: Storage) -> None:
     filled(storage)
     before = marked(storage)
     assert set(before) == {V1, D, *(DocumentAddress(FORM, Collection.DATA, each, DATA_XML) for each in "ef")}
@@ -117,7 +117,7 @@ def test_each_change_makes_another_mark_of_its_document(storage: ManagedStorage)
     assert {main for main in now if now[main] != before[main]} == {V1}
 
 
-def test_a_state_has_the_mark_that_was_made_before_it_was_read(storage: ManagedStorage) -> None:
+def test_a_state_has_the_mark_that_was_made_before_it_was_read(storage: Storage) -> None:
     filled(storage)
     for change in CHANGES:
         for mark in marked(storage).values():
@@ -125,7 +125,7 @@ def test_a_state_has_the_mark_that_was_made_before_it_was_read(storage: ManagedS
         change(storage)
 
 
-def test_a_draft_that_comes_and_goes_after_the_mark_is_not_in_the_state_of_the_mark(storage: ManagedStorage) -> None:
+def test_a_draft_that_comes_and_goes_after_the_mark_is_not_in_the_state_of_the_mark(storage: Storage) -> None:
     """Afterwards the mark is the same again."""
     put(storage, D, b"<one/>")
     before = marked(storage)[D]

@@ -16,7 +16,7 @@ from persistence.s3.objects import Objects
 from persistence.services.moves import UnitState, state_of
 from persistence.services.transfers import TransferUnit
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import ManagedStorage
+from persistence.storage.storage import Storage
 from tests.imports.archives import addresses
 from tests.s3.places import LIMITS
 from tests.s3.server import BUCKET, S3Server
@@ -64,7 +64,7 @@ def move(there: Path | str, here: Path | str, attachments: str, *more: str, conf
     return run("move", *options, config=config, status=status)
 
 
-def swept(server: S3Server, prefix: str, home: Path, storage: ManagedStorage | StoreReader) -> int:
+def swept(server: S3Server, prefix: str, home: Path, storage: Storage | StoreReader) -> int:
     """Settle the notes of a place, however young they are; return how many objects were removed."""
     bodies = ObjectBodies(Objects(parse_bucket(f"s3://{BUCKET}/{prefix}", server.url), LIMITS), str(home))
     return settle_notes(bodies, lambda _: storage, -1)
@@ -99,7 +99,7 @@ def require_whole(server: S3Server, prefix: str, root: Path | str) -> None:
     assert {key: len(server.objects[key].data) for key in server.keys_of(f"{prefix}/")} == known
 
 
-def states(storage: ManagedStorage | StoreReader) -> dict[Address, UnitState]:
+def states(storage: Storage | StoreReader) -> dict[Address, UnitState]:
     """The states of all documents: instants, entity tags, sizes and digests of all revisions."""
     found = {}
     for form in storage.forms():

@@ -12,7 +12,7 @@ from persistence.s3.body_references import settle_notes
 from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.storage.attachments import SplitStorage
-from persistence.storage.storage import KeepsHistory, ManagedStorage, keeps_all
+from persistence.storage.storage import KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -33,12 +33,12 @@ class BucketPlace:
         directory: Path,
         server: S3Server,
         keeps_history: KeepsHistory = keeps_all,
-        main: ManagedStorage | None = None,
+        main: Storage | None = None,
     ) -> None:
         self.server = server
         self.root = directory / "root"
         tree = opened(Store(initialised(self.root), lock_timeout=1, keeps_history=keeps_history))
-        self.store: ManagedStorage = main or tree
+        self.store: Storage = main or tree
         objects = Objects(parse_bucket(f"s3://{BUCKET}/attachments", server.url), LIMITS)
         self.bodies = ObjectBodies(objects, str(self.root), keeps_history)
         self.attached = SplitStorage(self.store, self.bodies)

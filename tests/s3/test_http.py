@@ -129,7 +129,7 @@ def reencrypt(file: Path, form: str) -> None:
     settings, properties = loaded.settings, loaded.properties
     with Providers(settings, properties, listener=NOBODY) as offline:
         at_rest = EncryptionAtRest(offline.router, DIALECTS["svc"], open_encryption_keys(settings, properties))
-        storage = offline.at(settings.roots.default).managed
+        storage = offline.at(settings.roots.default).storage
         assert storage is not None
         job = Reencryption(storage, offline.bodies_by_form, at_rest)
         count, problems = job.encrypt(Form(*form.split("/")), "D")

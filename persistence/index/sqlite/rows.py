@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 
 from persistence.index.cards import BOTH, PreparedDocument, decode, entries
-from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
@@ -33,21 +32,13 @@ from persistence.index.sqlite.tables import (
 )
 from persistence.storage import files
 
-_ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
-_ADD_FREE_TEXT = "INSERT INTO free_text (rowid, text) VALUES (?, ?)"
-_ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
-_ADD_ENTRY = "INSERT INTO entries (number, partition, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
-_ADD_DOCUMENT = (
-    "INSERT INTO documents (row, text, partition, document, draft, fingerprint, generation, created, card)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
 _SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
 _MERGED = 200  # Pages of the index of texts that are written at once while pieces are merged
+_ROWS_AT_ONCE = 100  # Rows inserted by one statement: its parameters and its size are bounded
 
 
 class IndexWriter(IndexState):
@@ -75,10 +66,11 @@ class IndexWriter(IndexState):
     def numbers(self, paths: Iterable[str]) -> dict[str, int]:
         found = {}
         for path in paths:
-            row = self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()
-            if row is None:
-                row = (self.connection.execute("INSERT INTO controls (path) VALUES (?)", (path,)).lastrowid,)
-            found[path] = int(row[0])
+            # Another thread of a rebuild may insert rows at the same time: the connection's last row is not asked for.
+            self.connection.execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
+            found[path] = int(
+                self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0]
+            )
         return found
 
     def remove(self, kept: Iterable[IndexedRow]) -> None:
@@ -98,24 +90,32 @@ class IndexWriter(IndexState):
 
     def add(self, documents: Iterable[PreparedDocument]) -> None:
         """Insert documents that have no row."""
-        many = self.connection.executemany
         placed = list(self._placed(documents))
         rows = [
             (row, text, partition, *each.name, each.fingerprint, each.generation, each.content.created, each.card)
             for each, row, text, partition in placed
         ]
-        many(_ADD_DOCUMENT, rows)
-        many(_ADD_TEXT, [(text, row) for _, row, text, _ in placed])
-        many(_ADD_FIELDS, [(text, *columns(each.content)) for each, _, text, _ in placed])
-        many(_ADD_FREE_TEXT, [(text, each.free_text) for each, _, text, _ in placed])
+        self._insert("documents (row, text, partition, document, draft, fingerprint, generation, created, card)", rows)
+        self._insert("texts (text, row)", [(text, row) for _, row, text, _ in placed])
+        fields = [(text, *columns(each.content)) for each, _, text, _ in placed]
+        self._insert(f"fields (rowid, {', '.join(FIELDS)})", fields)
+        self._insert("free_text (rowid, text)", [(text, each.free_text) for each, _, text, _ in placed])
         added = [
             (number, partition, fold, value, row, edge)
             for each, row, _, partition in placed
             for number, fold, value, edge in entries(each.content)
         ]
-        many(_ADD_ENTRY, added)
-        many(_SET_MULTI_VALUED, [(number,) for number in {number for number, *_, edge in added if edge != BOTH}])
+        self._insert("entries (number, partition, fold, value, row, edge)", added)
+        multi_valued = {number for number, *_, edge in added if edge != BOTH}
+        self.connection.executemany(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
         self._count(Counter(partition for *_, partition in placed))
+
+    def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert many rows by each statement: other threads run meanwhile, and are not stopped for each row."""
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[at : at + _ROWS_AT_ONCE]
+            values = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+            self.connection.execute(f"INSERT INTO {table} VALUES {values}", tuple(chain.from_iterable(some)))
 
     def partition_of(self, document: PreparedDocument) -> int:
         """Return the partition that a document belongs to: one that is seen."""
@@ -140,16 +140,15 @@ class IndexWriter(IndexState):
 
     def _partition(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
         key = version, is_draft, is_hidden
-        known = self._partitions.get(key)
-        if known is None:
+        if key not in self._partitions:
             execute = self.connection.execute
-            found = execute(
-                "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?", key
-            ).fetchone()
+            asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
+            found = execute(asked, key).fetchone()
             if found is None:
-                found = (execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key).lastrowid,)
-            known = self._partitions[key] = int(found[0])
-        return known
+                execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                found = execute(asked, key).fetchone()
+            self._partitions[key] = int(found[0])
+        return self._partitions[key]
 
     def _free(self, first: int) -> int:
         end = first + ROWS_PER_MILLISECOND
@@ -233,25 +232,23 @@ class IndexAuditor(IndexState):
                 return "the index has not entered all its values"
         return self._text_difference(expected, number, text)
 
-    def counts(self) -> Discrepancy | None:
+    def counts(self) -> str | None:
         wrong = self.connection.execute(
             "SELECT 1 FROM partitions p"
             " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
             " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
         ).fetchone()
-        return None if wrong is None else Discrepancy(IndexFault.BROKEN, "it counts its documents wrong")
+        return None if wrong is None else "it counts its documents wrong"
 
-    def integrity(self) -> Discrepancy | None:
+    def integrity(self) -> str | None:
         """Check that the whole file can be read, and that cards and entries belong together."""
         result = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if result != "ok":
-            return Discrepancy(IndexFault.BROKEN, result)
+            return str(result)
         cards = self.connection.execute("SELECT card FROM documents")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
         found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
-        if found == expected:
-            return None
-        return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
+        return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
         of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()

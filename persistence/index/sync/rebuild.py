@@ -12,6 +12,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -224,14 +225,18 @@ class Rebuild:
         return False
 
     def _fill(self, path: str, hidden: frozenset[DocumentName], progress: Progress) -> None:
-        with engine.NewIndex(path, hidden) as index:
+        """Fill a new index; a thread writes a batch while this one reads the next."""
+        with engine.NewIndex(path, hidden) as index, ThreadPoolExecutor(1, "indexing") as writer:
             refresh = Refresh(index, self.source)
             for version in self.source.versions():
                 refresh.keys(version)
             names = self.source.documents()
+            written = writer.submit(lambda: None)
             while batch := list(self._read(refresh, islice(names, _BATCH))):
-                index.add(each for each in batch if each is not None)
+                written.result()
+                written = writer.submit(index.add, [each for each in batch if each is not None])
                 progress(len(batch))
+            written.result()
             index.finish(tree_identity(self.root))
 
     def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[engine.PreparedDocument | None]:

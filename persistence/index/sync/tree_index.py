@@ -13,13 +13,15 @@ from persistence.errors import DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.rebuilds import status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source
-from persistence.index.sync.index_files import IndexFiles, TreeAudit
+from persistence.index.sync.index_check import IndexCheck
+from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, rebuild_record
 from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
+from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
@@ -36,6 +38,7 @@ class TreeIndex(Closable):
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
+        self._check = IndexCheck(self.files, journal, self.update, self.recover)
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._updater: Updater | None = None
@@ -44,6 +47,7 @@ class TreeIndex(Closable):
     def close(self) -> None:
         """End the processes that rebuild, close the files, and leave the journal to others."""
         self._processes.close()
+        self._check.close()
         self.files.close()
         self.flat.close()
         self._journal.close()
@@ -106,12 +110,6 @@ class TreeIndex(Closable):
                 self.update(form, documents)
             left.remove()
 
-    def invalidate(self, form: Form) -> None:
-        self.files.invalidate(form)
-
-    def orphaned(self, seconds: float) -> Iterator[str]:
-        return self._journal.orphaned(seconds)
-
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
@@ -153,8 +151,11 @@ class TreeIndex(Closable):
     def stray_files(self, form: Form) -> list[str]:
         return self.files.generations(form).stray_files()
 
-    def audit(self, form: Form) -> TreeAudit:
-        return TreeAudit(self.files.root, self.files.generations(form), self.files.source(form), self._journal)
+    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
+        return self._check.of_document(form, name, deep=deep)
+
+    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
+        return self._check.of_forms(only, deep=deep)
 
     def _begin(self, form: Form) -> None:
         with self._lock:
