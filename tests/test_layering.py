@@ -34,7 +34,7 @@ ALLOWED = {
     "settings": {"properties", "model", "dialect", "errors"},
     "xml": {"errors"},
     "storage": {"xml", "model", "closable", "errors"},
-    "forms": {"xml", "model", "errors"},
+    "forms": {"xml", "model", "closable", "errors"},
     "wire": {"model", "dialect", "closable", "errors"},
     "client": {"wire", "forms", "model", "dialect", "errors"},
     "index": {"definitions", "storage", "forms", "xml", "model", "closable", "errors"},

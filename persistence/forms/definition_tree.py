@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from lxml import etree
 
+from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
 from persistence.limits import DEEPEST, LARGEST_TREE, LONGEST_XML_NAME, MOST_DECLARATIONS, MOST_TREE_NODES, MOST_WALKED
 from persistence.xml.streaming import Streaming
@@ -90,13 +91,9 @@ def _check(data: bytes) -> None:
 
 
 def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
-    if not _turns.acquire(timeout=_LONGEST_WAIT):
-        raise BusyError("other definitions are being parsed")
-    try:
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
-            return thread.submit(_work, data, work).result()
-    finally:
-        _turns.release()
+    refusal = BusyError("other definitions are being parsed")
+    with taking(_turns, refusal, timeout=_LONGEST_WAIT), ThreadPoolExecutor(1, thread_name_prefix="tree") as thread:
+        return thread.submit(_work, data, work).result()
 
 
 def _work(data: bytes, work: Callable[[Tree], T]) -> T:

@@ -141,6 +141,12 @@ def all_of(conditions: Sequence[Condition], tests: Sql | None = None) -> Conditi
     return replace(first, selects=selects, test=test, counts=None)
 
 
+def once(condition: Condition) -> Sql:
+    """Return the query for the documents that meet a condition, each once."""
+    selects = condition.selects
+    return selects if condition.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)
+
+
 def any_of(conditions: Sequence[Condition]) -> Condition:
     """Return the condition that at least one of some is met."""
     if len(conditions) == 1:
@@ -163,8 +169,6 @@ class SearchDialect(ABC):
     control: ClassVar[str]
     found: ClassVar[str]
     """The columns of a document that meets a condition."""
-    is_d: ClassVar[str]
-    """The condition that a row is of the document ``d``."""
     listed: ClassVar[str]
     """The columns of a document on a list, in the order in which a list by last save is sorted."""
     entered: ClassVar[str]
@@ -184,6 +188,10 @@ class SearchDialect(ABC):
     @abstractmethod
     def rows(self, sql: Sql) -> Iterable[tuple[Any, ...]]:
         """Run a statement; its rows are read before the next one is run, or with it."""
+
+    @abstractmethod
+    def is_d(self, on: str) -> str:
+        """Return the condition that a row is of the document ``d``, which is on some of the partitions."""
 
     @abstractmethod
     def key(self, text: str) -> Key:
@@ -228,8 +236,11 @@ class SearchDialect(ABC):
         """
 
     @abstractmethod
-    def page(self, hits: Sql, order: Order) -> tuple[int, list[int] | None]:
-        """Return the number of hits and the page of them; none where a walk along the list finds it more quickly."""
+    def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
+        """Return the number of hits and the page of them; none where a walk along the list finds it more quickly.
+
+        Hits of one range are ``counted`` already, and read again quickly; 0 stands for others.
+        """
 
     def tested(self, conditions: Iterable[Condition]) -> Sql:
         """Return the tests of conditions, the quick ones first."""
@@ -254,10 +265,10 @@ class SearchDialect(ABC):
 
     def selected(self, table: str, where: Sql, on: str = "", *, is_distinct: bool = False) -> Condition:
         """Return the condition that a document has a row in a table where something holds."""
-        rows = f"FROM {table} WHERE {on or self.on} AND {where.text}"
+        on = on or self.on
         return Condition(
-            Sql(f"SELECT {self.found} {rows}", where.values),
-            Sql(f"(SELECT true {rows} AND {self.is_d} LIMIT 1)", where.values),
+            Sql(f"SELECT {self.found} FROM {table} WHERE {on} AND {where.text}", where.values),
+            Sql(f"(SELECT true FROM {table} WHERE {self.is_d(on)} AND {where.text} LIMIT 1)", where.values),
             is_distinct=is_distinct,
         )
 
@@ -410,25 +421,23 @@ class Search:
         """Return the number of documents that meet all conditions, and the page of them."""
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
-        counted = self._counted(conditions) or 0
+        counted = self._counted(conditions[0]) if len(conditions) == 1 else 0
         # Of many documents, the first ones of the list probably have a near page.
         if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
             first = self._first(conditions, order, min(order.end, counted))
             if first is not None:
                 return counted, first[order.offset : order.end]
-        total, page = self._dialect.page(self._hits_of(conditions), order)
+        total, page = self._dialect.page(self._hits_of(conditions), order, counted)
         if page is None:
             page = self._walk(order, total, self._dialect.tested(conditions))
         return total, page
 
-    def _counted(self, conditions: Sequence[Condition]) -> int | None:
-        """Return the number of documents that meet the only condition, if it is counted without looking at them."""
-        only = conditions[0]
-        counts = only.counts or (only.selects if only.is_distinct and only.is_range else None)
-        return None if len(conditions) > 1 or counts is None else self._number_of(counts)
-
-    def _number_of(self, sql: Sql) -> int:
-        ((number,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({sql.text}) c", sql.values))
+    def _counted(self, only: Condition) -> int:
+        """Return the number of documents that meet the only condition; 0 where they must be looked at for that."""
+        counts = only.counts or (once(only) if only.is_range else None)
+        if counts is None:
+            return 0
+        ((number,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         return int(number)
 
     def _first(self, conditions: Sequence[Condition], order: Order, wanted: int) -> list[int] | None:
@@ -436,6 +445,8 @@ class Search:
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
         for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
             rows = self._walk(replace(order, offset=at, size=FIRST_TRIED), dialect.documents)
+            if not rows:
+                break
             among = f"d.{dialect.seq} IN ({', '.join(map(str, rows))})"
             text = f"SELECT {dialect.seq} FROM {dialect.document} d WHERE {among} AND {tested.text}"
             passing = {row[0] for row in dialect.rows(Sql(text, tested.values))}
@@ -451,15 +462,12 @@ class Search:
         dialect = self._dialect
         first = conditions[0] if len(conditions) == 1 else self._narrowest(conditions)
         if first is None:
-            among = [Sql(f"d.{dialect.seq} IN ({each.selects.text})", each.selects.values) for each in conditions]
-            where = joined(" AND ", among)
-            return Sql(
-                f"SELECT {dialect.found} FROM {dialect.document} d WHERE {dialect.on} AND {where.text}", where.values
-            )
+            first = next((each for each in conditions if each.is_range), conditions[0])
+            sets = [each.selects for each in conditions if each is not first]
+            tests = [Sql(f"d.{dialect.seq} IN ({each.text})", each.values) for each in sets]
+            return once(all_of([first, first], joined(" AND ", tests)))
         others = [each for each in conditions if each is not first or not each.is_exact]
-        hits = all_of([first, *others], dialect.tested(others))
-        selects = hits.selects
-        return selects if hits.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)
+        return once(all_of([first, *others], dialect.tested(others)))
 
     def _narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
         ranges = [each for each in conditions if each.is_range or each.reach is not None]

@@ -274,16 +274,17 @@ def overview(reader: TreeReader, app: str | None = None, name: str | None = None
         raise NotFoundError(f"{app if name is None else f'{app}/{name}'} does not exist")
     for form in forms:
         counted = count_documents(reader, form)
-        versions = tuple(_summaries(reader, form))
+        found = (each for _, each in _published(reader, form))
+        versions = tuple(each if isinstance(each, Unreadable) else reader.summary(each) for each in found)
         if versions or counted.of_version:
             yield FormSummary(form, versions, counted.all)
 
 
-def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unreadable]:
+def _published(reader: TreeReader, form: Form) -> Iterator[tuple[int, PublishedVersion | Unreadable]]:
     for number in sorted(set(reader.store.versions(form))):
         published = reader.published(form, number)
         if published is not None:
-            yield published if isinstance(published, Unreadable) else reader.summary(published)
+            yield number, published
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,25 +325,19 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         raise DeletedError(f"{form}/{number} was deleted at {found.sidecar.modified}{by}")
     if found is None or published is None:
         raise NotFoundError(f"{form}/{number} does not exist")
+    others = ((at, each) for at, each in _published(reader, form) if at != number)
     return VersionReport(
         reader.summary(published),
         source=found.sidecar.source,
         size=found.size,
         is_edited=found.is_edited,
         permissions=permissions_of(published, reader.properties.of(form)),
-        others=tuple(_other_versions(reader, form, number)),
+        others=tuple(each if isinstance(each, Unreadable) else at for at, each in others),
         attachments=tuple(reader.attachments(address)),
         controls=_if_readable(FORM_XHTML, lambda: Catalog(reader.store).of(form, number).controls or ()),
         data_format=reader.properties.of(form).data_format,
         path=reader.path_of(address),
     )
-
-
-def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[int | Unreadable]:
-    for number in sorted({*reader.store.versions(form)} - {version}):
-        published = reader.published(form, number)
-        if published is not None:
-            yield published if isinstance(published, Unreadable) else number
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class PostgresDialect(SearchDialect):
     seq = "seq"
     control = "control"
     found = "seq"
-    is_d = "seq = d.seq"
     listed = "seq, modified"
     entered = "entry d JOIN (SELECT seq, modified FROM document) m USING (seq)"
     same_form = "s.form = x.form AND"
@@ -57,6 +56,9 @@ class PostgresDialect(SearchDialect):
         """Run a statement. It is not prepared: a plan for any values would be slow for most."""
         text = sql.text.replace("?", "%s").encode()
         return self._connection.execute(text, sql.values, prepare=False).fetchall()
+
+    def is_d(self, on: str) -> str:
+        return f"{on} AND seq = d.seq"
 
     def key(self, text: str) -> Key:
         fold, value = key_of(text)
@@ -135,7 +137,7 @@ class PostgresDialect(SearchDialect):
         fewest = min(reached, default=sampled)
         return texts[reached.index(fewest)] if reached and fewest <= sampled * _RARE else None
 
-    def page(self, hits: Sql, order: Order) -> tuple[int, list[int]]:
+    def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int]]:
         """Return the number of hits and the page of them; where they are few, the database must not read all others."""
         of = f"SELECT d.seq, d.modified, d.partition FROM document d WHERE {self.on}"
         page, values = "SELECT seq, modified FROM hits", tuple[object, ...]()
@@ -146,7 +148,7 @@ class PostgresDialect(SearchDialect):
             )
             values = order.control, order.edge
         statement = f"""
-            WITH found AS MATERIALIZED ({hits.text}),
+            WITH found AS {"NOT " if counted else ""}MATERIALIZED ({hits.text}),
             counted AS MATERIALIZED (SELECT count(*) AS n FROM found),
             hits AS MATERIALIZED (
                 {of} AND (SELECT n FROM counted) <= {MOST_GATHERED} AND d.seq = ANY(ARRAY(SELECT seq FROM found))

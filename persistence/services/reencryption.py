@@ -406,46 +406,33 @@ class ReencryptionJob:
 
         When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
         """
-        count = 0
+        count, written = 0, 0.0
         with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
             own = [each for each in _progress_in(self.record) if each.form == self.form]
             was_stopped = any(each.current < each.total for each in own)
-            report = _ProgressWriter(self, total)
+            begun = ReencryptionProgress(self.form.app, self.form.name, self.version, 0, total)
+            self._report(begun, lambda each: each.form != self.form)
             self.begun.set()
             for done, document in enumerate(self.reencryption.store.documents_and_drafts(self.form), 1):
                 rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
                 count += rewritten
                 step(problems)
-                report.write(min(done, total - 1))
+                if monotonic() >= written + _PAUSE:
+                    written = monotonic()
+                    self._report(msgspec.structs.replace(begun, current=min(done, total - 1)))
                 if is_ending():
                     return count
             if count or was_stopped:
                 self.reindex(self.form)
-            report.write(total, is_last=True)
+            self._report(msgspec.structs.replace(begun, current=total))
         return count
 
-
-class _ProgressWriter:
-    """Writes the progress of a job into the record, beside the progress of other jobs."""
-
-    def __init__(self, job: ReencryptionJob, total: int) -> None:
-        self._record = job.record
-        self._own = ReencryptionProgress(job.form.app, job.form.name, job.version, 0, total)
-        self._written = 0.0
-        self._write(self._own, [each for each in _progress_in(self._record) if each.form != job.form])
-
-    def write(self, current: int, *, is_last: bool = False) -> None:
-        if not is_last and monotonic() < self._written + _PAUSE:
-            return
-        self._written = monotonic()
+    def _report(self, own: ReencryptionProgress, stays: Callable[[ReencryptionProgress], bool] | None = None) -> None:
+        """Record the progress beside that of other jobs, which is all that ``stays``."""
         with suppress(PersistenceError):
-            others = [each for each in _progress_in(self._record) if not _is_same(each, self._own)]
-            self._write(msgspec.structs.replace(self._own, current=current), others)
-
-    def _write(self, own: ReencryptionProgress, others: list[ReencryptionProgress]) -> None:
-        with suppress(PersistenceError):
-            self._record.write(msgspec.json.encode([*others, own]))
+            others = filter(stays or (lambda each: not _is_same(each, own)), _progress_in(self.record))
+            self.record.write(msgspec.json.encode([*others, own]))
 
 
 def _is_same(one: ReencryptionProgress, other: ReencryptionProgress) -> bool:

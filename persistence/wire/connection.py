@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 import httpx
 
-from persistence.closable import Closable, closed
+from persistence.closable import Closable, closed, taking
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
 from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
@@ -410,16 +410,10 @@ class Connection(Closable):
                 response = http.send(request, stream=True)
         return Answer(response, peer, call.label, self.policy.answer, request.extensions["timeout"])
 
-    @contextmanager
-    def _turn(self, peer: Peer) -> Iterator[None]:
+    def _turn(self, peer: Peer) -> AbstractContextManager[None]:
         """Take one of the turns to call."""
-        if self._turns is not None and not self._turns.acquire(timeout=self.policy.connect):
-            raise BusyError(f"{peer.label} is slow, and other requests wait for it already")
-        try:
-            yield
-        finally:
-            if self._turns is not None:
-                self._turns.release()
+        refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
+        return nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
 
     def _opened(self, peer: Peer) -> httpx.Client:
         """Return the client of this process: a connection must not be shared with the process that forked it."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from persistence.index import search_compiler
 from persistence.index.cards import LONGEST_KEY
+from persistence.index.protocol import SearchIndex
 from persistence.index.sqlite import sqlite_dialect
 from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked
@@ -139,23 +140,31 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
 
 
 def test_documents_are_not_counted_where_the_first_ones_fill_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_compiler, "FOLDS_TRIED", 0)
-    monkeypatch.setattr(search_compiler, "FIRST_TRIED", 4)
-    monkeypatch.setattr(search_compiler, "MOST_TRIED", 12)
     memory = Memory()
     memory.publish(1, ["a"])
     for number in range(20):
-        memory.put(f"d{number}", Content(1, asked.instant(number), asked.instant(number), values={"a": ("xyz",)}))
+        memory.put(f"d{number}", alike(number))
     with _root() as root:
-        index, _ = index_of(root, memory)
-        query = Query(controls=(ControlFilter("a", TextMatch.SUBSTRING, "xyz"),), size=3, needs_total=False)
-        newest = [f"d{number}" for number in reversed(range(20))]
-        for offset, total, has_more in ((0, 4, True), (3, 8, True), (6, 12, True), (12, 20, False), (21, 20, False)):
-            found = index.search(FORM, Scope((1,)), replace(query, offset=offset))
-            assert (found.total, found.has_more) == (total, has_more)
-            assert [hit.document for hit in found.page] == newest[offset : offset + 3]
-        rare = replace(query, controls=(ControlFilter("a", TextMatch.SUBSTRING, "none"),))
-        assert index.search(FORM, Scope((1,)), rare) == Hits()
+        check_first_ones(monkeypatch, index_of(root, memory)[0])
+
+
+def alike(number: int) -> Content:
+    """One of twenty contents that a search of ``check_first_ones`` finds."""
+    return Content(1, asked.instant(number), asked.instant(number), values={"a": ("xyz",)})
+
+
+def check_first_ones(monkeypatch: pytest.MonkeyPatch, index: SearchIndex) -> None:
+    """Look for a page among the first four documents of a list, and among twelve where enough of them are found."""
+    for name, value in (("FOLDS_TRIED", 0), ("FIRST_TRIED", 4), ("MOST_TRIED", 12)):
+        monkeypatch.setattr(search_compiler, name, value)
+    query = Query(controls=(ControlFilter("a", TextMatch.SUBSTRING, "xyz"),), size=3, needs_total=False)
+    newest = [f"d{number}" for number in reversed(range(20))]
+    for offset, total, has_more in ((0, 4, True), (3, 8, True), (6, 12, True), (12, 20, False), (21, 20, False)):
+        found = index.search(FORM, Scope((1,)), replace(query, offset=offset))
+        assert (found.total, found.has_more) == (total, has_more)
+        assert [hit.document for hit in found.page] == newest[offset : offset + 3]
+    rare = replace(query, controls=(ControlFilter("a", TextMatch.SUBSTRING, "none"),))
+    assert index.search(FORM, Scope((1,)), rare) == Hits()
 
 
 def beginning(value: str) -> str:

@@ -40,8 +40,8 @@ _FEW_ORGANIZATIONS = 8  # Organizations for each of which an entry is looked for
 
 _MANY = 200_000  # Up to which the documents of conditions are counted of which none is narrow
 
-_WALKING, _SORTING = 1, 10
-"""The costs of a document that a walk passes by, and of one that is sorted; only their ratio matters."""
+_PASSING, _SORTING, _WALK = 1, 10, 500
+"""The costs of a document that a walk passes by, of one that is sorted, and of the walk along another partition."""
 
 _FIELDS = ", ".join(f"f.c{number}" for number in range(COLUMNS))
 _AT = (
@@ -108,7 +108,6 @@ class SqliteDialect(SearchDialect):
     seq = "row"
     control = "number"
     found = "row, partition"
-    is_d = "partition = d.partition AND row = d.row"
     listed = "row"
     entered = "entries d"
     same_form = ""
@@ -125,6 +124,11 @@ class SqliteDialect(SearchDialect):
 
     def rows(self, sql: Sql) -> sqlite3.Cursor:
         return self._connection.execute(sql.text, sql.values)
+
+    def is_d(self, on: str) -> str:
+        # A list of hundreds of partitions would be repeated for each of them.
+        is_d = "partition = d.partition AND row = d.row"
+        return is_d if on == self.on else f"{is_d} AND {on}"
 
     def key(self, text: str) -> Key:
         return key_of(text)
@@ -237,12 +241,17 @@ class SqliteDialect(SearchDialect):
         tests += [each.test for each in others if not each.is_quick]
         return joined(" AND ", tests)
 
-    def page(self, hits: Sql, order: Order) -> tuple[int, list[int] | None]:
+    def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
+        is_near = order.control is None and order.end <= MOST_GATHERED
+        if counted > MOST_GATHERED:
+            page = f"ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}"
+            rows = self.rows(Sql(f"SELECT row FROM ({hits.text}) {page}", hits.values)) if is_near else ()
+            return counted, [row[0] for row in rows] if is_near else None
         cursor = self.rows(hits)
         found = [row[0] for row in cursor.fetchmany(MOST_GATHERED + 1)]
         if len(found) <= MOST_GATHERED:
             return len(found), self._sorted(found, order)
-        total, kept, is_near = 0, list[int](), order.control is None and order.end <= MOST_GATHERED
+        total, kept = 0, list[int]()
         while found:
             total += len(found)
             kept = sorted(kept + found, reverse=order.is_descending)[: order.end] if is_near else kept
@@ -255,7 +264,8 @@ class SqliteDialect(SearchDialect):
             return []
         if order.control is None:
             return sorted(found, reverse=order.is_descending)[order.offset : order.end]
-        if order.end / len(found) * self.documents * _WALKING < len(found) * _SORTING:
+        passed = order.end / len(found) * self.documents
+        if passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
             return None
         asked = "SELECT x.row, x.card FROM json_each(?) j CROSS JOIN documents x ON x.row = j.value"
         keys, edge = {}, max if order.is_descending else min
