@@ -27,6 +27,7 @@ from persistence.limits import (
     DEFINITIONS_KEPT,
     DEFINITIONS_KEPT_BYTES,
     LARGEST_HANDED,
+    LARGEST_TREE,
     MOST_HANDED,
     MOST_HANDED_CHARACTERS,
     VALUE_COSTS,
@@ -398,42 +399,38 @@ class DocumentRows:
     rows: Mapping[str, list[tuple[Cell, ...]]]
 
 
-class FlatReader:
-    """Reads the rows of the saved documents of one form, by the readers of its versions.
+def flat_definition(catalog: Catalog, form: Form, version: int) -> tuple[str, bytes] | None:
+    """Return the entity tag and the content of a stored definition; ``None`` if it is deleted."""
+    definition = catalog.of(form, version)
+    found = definition.stored()
+    if found is None or found.file is None:
+        return None
+    with found.file as file, disk_errors("reading", definition.address):
+        return found.etag, file.read(LARGEST_TREE + 1)
 
-    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+
+def flat_rows(view: Readable, form: Form, readers: Mapping[int, RowReader], document: str) -> DocumentRows | None:
+    """Return the rows of a saved document, by the readers of versions; ``None`` where there is none of these.
+
+    A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values. Raises
+    ``DiskError``, and ``BusyError`` where writers were always in the way.
     """
-
-    def __init__(self, view: Readable, form: Form, readers: Mapping[int, RowReader]) -> None:
-        self._view = view
-        self._form = form
-        self._readers = readers
-
-    def all(self) -> Iterator[DocumentRows]:
-        """Yield the rows of every document of the versions, in no order."""
-        return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
-
-    def read(self, document: str) -> DocumentRows | None:
-        """Return the rows of a document; ``None`` where there is none, or where it belongs to another version.
-
-        A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
-        """
-        address = DocumentAddress(self._form, Collection.DATA, document, DATA_XML)
+    address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+    try:
+        found = view.read(address, content=True)
+    except DamagedError:
+        return None
+    if found is None or found.file is None:
+        return None
+    sidecar = found.sidecar
+    with found.file as file, disk_errors("reading", address):
+        reader = readers.get(sidecar.version)
+        if reader is None:
+            return None
         try:
-            found = self._view.read(address, content=True)
-        except DamagedError:
-            return None
-        if found is None or found.file is None:
-            return None
-        sidecar = found.sidecar
-        with found.file as file, disk_errors("reading", address):
-            reader = self._readers.get(sidecar.version)
-            if reader is None:
-                return None
-            try:
-                rows = reader.read(iter(partial(file.read, CHUNK), b""))
-            except BadRequestError:  # edited by hand, or too large for tables
-                rows = {view.name: [] for view in reader.views}
-                rows[reader.views[0].name] = [(None,) * len(reader.views[0].columns)]
-        metadata = document, sidecar.created, sidecar.modified, sidecar.modifier
-        return DocumentRows(sidecar.version, reader.views, metadata, rows)
+            rows = reader.read(iter(partial(file.read, CHUNK), b""))
+        except BadRequestError:  # edited by hand, or too large for tables
+            rows = {each.name: [] for each in reader.views}
+            rows[reader.views[0].name] = [(None,) * len(reader.views[0].columns)]
+    metadata = document, sidecar.created, sidecar.modified, sidecar.modifier
+    return DocumentRows(sidecar.version, reader.views, metadata, rows)

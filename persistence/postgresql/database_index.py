@@ -77,17 +77,50 @@ ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documen
 """Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
 
 
-class RereadDocuments:
-    """Reads documents of forms again, and yields how many were looked at after each batch.
+class IndexJobs(Closable):
+    """Reads documents of forms again: one job at a time in the database; those that searches start in a thread.
 
-    ``at_once`` batches are read at the same time, each by a thread and a connection.
+    What reads yields how many documents were looked at after each batch. ``at_once`` batches are read at the same time,
+    each by a thread and a connection.
     """
 
-    def __init__(self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf) -> None:
+    def __init__(
+        self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
+    ) -> None:
         self._database = database
         self._numbers = numbers
         self._rows = rows
         self._source_of = source_of
+        self._record = DatabaseJob(database, "reading of documents")
+        self._jobs = Jobs[Form]("reindexing", failed)
+
+    def close(self) -> None:
+        """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
+        self._jobs.close()
+
+    def begin(self, form: Form) -> None:
+        """Read the outdated documents of a form again in a thread, unless that is to be done already."""
+        if not (self._jobs.is_ending() or self._jobs.has(form)):
+            self._jobs.begin(form, partial(self._bring_up_to_date, form))
+
+    def run(self, forms: Sequence[Form], version: int | None = None) -> None:
+        """Write all rows of forms again, or those of one version."""
+        everything = (self._everything(form, version, _READERS) for form in forms)
+        self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
+
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the job, whichever node does it."""
+        return status_in(self._record)
+
+    def _bring_up_to_date(self, form: Form) -> None:
+        self._work(partial(self._count_outdated, form), self.outdated(form, _READERS))
+
+    def _work(self, count: Callable[[], int], looked_at: Iterator[int]) -> None:
+        with reported(self._record, count, is_ending=self._jobs.is_ending) as report:
+            for documents in looked_at:
+                report(documents)
+                if self._jobs.is_ending():
+                    raise closed("the index")
 
     def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
         """Read the documents again that were read by an older state of a definition."""
@@ -103,11 +136,11 @@ class RereadDocuments:
             if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
                 return
 
-    def count_outdated(self, form: Form) -> int:
+    def _count_outdated(self, form: Form) -> int:
         """Return how many documents were read by an older state of a definition."""
         return self._count(self._partitions(self._numbers.require(form)))
 
-    def everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
+    def _everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
         """Write all rows of a form again, or those of one version."""
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
@@ -122,7 +155,7 @@ class RereadDocuments:
         yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
         recount(self._database, form, number)
 
-    def count(self, form: Form) -> int:
+    def _total(self, form: Form) -> int:
         """Return how many documents of a form there are, as far as the index knows."""
         with self._database.reading("counting the documents of", form) as connection:
             row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
@@ -167,43 +200,6 @@ def recount(database: Database, form: Form, number: int) -> None:
         connection.execute(_RECOUNT, (number,))
 
 
-class IndexJobs(Closable):
-    """The jobs of this process, one at a time in the database; those that searches start are done in a thread."""
-
-    def __init__(self, database: Database, reread: RereadDocuments, failed: Failed) -> None:
-        self._reread = reread
-        self._record = DatabaseJob(database, "reading of documents")
-        self._jobs = Jobs[Form]("reindexing", failed)
-
-    def close(self) -> None:
-        """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
-        self._jobs.close()
-
-    def begin(self, form: Form) -> None:
-        """Read the outdated documents of a form again in a thread, unless that is to be done already."""
-        if not (self._jobs.is_ending() or self._jobs.has(form)):
-            self._jobs.begin(form, partial(self._bring_up_to_date, form))
-
-    def run(self, forms: Sequence[Form], version: int | None = None) -> None:
-        """Write all rows of forms again, or those of one version."""
-        everything = (self._reread.everything(form, version, _READERS) for form in forms)
-        self._work(lambda: sum(map(self._reread.count, forms)), chain.from_iterable(everything))
-
-    def status(self) -> ReindexingStatus:
-        """Return the progress of the job, whichever node does it."""
-        return status_in(self._record)
-
-    def _bring_up_to_date(self, form: Form) -> None:
-        self._work(partial(self._reread.count_outdated, form), self._reread.outdated(form, _READERS))
-
-    def _work(self, count: Callable[[], int], looked_at: Iterator[int]) -> None:
-        with reported(self._record, count, is_ending=self._jobs.is_ending) as report:
-            for documents in looked_at:
-                report(documents)
-                if self._jobs.is_ending():
-                    raise closed("the index")
-
-
 _ATTEMPTS = 5
 _READING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
 _RETRY_AFTER = 2
@@ -235,8 +231,7 @@ class DatabaseIndex(Closable):
         self._numbers = numbers
         self._rows = rows
         self._source_of = source_of
-        self._reread = RereadDocuments(database, numbers, rows, source_of)
-        self.jobs = IndexJobs(database, self._reread, failed)
+        self.jobs = IndexJobs(database, numbers, rows, source_of, failed)
 
     def close(self) -> None:
         """End the jobs of this process."""
@@ -286,7 +281,7 @@ class DatabaseIndex(Closable):
             self.jobs.begin(form)
             raise _being_read(form)
         ends = time.monotonic() + _READING
-        for _ in self._reread.outdated(form) if documents else ():
+        for _ in self.jobs.outdated(form) if documents else ():
             if time.monotonic() > ends:
                 self.jobs.begin(form)
                 raise _being_read(form)

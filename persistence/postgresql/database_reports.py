@@ -24,10 +24,10 @@ from psycopg import Cursor
 from psycopg import errors as codes
 
 from persistence.bounded_cache import BoundedCache
-from persistence.errors import BusyError, ConflictError, DiskError, DiskFullError, PersistenceError, disk_errors
+from persistence.errors import BusyError, ConflictError, DiskError, DiskFullError, PersistenceError
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.sources import DocumentRows, FlatReader, Source
-from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
+from persistence.index.sources import DocumentRows, Source, flat_definition, flat_rows
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
@@ -115,7 +115,7 @@ class _FormViews:
     def _read(self, source: Source, document: str) -> Iterator[tuple[DocumentRows, Generation]]:
         for layer in filter(None, self._layers):
             readers = {version: reader for version, (_, reader) in layer.items()}
-            rows = FlatReader(source.view, source.form, readers).read(document)
+            rows = flat_rows(source.view, source.form, readers, document)
             if rows is not None:
                 yield rows, layer[rows.version][0]
 
@@ -179,7 +179,7 @@ class DatabaseReports:
             views: tuple[FlatView, ...] = ()
             if stored is not None:
                 taken = flat_catalogue.taken_names(connection, self._database.address, own)
-                views = read_flat_views(stored, form, version, self._source_of(form).described.naming, taken)
+                views = read_flat_views(stored[1], form, version, self._source_of(form).described.naming, taken)
             same = [each for each in own if each.state is GenerationState.READY and views in ((), each.views)]
             outdated = [each.number for each in own if each.state is GenerationState.FILLING]
             flat_catalogue.set_state(connection, outdated, GenerationState.DROPPED)
@@ -187,13 +187,8 @@ class DatabaseReports:
                 flat_catalogue.set_state(connection, [each.number for each in same], GenerationState.DROPPED)
             return None if same or not views else flat_catalogue.add(connection, form, version, views)
 
-    def _defined(self, form: Form, version: int) -> bytes | None:
-        definition = self._source_of(form).catalog.of(form, version)
-        found = definition.stored()
-        if found is None or found.file is None:
-            return None
-        with found.file as file, disk_errors("reading", definition.address):
-            return file.read(LARGEST_TREE + 1)
+    def _defined(self, form: Form, version: int) -> tuple[str, bytes] | None:
+        return flat_definition(self._source_of(form).catalog, form, version)
 
     def _fill(self, form: Form, number: int) -> bool:
         documents = self._source_of(form).view.documents(form)

@@ -28,7 +28,7 @@ from persistence.errors import BadRequestError, BusyError, DamagedError, DiskErr
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.protocol import RebuildAim
 from persistence.index.rebuilds import LONGEST_WAIT, Progress, reported
-from persistence.index.sources import DocumentName, FlatReader, Source, SourceDescription
+from persistence.index.sources import DocumentName, Source, SourceDescription, flat_definition, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.staleness import (
@@ -40,7 +40,6 @@ from persistence.index.sync.staleness import (
     reconcile_changes,
     tree_identity,
 )
-from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.sidecar import fresh_id
@@ -370,22 +369,22 @@ class FlatMaker:
                 return
             views, tag = catalogue.views(self.form, version), known.definition
             catalogue.remove(self.form, version)
-            definition = self.catalog.of(self.form, version)
-            found = definition.stored()
-            if found is None or found.file is None:
+            stored = flat_definition(self.catalog, self.form, version)
+            if stored is None:
                 return
-            with found.file as file, disk_errors("reading", definition.address):
-                if not tag:
-                    tag = found.etag
-                    try:
-                        stored = file.read(LARGEST_TREE + 1)
-                        views = read_flat_views(stored, self.form, version, self.naming, catalogue.names())
-                    except (BadRequestError, DamagedError) as error:
-                        cause = error
+            if not tag:
+                tag, content = stored
+                try:
+                    views = read_flat_views(content, self.form, version, self.naming, catalogue.names())
+                except (BadRequestError, DamagedError) as error:
+                    cause = error
             if views:
                 catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
-                for rows in FlatReader(self.view, self.form, {version: RowReader(views)}).all():
-                    catalogue.add_rows(rows)
+                readers = {version: RowReader(views)}
+                for document in self.view.documents(self.form):
+                    rows = flat_rows(self.view, self.form, readers, document)
+                    if rows is not None:
+                        catalogue.add_rows(rows)
         if cause is not None:
             raise cause
 

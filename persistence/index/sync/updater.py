@@ -15,7 +15,7 @@ from persistence.children import Child
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader
-from persistence.index.sources import FlatReader, Source
+from persistence.index.sources import Source, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal, Ticket
@@ -84,11 +84,11 @@ class FlatViews(Closable):
             with kept.catalogue.changing():
                 views = kept.catalogue.all_views(form)
                 readers = {version: RowReader(of_version) for version, of_version in views.items()}
-                reader = FlatReader(self._source_of(form).view, form, readers)
+                source = self._source_of(form)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     kept.catalogue.remove_rows(every, document)
-                    rows = reader.read(document)
+                    rows = flat_rows(source.view, form, readers, document)
                     if rows is not None:
                         kept.catalogue.add_rows(rows)
 
