@@ -11,8 +11,8 @@ from click.exceptions import NoSuchCommand
 from click.shell_completion import FishComplete, add_completion_class
 
 from persistence import __version__
-from persistence.cli import statuses
-from persistence.cli.terminal import json_option, say_result
+from persistence.cli.declarations import command, exits
+from persistence.cli.terminal import say_result
 from persistence.errors import PersistenceError
 from persistence.model.texts import similar
 
@@ -62,10 +62,8 @@ class _Commands(click.Group):
         if module is None:
             return self.commands.get(cmd_name)
         name = _AS_NAMES.get(cmd_name, cmd_name.replace("-", "_"))
-        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
-        statuses.state(cmd_name, command)
-        auditing = import_module(f"{__name__}.auditing")
-        return auditing.audited(cmd_name, command)  # type: ignore[no-any-return]  # as it was
+        found: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -100,30 +98,30 @@ def main() -> None:
         sys.exit(1)
 
 
-@click.command("help", short_help="Print the help of a command.")
+@command("help", "Print the help of a command.", has_json=False)
+@exits("printed", usage="wrong usage, also an unknown command")
 @click.argument("names", metavar="[COMMAND]...", nargs=-1)
 @click.pass_context
 def help_(context: click.Context, /, names: tuple[str, ...]) -> None:
     """Print the help of a command, as its option --help does; without COMMAND, the list of the commands."""
     within = context.find_root()
-    command: click.Command | None = within.command
+    found: click.Command | None = within.command
     for at, name in enumerate(names):
-        if not isinstance(command, click.Group):
+        if not isinstance(found, click.Group):
             raise click.UsageError(f"{' '.join(names[:at])} has no subcommands")
-        _, command, _ = command.resolve_command(within, [name])
-        if command is None:
+        _, found, _ = found.resolve_command(within, [name])
+        if found is None:
             raise click.UsageError(f"there is no command {name}")
-        within = click.Context(command, parent=within, info_name=name)
+        within = click.Context(found, parent=within, info_name=name)
     click.echo(within.get_help())
 
 
-@click.command(short_help="Print the version.")
-@json_option
+@command("version", "Print the version.")
+@exits("printed")
 def version() -> None:
     """Print the version, as the option --version does."""
-    say_result({"version": __version__}, f"persistence, version {__version__}", click.echo)
+    say_result({"version": __version__}, f"persistence, version {__version__}")
 
 
 for _own in (help_, version):
     commands.add_command(_own)
-    statuses.state(str(_own.name), _own)

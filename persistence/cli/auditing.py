@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial, update_wrapper
-from typing import Any
 
 import click
 import msgspec
@@ -27,9 +24,9 @@ from persistence.audit.verification import (
     subject_of,
     verify,
 )
-from persistence.cli.options import common_options, load, usage_errors
-from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, is_json, json_option, safe, say, say_json
+from persistence.cli.declarations import REMAINS, Params, command, exits, group
+from persistence.cli.options import SETTINGS, load, usage_errors
+from persistence.cli.terminal import counted, is_json, safe, say, say_error, say_result
 from persistence.errors import DamagedError, NotFoundError, PersistenceError, disk_errors, one_line
 from persistence.model import instants
 from persistence.properties.property_table import shown_address
@@ -37,58 +34,15 @@ from persistence.providers.locations import open_keys, own_directories
 from persistence.settings import Effective, Settings
 from persistence.storage import owner
 
-_Params = Mapping[str, Any]
-
 _SETTINGS = ("file", "data", "dialect")
 _LONGEST = 200
 _MOST = 20
-_WITH_SUBJECT = frozenset({"purge", "erase", "revert", "restore", "reindex", "reencrypt", "token", "leases"})
-"""The commands whose argument is a form or a document, and not a file."""
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
 
-def _always(_: _Params) -> bool:
-    return True
-
-
-def _is_real(params: _Params) -> bool:
-    return not params.get("dry_run")
-
-
-AUDITED: Mapping[str, Callable[[_Params], bool]] = {
-    "check": lambda params: _is_real(params) and bool(params.get("repair") or params.get("adopt")),
-    "leases": lambda params: params.get("document") is not None,
-    "purge": lambda params: bool(params.get("yes")) and _is_real(params),
-    "erase": lambda params: bool(params.get("yes")),
-    **dict.fromkeys(("reindex", "reencrypt", "upgrade", "import", "revert", "restore", "move"), _is_real),
-    **dict.fromkeys(("backup", "export", "token"), _always),
-    **dict.fromkeys(("password set", "password remove"), _always),
-    **dict.fromkeys(("api-key new", "api-key retire", "signing-key new", "signing-key retire"), _always),
-    "encryption-key new": _always,
-    "encryption-key retire": _is_real,
-}
-"""The commands that have a line, and whether they have one with these parameters: dry runs have none."""
-
-
-def audited(name: str, command: click.Command) -> click.Command:
-    if isinstance(command, click.Group):
-        for subcommand, each in command.commands.items():
-            audited(f"{name} {subcommand}", each)
-    elif name in AUDITED and command.callback is not None and not isinstance(command.callback, partial):
-        command.callback = update_wrapper(partial(_run, name, command.callback), command.callback)
-    return command
-
-
-def _run(name: str, callback: Callable[..., Any], /, **params: Any) -> Any:
-    if not AUDITED[name](params):
-        return callback(**params)
-    with auditing(name, params):
-        return callback(**params)
-
-
 @contextmanager
-def auditing(name: str, params: _Params) -> Iterator[None]:
-    """Write the audit lines of a command, for a block."""
+def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
+    """Write the audit lines of a command, for a block. ``subject`` is the parameter that names a form or a document."""
     effective = load({key: params.get(key) for key in _SETTINGS})
     if effective.settings.audit == "off":
         yield
@@ -96,7 +50,7 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
     begun, outcome = 0, "interrupted"
     if effective.settings.audit_required:
         with _log(effective) as log:
-            begun = log.begin(_event(name, params))
+            begun = log.begin(_event(name, params, subject))
     try:
         yield
         outcome = "done"
@@ -109,7 +63,7 @@ def auditing(name: str, params: _Params) -> Iterator[None]:
     finally:
         try:
             with _log(effective) as log:
-                log.record(_event(name, params, outcome, begun))
+                log.record(_event(name, params, subject, outcome, begun))
         except PersistenceError as error:  # what was done stays done
             _say_fault(str(error))
 
@@ -123,9 +77,8 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
         yield log
 
 
-def _event(name: str, params: _Params, outcome: str = "", begun: int = 0) -> AuditEvent:
-    paths = params.get("path") or params.get("document") or params.get("paths")
-    app, form, collection, document = _subject(paths if name in _WITH_SUBJECT else None)
+def _event(name: str, params: Params, subject: str, outcome: str = "", begun: int = 0) -> AuditEvent:
+    app, form, collection, document = _subject(params.get(subject))
     given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
     details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
     if is_json():
@@ -175,10 +128,10 @@ def _user() -> str:
 
 
 def _say_fault(cause: str) -> None:
-    click.echo(f"persistence: audit: {one_line(cause)}", err=True)
+    say_error(f"persistence: audit: {one_line(cause)}")
 
 
-@click.group(short_help="Verify the audit, and show lines of it.")
+@group("audit", short_help="Verify the audit, and show lines of it.")
 def audit() -> None:
     """Verify the audit, and show lines of it: docs/audit.md says what they contain.
 
@@ -186,12 +139,11 @@ def audit() -> None:
     """
 
 
-@audit.command("verify", short_help="Find lines that were changed or are missing.")
+@command("audit verify", "Find lines that were changed or are missing.", SETTINGS)
+@exits("nothing is wrong", "there is no audit, or it cannot be read", remains="something is wrong, as the lines say")
 @click.option("--head", metavar="NUMBER:DIGEST", help="A line that was noted elsewhere, and must be there.")
 @click.option("--retired-key", metavar="ID", multiple=True, help="A signing key that you removed. May be repeated.")
-@json_option
-@common_options
-def verify_audit(*, head: str | None, retired_key: tuple[str, ...], **options: str | None) -> None:
+def verify_audit(*, head: str | None, retired_key: tuple[str, ...], effective: Effective) -> int:
     """Find lines that were changed, removed, inserted or moved, missing files, and a cut at the end.
 
     The last line of the output has the number and the digest of the last line of the audit. Keep it elsewhere: a person
@@ -203,7 +155,7 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], **options: s
     expected = None if head is None else expected_head(head)
     if head is not None and expected is None:
         raise click.UsageError(f"{safe(head)} is not a NUMBER:DIGEST, as this command prints it")
-    settings = _settings(options)
+    settings = _with_audit(effective)
     verdict = verify(
         settings.audit_file,
         seals(open_keys(settings)),
@@ -211,23 +163,10 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], **options: s
         expected=expected,
         retired=frozenset(retired_key),
     )
-    if is_json():
-        say_json(_facts(verdict))
-    else:
-        for line in _lines(verdict):
-            say(safe(line))
-    if verdict.findings:
-        sys.exit(REMAINS)
-
-
-def _facts(verdict: AuditVerdict) -> dict[str, object]:
-    return {
-        "lines": verdict.lines,
-        "findings": verdict.findings,
-        "more_findings": verdict.more,
-        "notes": verdict.notes,
-        "head": {"number": verdict.last.number, "digest": verdict.last.digest},
-    }
+    last = {"number": verdict.last.number, "digest": verdict.last.digest}
+    facts = {"lines": verdict.lines, "findings": verdict.findings, "more_findings": verdict.more}
+    say_result({**facts, "notes": verdict.notes, "head": last}, "\n".join(map(safe, _lines(verdict))))
+    return REMAINS if verdict.findings else 0
 
 
 def _lines(verdict: AuditVerdict) -> Iterator[str]:
@@ -240,34 +179,33 @@ def _lines(verdict: AuditVerdict) -> Iterator[str]:
     yield f"head {verdict.last.number}:{verdict.last.digest}"
 
 
-@audit.command()
+@command("audit show", None, SETTINGS)
+@exits("printed, also if no line matches", "there is no audit, or it cannot be read")
 @click.argument("path", metavar="[APP[/FORM[/DOCUMENT]]]", required=False)
 @click.option("--document", metavar="ID", help="Only lines of this document, of any form.")
 @click.option("--user", metavar="NAME", help="Only lines of this user.")
 @click.option("--action", metavar="WORD", help="Only lines of this action, such as delete.")
 @click.option("--since", metavar="TIME", help="Only lines from this time on, such as 2025-03-04 or with T05:06:07Z.")
-@json_option
-@common_options
-def show(*, path: str | None, since: str | None, **options: str | None) -> None:
+def show(*, path: str | None, since: str | None, effective: Effective, **kinds: str | None) -> None:
     """Print lines of the audit, oldest first. They are not verified.
 
     If none matches, a line on standard error says so.
     """
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
-    wanted |= {name: value for name in ("document", "user", "action") if (value := options.pop(name)) is not None}
+    wanted |= {name: value for name, value in kinds.items() if value is not None}
     with usage_errors():
         begin = None if since is None else instants.parse_time(since, "--since")
-    settings = _settings(options)
+    settings = _with_audit(effective)
     with disk_errors("reading the audit"):
         line = ""
         for line in _chosen(settings, wanted, begin):
             say(line if is_json() else safe(_shown_line(msgspec.json.decode(line))))
         if not line:
-            click.echo("no line of the audit matches", err=True)
+            say_error("no line of the audit matches")
 
 
-def _settings(options: Mapping[str, object]) -> Settings:
-    settings = load(options).settings
+def _with_audit(effective: Effective) -> Settings:
+    settings = effective.settings
     if settings.audit == "off" and not os.path.isdir(os.path.dirname(settings.audit_file)):
         raise NotFoundError('there is no audit: the setting audit is off (audit = "file" begins one)')
     if settings.audit in {"syslog", "stdout"}:
@@ -284,7 +222,7 @@ def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | Non
                     if is_of_kind(facts_of(line), wanted, begin):
                         yield line.decode().rstrip("\n")
         except DamagedError as error:
-            click.echo(safe(str(error)), err=True)
+            say_error(safe(str(error)))
 
 
 def _shown_line(facts: Mapping[str, object]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,28 +13,26 @@ from typing import cast
 
 import click
 
+from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, unless_dry, worst
 from persistence.cli.document_commands import opened_documents, say_restored
 from persistence.cli.options import (
+    TREES,
     Attachments,
     ChosenTree,
     Time,
     TreeChoice,
     allow_open_files,
     attachments_option,
-    choose_trees,
     encryption_remark,
     form_names,
     open_attachments,
-    tree_options,
+    parts_of,
     usage_errors,
 )
-from persistence.cli.statuses import FAILED, REMAINS, worst
 from persistence.cli.terminal import (
     counted,
     follow,
     is_json,
-    json_option,
-    quiet_option,
     safe,
     say,
     say_error,
@@ -44,7 +41,6 @@ from persistence.cli.terminal import (
     summarize,
 )
 from persistence.errors import (
-    BadRequestError,
     DeletedError,
     DiskFullError,
     NotFoundError,
@@ -82,14 +78,16 @@ from persistence.storage.stored_revision import HandEdits, Integrity
 MEBIBYTE = 1 << 20
 
 
-@click.command(short_help="Save all trees into a new directory.")
+@command("backup", "Save all trees into a new directory.", TREES, audits=always, is_quiet=True)
+@exits(
+    "saved",
+    "could not save, or not all trees and directories; the lines say which",
+    remains="saved, but some files are damaged, or were written wrongly (--verify); the lines say which",
+)
 @click.argument("destination", metavar="DEST")
 @click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
 @click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
-@json_option
-@quiet_option
-@tree_options
-def backup(*, destination: str, keys: bool, verify: bool, **options: str | None) -> None:
+def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) -> int:
     """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. Files that have not changed since the last backup in DEST become hard links to it, where the
@@ -97,7 +95,6 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     """
     if "://" in destination:
         raise click.UsageError("DEST is a directory, and not an address")
-    choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
     trees = {t.name: FolderTree(t.root, lock_timeout=timeout) for t in choice.trees if not t.is_database}
@@ -113,7 +110,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     if verify:
         problems += follow("verifying", run.total, run.verify())
     for name, cause in run.missing.items():
-        click.echo(f"persistence: {name} is not saved: {cause}", err=True)
+        say_error(f"persistence: {name} is not saved: {cause}")
     _say_saved(run, problems, time.monotonic() - started)
     if lacking := [each for each in needed if each not in saved]:
         where = "of the environment" if choice.settings.encryption_key else f"in {choice.settings.encryption_keys}"
@@ -123,7 +120,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         )
     if not choice.is_named:
         record(choice.settings.home, LastBackup(next_after(None), run.path, run.folders, problems, len(run.missing)))
-    sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+    return worst((REMAINS if problems else 0, FAILED if run.missing else 0))
 
 
 def _say_saved(run: Backup, problems: int, seconds: float) -> None:
@@ -136,7 +133,7 @@ def _say_saved(run: Backup, problems: int, seconds: float) -> None:
         "files_linked": count.linked,
         "problems": problems,
         "missing": dict(run.missing),
-        "seconds": round(seconds, 3),
+        "seconds": seconds,
     }
     text = (
         f"{run.path}: {run.folders} documents, drafts and form versions; "
@@ -173,12 +170,12 @@ def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, byt
     if not keys:
         return
     if settings.encryption_key:
-        click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
+        say_error("the encryption keys of the environment are not saved: they are in no file")
     there = {name: path for name, path in key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
         yield name, _read(path)
     has_keys = "the backup holds keys: everybody who can read it can read all data"
-    click.echo(has_keys if there else "there are no files of keys to save", err=True)
+    say_error(has_keys if there else "there are no files of keys to save")
 
 
 def key_files(choice: TreeChoice) -> dict[str, str]:
@@ -189,17 +186,6 @@ def key_files(choice: TreeChoice) -> dict[str, str]:
 def _read(path: str) -> bytes:
     with disk_errors(f"reading {path}"), FileIO(files.open_linked(path)) as file:
         return files.read_small(file.fileno())
-
-
-def form_and_document(text: str) -> tuple[Form, str | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/DOC``."""
-    match text.split("/"):
-        case [app, name] if app and name:
-            return Form(app, name), None
-        case [app, name, document] if app and name and document:
-            return Form(app, name), document
-        case _:
-            raise BadRequestError(f"{safe(text)} is not APP/FORM or APP/FORM/DOC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +309,13 @@ _ATTACHMENTS = "attachments"
 """The kind of a part that is a directory of attachments."""
 
 
-@click.command(short_help="Restore a backup.")
+@command("restore", "Restore a backup.", TREES, audits=unless_dry, subject="path", is_quiet=True)
+@exits(
+    "restored",
+    "could not restore, or the backup has no such document",
+    remains="restored, but some files were damaged, the backup lacks a part, or encryption keys are missing; the lines "
+    "say which",
+)
 @click.argument("source", metavar="SRC")
 @click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
 @click.option("--at", type=Time(), help="Bring PATH back as it was then, not as it was at the time of the backup.")
@@ -334,9 +326,6 @@ _ATTACHMENTS = "attachments"
 @click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
 @click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
 @click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
-@json_option
-@quiet_option
-@tree_options
 def restore(  # noqa: PLR0913 - its options
     *,
     source: str,
@@ -349,8 +338,8 @@ def restore(  # noqa: PLR0913 - its options
     leave_out: tuple[str, ...],
     keys: bool,
     settings_to: str | None,
-    **options: str | None,
-) -> None:
+    choice: TreeChoice,
+) -> int:
     """Restore a backup, or the newest one in SRC; or one document or form out of it.
 
     Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
@@ -370,12 +359,19 @@ def restore(  # noqa: PLR0913 - its options
         raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
     if path is not None and (to or attachments or leave_out or keys or settings_to):
         raise click.UsageError("a document or form is brought back where it belongs: leave the other options out")
-    choice = choose_trees(options)
     chosen = restores.choose(source)
     if path is not None:
-        sys.exit(_restore_path(choice, chosen, path, at, user, is_trial=dry_run))
+        with usage_errors():
+            parts = parts_of(path, "APP/FORM", "APP/FORM/DOC")
+            asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+        form, bodies_of = Form(parts["APP"], parts["FORM"]), partial(_bodies_in, choice, chosen)
+        run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=dry_run)
+        if "DOC" not in parts:
+            return REMAINS if run.all() else 0
+        run.document(parts["DOC"])
+        return 0
     extra = _extra_to_restore(choice, chosen.path, settings_to, keys=keys)
-    sys.exit(_restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra)))
+    return _restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra))
 
 
 def _restore_all(  # noqa: PLR0913 - what the command was asked
@@ -414,36 +410,16 @@ def _restore_all(  # noqa: PLR0913 - what the command was asked
         "files_there": count.known,
         "problems": problems,
         "missing": {part.name: part.missing for part in lacking},
-        "seconds": round(seconds, 3),
+        "seconds": seconds,
     }
     say_result(facts, f"{run.source} restored to {shown}{files if has_files else ''}; {seconds:.1f} s", summarize)
     if problems:
-        click.echo("next: persistence check --repair", err=True)
+        say_error("next: persistence check --repair")
     for part in lacking:
-        click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
+        say_error(f"{part.name} is not in this backup, because it could not be saved: {part.missing}")
     if remark is not None:
-        click.echo(f"{remark}: put the file of the keys there", err=True)
+        say_error(f"{remark}: put the file of the keys there")
     return REMAINS if problems or lacking or remark else 0
-
-
-def _restore_path(  # noqa: PLR0913 - what the command was asked
-    choice: TreeChoice,
-    chosen: ChosenBackup,
-    path: str,
-    at: Instant | None,
-    user: str | None,
-    *,
-    is_trial: bool,
-) -> int:
-    with usage_errors():
-        form, document = form_and_document(path)
-        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
-    bodies_of = partial(_bodies_in, choice, chosen)
-    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=is_trial)
-    if document is None:
-        return REMAINS if run.all() else 0
-    run.document(document)
-    return 0
 
 
 def _restored(run: Restore, filling: Mapping[str, Callable[[], AbstractContextManager[StorageRestore]]]) -> int:
@@ -518,7 +494,7 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
         if path is not None:
             roots[part.name] = resolved_place(path)
         elif part.name not in given and choice.is_named:
-            click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
+            say_error(f"{part.name} is left out: --to {part.name}=DIR restores it")
         elif part.name not in given:
             raise StartupError(
                 f"the backup has {part.name}, which the settings do not name: restore it with --to {part.name}=DIR, or "

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
 
 import click
 
+from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, Params, command, exits, unless_dry, worst
 from persistence.cli.options import (
+    TREES,
     ChosenTree,
     Duration,
     TreeChoice,
-    choose_trees,
     encryption_remark,
     on_each,
     say_failed,
-    tree_options,
     usage_errors,
 )
-from persistence.cli.statuses import EDITED, FAILED, REMAINS, REPAIRED, worst
 from persistence.cli.terminal import (
     counted,
     is_json,
-    json_option,
     progress,
-    quiet_option,
+    say_error,
     say_json,
     say_result,
     summarize,
@@ -61,7 +58,18 @@ _STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
 _DAY = 24 * 3600.0
 
 
-@click.command()
+def _mends(params: Params) -> bool:
+    return unless_dry(params) and bool(params.get("repair") or params.get("adopt"))
+
+
+@command("check", None, TREES, audits=_mends, is_quiet=True)
+@exits(
+    "nothing found, or only notices",
+    "could not check",
+    repaired="something was found, and all of it is repaired",
+    remains="damage or leftovers remain, or a remedy failed",
+    edited="edits by hand that nobody has adopted, and nothing worse",
+)
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
 @click.option("--adopt", is_flag=True, help="Take in files edited or added by hand, below PATH or with --all.")
@@ -73,10 +81,7 @@ _DAY = 24 * 3600.0
     "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
 )
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
-@json_option
-@quiet_option
-@tree_options
-def check(*, is_status: bool, **options: Any) -> None:
+def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     """Look for damage, and repair it.
 
     All trees and directories of attachments of the settings are checked, or the parts named, also while the service
@@ -85,11 +90,10 @@ def check(*, is_status: bool, **options: Any) -> None:
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
     --adopt takes in what counts as damage, such as another content of an attachment.
     """
-    wanted = _Wanted(**{each.name: options.pop(each.name) for each in fields(_Wanted)})
+    wanted = _Wanted(**options)
     wanted.check()
-    choice = choose_trees(options)
     if is_status:
-        sys.exit(on_each(choice.trees, _say_coverage))
+        return on_each(choice.trees, _say_coverage)
     if not (wanted.paths or choice.is_named):
         _say_keys(choice.settings)
     run = _Run(choice, wanted)
@@ -106,8 +110,8 @@ def check(*, is_status: bool, **options: Any) -> None:
         totals = run.totals
         facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
         found = {severity.value: totals.found[severity] for severity in Severity}
-        say_json({"folders": totals.folders, **found, **facts, "seconds": round(run.seconds, 3)})
-    sys.exit(status)
+        say_json({"folders": totals.folders, **found, **facts, "seconds": run.seconds})
+    return status
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,7 @@ class _Run:
         if remark is None:
             return 0
         if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
-            click.echo(f"persistence: {remark}", err=True)
+            say_error(f"persistence: {remark}")
             return 0
         found = [FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
         return self._say_reports(_Shown(lambda: 0, str, "keys: "), Treatment(), found)
@@ -287,7 +291,6 @@ class _Run:
     def _say_reports(
         self, shown: _Shown, treatment: Treatment, found: Iterable[Finding | Report | None], *, are_folders: bool = True
     ) -> int:
-        started = time.monotonic()
         prefix, totals = shown.prefix, treatment.totals
         with progress(f"{prefix}checking", shown.count) as bar:
             for report in treatment.reports(found, are_folders=are_folders):
@@ -296,7 +299,7 @@ class _Run:
                 else:
                     style = _STYLES.get(report.finding.kind.severity, "")
                     bar.say_either(_facts(shown, report), f"{prefix}{_line(shown, report)}", style)
-        seconds = time.monotonic() - started
+        seconds = bar.seconds
         if not is_json():
             summarize(f"{prefix}{_summary(totals, seconds)}")
         self.totals.include(totals)
@@ -315,7 +318,7 @@ def _say_keys(settings: Settings) -> None:
     except PersistenceError as error:  # the service cannot read them either
         warning = str(error)
     if warning is not None:
-        click.echo(f"persistence: {warning}", err=True)
+        say_error(f"persistence: {warning}")
 
 
 def _say_coverage(tree: ChosenTree, prefix: str) -> int:

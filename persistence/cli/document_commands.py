@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -11,23 +10,36 @@ from typing import Any
 
 import click
 
+from persistence.cli.declarations import REMAINS, command, exits, unless_dry
 from persistence.cli.options import (
+    TREES,
     ChosenTree,
     Time,
-    choose_trees,
+    TreeChoice,
+    at_rest,
     data_address,
     form_and_version,
     form_names,
     managing,
     reader_of,
     reading,
-    tree_options,
     usage_errors,
     version_number,
 )
-from persistence.cli.report_commands import content_size, revision_facts
-from persistence.cli.statuses import REMAINS
-from persistence.cli.terminal import counted, is_json, json_option, print_table, progress, safe, say, say_json
+from persistence.cli.report_commands import revision_facts
+from persistence.cli.terminal import (
+    Columns,
+    Facts,
+    counted,
+    is_json,
+    progress,
+    safe,
+    say,
+    say_error,
+    say_json,
+    say_table,
+    to_second,
+)
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.index.protocol import MaintainedIndex, RebuildAim
@@ -40,11 +52,10 @@ from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field,
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
-from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import Providers
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import as_administrator
-from persistence.services.codec import AS_STORED, EncryptionAtRest, EncryptionCodec
+from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.documents import Documents
 from persistence.services.histories import (
     DiffOptions,
@@ -58,15 +69,26 @@ from persistence.services.rules import Revert
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, RevisionStorage
 
-_SEARCH_HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
-_VERSION = 2
-_SECOND = 19
+_FOUND: Columns = (
+    ("DOCUMENT", "document"),
+    ("DRAFT", lambda hit: "draft" if hit["draft"] else ""),
+    ("VERSION", "version"),
+    ("CREATED", lambda hit: to_second(hit["created"])),
+    ("BY", "creator"),
+    ("MODIFIED", lambda hit: to_second(hit["modified"])),
+    ("BY", "modifier"),
+    ("STAGE", "stage"),
+)
 _BETWEEN = ", "
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field}
 
 
-@click.command()
+@command("search", None, TREES)
+@exits(
+    "searched, whatever was found",
+    "could not: no such form, version or indexed control, no data directory, another user's",
+)
 @click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
@@ -77,9 +99,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
 @click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
 @click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
-@json_option
-@tree_options
-def search(*, path: str, version: str | None, **given: Any) -> None:
+def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> None:
     """Find documents of a form, as a search over HTTP does.
 
     TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
@@ -95,7 +115,6 @@ def search(*, path: str, version: str | None, **given: Any) -> None:
     persistence search hr/leave --path state=sent --match exact --sort created
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = choose_trees({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
     with usage_errors():
@@ -107,13 +126,9 @@ def search(*, path: str, version: str | None, **given: Any) -> None:
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
         make_ready()
         hits = run.run(query, drafts)
-    if is_json():
-        for hit in hits.page:
-            say_json(_facts(hit))
-    elif hits.page:
-        rows = [(*_SEARCH_HEADINGS, *map(safe, columns)), *(_found_row(hit, columns) for hit in hits.page)]
-        print_table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1)
-    click.echo(_counts(hits, query), err=True)
+    shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
+    say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
+    say_error(_counts(hits, query))
 
 
 @contextmanager
@@ -178,21 +193,11 @@ def _path_and_text(condition: str) -> tuple[str, str]:
     return path.replace("[1]", ""), rest[1:].strip()
 
 
-def _found_row(hit: Hit, columns: Sequence[str]) -> tuple[str, ...]:
-    return (
-        safe(hit.document),
-        "draft" if hit.is_draft else "",
-        str(hit.facts.version),
-        f"{hit.facts.created[:_SECOND]}Z",
-        safe(hit.facts.creator or ""),
-        f"{hit.facts.modified[:_SECOND]}Z",
-        safe(hit.facts.modifier or ""),
-        safe(hit.facts.stage or ""),
-        *(safe(_BETWEEN.join(hit.values.get(path, ()))) for path in columns),
-    )
+def _values(path: str, hit: Facts) -> str:
+    return _BETWEEN.join(hit["values"].get(path, ()))
 
 
-def _facts(hit: Hit) -> dict[str, object]:
+def _facts(hit: Hit) -> Facts:
     return {
         "document": hit.document,
         "draft": hit.is_draft,
@@ -213,15 +218,26 @@ def _counts(hits: Hits, query: Query) -> str:
     return f"{hits.total:,} found, {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
 
 
-_HEADINGS = ("MODIFIED", "BY", "OWNER", "GROUP", "STAGE", "VERSION", "BYTES", "NOTES")
-_NUMBERS = (5, 6)
+_REVISION: Columns = (
+    ("MODIFIED", "modified"),
+    ("BY", "modified_by"),
+    ("OWNER", "owner"),
+    ("GROUP", "group"),
+    ("STAGE", "stage"),
+    ("VERSION", "version"),
+    ("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size")),
+    ("NOTES", lambda revision: ", ".join(_notes(revision))),
+)
 
 
-@click.command(short_help="List the revisions of a document or an attachment.")
+@command("history", "List the revisions of a document or an attachment.", TREES)
+@exits(
+    "all could be read",
+    "there is nothing there, or its current sidecar is damaged",
+    remains="an older sidecar is damaged, as its line says",
+)
 @click.argument("path")
-@json_option
-@tree_options
-def history(*, path: str, **options: str | None) -> None:
+def history(*, path: str, choice: TreeChoice) -> int:
     """List the revisions of a document or an attachment, newest first.
 
     \b
@@ -232,7 +248,6 @@ def history(*, path: str, **options: str | None) -> None:
     count, and revisions of earlier owners are listed, too. The tree or database is that of the form's data, as
     persistence config route says. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = choose_trees(options)
     with usage_errors():
         address = data_address(path)
         tree = choice.tree_of(address.form)
@@ -241,37 +256,32 @@ def history(*, path: str, **options: str | None) -> None:
             if found is None:
                 raise NotFoundError(f"{safe(path)} does not exist")
             revisions = found.page(0, found.total)
-    if is_json():
-        for revision in revisions:
-            say_json(revision_facts(revision.instant, revision.sidecar))
-    else:
-        print_table((_HEADINGS, *map(_row, revisions)), right=_NUMBERS)
+    say_table([revision_facts(each.instant, each.sidecar) for each in revisions], _REVISION)
+    if not is_json():
         deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
         say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
-    if any(revision.sidecar is None for revision in revisions):
-        sys.exit(REMAINS)
+    return REMAINS if any(revision.sidecar is None for revision in revisions) else 0
 
 
-def _row(revision: ListedRevision) -> tuple[str, ...]:
-    sidecar = revision.sidecar
-    if sidecar is None:
-        return revision.instant, "", "", "", "", "", "", "damaged: persistence check says more"
-    names = (sidecar.modifier, sidecar.creator, sidecar.group, sidecar.stage)
-    size = "" if sidecar.deleted else str(content_size(sidecar))
-    notes = [name for name in ("deleted", "adopted", "encrypted") if getattr(sidecar, name)]
-    notes += [] if sidecar.restored is None else [f"restored {sidecar.restored}"]
-    return revision.instant, *(safe(name or "") for name in names), str(sidecar.version), size, ", ".join(notes)
+def _notes(revision: Facts) -> Iterator[str]:
+    if "damaged" in revision:
+        yield "damaged: persistence check says more"
+    yield from (name for name in ("deleted", "adopted", "encrypted") if revision.get(name))
+    if "restored" in revision:
+        yield f"restored {revision['restored']}"
 
 
-@click.command(short_help="Print the differences between two revisions.")
+@command("diff", "Print the differences between two revisions.", TREES)
+@exits(
+    "compared, whether or not something differs",
+    "could not: no such revision, revisions of two form versions, one that is not published",
+)
 @click.argument("path")
 @click.argument("older", type=Time(), required=False)
 @click.argument("newer", type=Time(), required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
 @click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
-@json_option
-@tree_options
 def diff(  # noqa: PLR0913 - its options
     *,
     path: str,
@@ -280,7 +290,7 @@ def diff(  # noqa: PLR0913 - its options
     language: str | None,
     truncate: int | None,
     decrypt: bool,
-    **options: str | None,
+    choice: TreeChoice,
 ) -> None:
     """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
 
@@ -291,7 +301,6 @@ def diff(  # noqa: PLR0913 - its options
     the version. Other differences, and all of the designer's data, are one line. Encrypted values are not shown without
     --decrypt. Permissions do not count. Nothing is changed, and the service may run.
     """
-    choice = choose_trees(options)
     with usage_errors():
         address = data_address(path)
         if not address.is_main:
@@ -314,10 +323,9 @@ def diff(  # noqa: PLR0913 - its options
 
 def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    providers = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY))
-    keys = open_encryption_keys(settings, tree.properties) if decrypt else None
-    codec = AS_STORED if keys is None else EncryptionCodec(EncryptionAtRest(providers.router, dialect, keys))
-    return Documents(providers.router, dialect, as_administrator(dialect), codec)
+    router = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY)).router
+    codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
+    return Documents(router, dialect, as_administrator(dialect), codec)
 
 
 def _pair(
@@ -340,14 +348,16 @@ def _lives(revision: ListedRevision) -> bool:
     return revision.sidecar is not None and not revision.sidecar.deleted
 
 
-@click.command(short_help="Bring back an older revision, or what was deleted.")
+@command("revert", "Bring back an older revision, or what was deleted.", TREES, audits=unless_dry, subject="path")
+@exits(
+    "brought back",
+    "could not: no such revision, one of another form version, somebody else writes, another user's tree",
+)
 @click.argument("path")
 @click.argument("instant", type=Time(), required=False)
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
-@json_option
-@tree_options
-def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, **options: str | None) -> None:
+def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, choice: TreeChoice) -> None:
     """Make an older revision of a document the current one again, as a new revision.
 
     \b
@@ -363,7 +373,6 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
     leases do where the property enforce-lease is set. The service may run. The next run completes one that was
     interrupted.
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = choose_trees(options)
     with usage_errors():
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
@@ -389,26 +398,20 @@ def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
         index.recover()  # or the next search reads the journal
 
 
+_RESTORED: Columns = (
+    ("FILE", "file"),
+    ("COMES BACK", "comes_back"),
+    ("BY", "by"),
+    ("BYTES", "size"),
+    (
+        "INSTEAD OF",
+        lambda file: file["instead_of"] and file["instead_of"] + (", deleted" if file["was_deleted"] else ""),
+    ),
+)
+
+
 def say_restored(plan: RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
     """Print the files that have come back, or would; and before them ``document``, if it is not the only one."""
-    if is_json():
-        named = {} if document is None else {"document": document}
-        say_json({**named, **_restored_facts(plan), "dry_run": is_trial})
-        return
-    if document is not None:
-        say(safe(document))
-    rows = [("FILE", "COMES BACK", "BY", "BYTES", "INSTEAD OF")]
-    for each in (*plan.attachments, plan.file):
-        older, replaced = each.older, each.replaced
-        instead = "" if replaced is None else f"{replaced.modified}{', deleted' if replaced.deleted else ''}"
-        rows.append((safe(each.address.name), older.modified, safe(older.modifier or ""), str(older.size), instead))
-    print_table(rows, right=(3,))
-    if plan.notice is not None:
-        say(safe(plan.notice))
-    say(f"{counted(len(rows) - 1, 'file')} {'would come' if is_trial else 'came'} back")
-
-
-def _restored_facts(plan: RestorePlan) -> dict[str, object]:
     files = [
         {
             "file": each.address.name,
@@ -420,4 +423,13 @@ def _restored_facts(plan: RestorePlan) -> dict[str, object]:
         }
         for each in (*plan.attachments, plan.file)
     ]
-    return {"files": files, "missing": plan.missing}
+    if is_json():
+        named = {} if document is None else {"document": document}
+        say_json({**named, "files": files, "missing": plan.missing, "dry_run": is_trial})
+        return
+    if document is not None:
+        say(safe(document))
+    say_table(files, _RESTORED)
+    if plan.notice is not None:
+        say(safe(plan.notice))
+    say(f"{counted(len(files), 'file')} {'would come' if is_trial else 'came'} back")

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 import click
 import msgspec
 
 from persistence import settings
-from persistence.cli.statuses import FAILED, worst
-from persistence.cli.terminal import safe
-from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, StartupError, disk_errors, one_line
+from persistence.cli.declarations import FAILED, Opened, Option, worst
+from persistence.cli.terminal import safe, say_error
+from persistence.dialect import DIALECTS
+from persistence.errors import (
+    BadRequestError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    StartupError,
+    disk_errors,
+    one_line,
+)
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
@@ -38,15 +47,13 @@ from persistence.providers.locations import (
     root_of,
 )
 from persistence.providers.opened import Providers, bucket_bodies, with_calls_of_a_move
-from persistence.providers.router import Provider
+from persistence.providers.router import Provider, Router
+from persistence.services.codec import EncryptionAtRest
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, Bodies, Storage, keeps_all
 from persistence.storage.stored_revision import HandEdits, Integrity
-
-Command = Callable[..., Any]
-Option = Callable[[Command], Command]
 
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
@@ -72,14 +79,7 @@ def _options(*options: Option) -> Option:
 settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
-tree_options = _options(_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT)
-"""The options of commands on trees; each overrides the setting of its name, but for ``--datasource``."""
-
 common_options = _options(_DATA, _CONFIG, _DIALECT)
-"""The options of all other commands that read the settings; each overrides the setting of its name."""
-
-address_options = _options(_CONFIG, _DIALECT)
-"""The options of commands that have another option for the place that they work on."""
 
 
 def read_settings(options: Mapping[str, object]) -> Effective:
@@ -111,15 +111,28 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",)) -> dict[str, str]:
+    """Return the parts of a path by their names in the first shape that it has, such as ``APP/FORM/data/DOCUMENT``.
+
+    Words in capitals stand for any part, others for themselves.
+    """
+    given = path.split("/")
+    for shape in shapes:
+        words = shape.split("/")
+        if len(words) == len(given) and all(
+            (part or word in may_be_empty) if word.isupper() else part == word
+            for word, part in zip(words, given, strict=True)
+        ):
+            return dict(zip(words, given, strict=True))
+    *others, last = shapes
+    raise BadRequestError(f"{safe(path)} is not {' or '.join((', '.join(others), last)) if others else last}")
+
+
 def form_and_version(text: str) -> tuple[Form, int | None]:
     """Parse ``APP/FORM`` or ``APP/FORM/VERSION``."""
-    match text.split("/"):
-        case [app, name] if app and name:
-            return Form(app, name), None
-        case [app, name, number] if app and name:
-            return Form(app, name), version_number(number)
-        case _:
-            raise BadRequestError(f"{safe(text)} is not APP/FORM or APP/FORM/VERSION")
+    parts = parts_of(text, "APP/FORM", "APP/FORM/VERSION")
+    number = parts.get("VERSION")
+    return Form(parts["APP"], parts["FORM"]), None if number is None else version_number(number)
 
 
 class Time(click.ParamType[Instant]):
@@ -134,15 +147,15 @@ class Time(click.ParamType[Instant]):
             self.fail(f"{safe(str(value))} is not a time such as 2025-03-04T05:06:07.089Z", param, ctx)
 
 
+NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
+"""Names of parts, where those that are empty are refused as an address says it."""
+
+
 def data_address(text: str) -> DocumentAddress:
     """Parse ``APP/FORM/data/DOCUMENT``, or with a file."""
-    match text.split("/"):
-        case [app, name, Collection.DATA.value, document]:
-            return DocumentAddress(Form(app, name), Collection.DATA, document, DATA_XML)
-        case [app, name, Collection.DATA.value, document, file]:
-            return DocumentAddress(Form(app, name), Collection.DATA, document, file)
-        case _:
-            raise BadRequestError(f"{safe(text)} is not APP/FORM/data/DOCUMENT or APP/FORM/data/DOCUMENT/FILE")
+    parts = parts_of(text, "APP/FORM/data/DOCUMENT", "APP/FORM/data/DOCUMENT/FILE", may_be_empty=NAMES)
+    form = Form(parts["APP"], parts["FORM"])
+    return DocumentAddress(form, Collection.DATA, parts["DOCUMENT"], parts.get("FILE", DATA_XML))
 
 
 def version_number(text: str) -> int:
@@ -272,6 +285,19 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
+TREES = Opened("choice", (_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT), choose_trees)
+"""The trees and databases of the settings, or the one that an option names."""
+SETTINGS = Opened("effective", (_DATA, _CONFIG, _DIALECT), load)
+"""The settings and properties in force, for all other commands."""
+ADDRESS = Opened("effective", (_CONFIG, _DIALECT), read_settings)
+"""Settings and properties, for commands that have another option for the place that they work on."""
+
+
+def unread(place: Opened) -> Opened:
+    """Return a place whose options a command reads itself, as its argument ``options``."""
+    return Opened("options", place.options, dict)
+
+
 def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
     """Return all trees and databases of the settings, the default one first."""
     roots = effective.settings.roots
@@ -290,11 +316,8 @@ def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTre
     )
 
 
-def choose_data(
-    options: Mapping[str, object], path: str | None
-) -> tuple[tuple[ChosenTree, ...], Form | None, int | None]:
-    """Return the trees that ``tree_options`` choose, or that of the data of ``path``: a form, maybe with a version."""
-    choice = choose_trees(options)
+def choose_data(choice: TreeChoice, path: str | None) -> tuple[tuple[ChosenTree, ...], Form | None, int | None]:
+    """Return the chosen trees, or that of the data of ``path``: a form, maybe with a version."""
     if path is None:
         return choice.trees, None, None
     with usage_errors():
@@ -315,32 +338,37 @@ def say_where(effective: Effective, name: str) -> None:
     """Say on standard error where a file of keys is, if its path is the default: the service may use another one."""
     if not effective.file and effective.origins[name] == "default":
         path = getattr(effective.settings, name)
-        click.echo(f"persistence: without a settings file here, it is {path}: --config names the service's", err=True)
+        say_error(f"persistence: without a settings file here, it is {path}: --config names the service's")
 
 
-def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:
+def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int], *, is_anywhere: bool = False) -> int:
     """Do ``work`` on each tree; return the worst exit status.
 
     If there are several trees, ``work`` gets a prefix for its lines, the name of the tree. A tree that cannot be used
-    is then reported on standard error, and the others are worked on all the same.
+    is then reported on standard error, and the others are worked on all the same. With ``is_anywhere``, what is in one
+    of the trees may be missing in others.
     """
-    if len(trees) == 1:
-        owner.require_closed(trees[0].home)
-        return work(trees[0], "")
-    statuses = []
+    statuses, unknown = list[int](), list[NotFoundError]()
     for tree in trees:
         try:
             owner.require_closed(tree.home)
-            statuses.append(work(tree, f"{tree.name}: "))
+            statuses.append(work(tree, f"{tree.name}: " if len(trees) > 1 else ""))
         except PersistenceError as error:
-            say_failed(tree.name, error)
-            statuses.append(FAILED)
+            if is_anywhere and isinstance(error, NotFoundError):
+                unknown.append(error)
+            elif len(trees) == 1:
+                raise
+            else:
+                say_failed(tree.name, error)
+                statuses.append(FAILED)
+    if unknown and len(unknown) == len(trees):
+        raise unknown[0]
     return worst(statuses)
 
 
 def say_failed(name: str, error: PersistenceError) -> None:
     """Report a tree, or a directory of attachments, that cannot be used."""
-    click.echo(f"persistence: {name}: {one_line(str(error))}", err=True)
+    say_error(f"persistence: {name}: {one_line(str(error))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +396,11 @@ def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
         owner.require(root)
     with OfflineJournal(root) as journal, Providers(tree.settings, tree.properties, listener=journal) as providers:
         yield _opened(providers, root, journal.leave)
+
+
+def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
+    """Return the encryption of stored data, with the keys that the settings name."""
+    return EncryptionAtRest(router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
 
 
 @contextmanager

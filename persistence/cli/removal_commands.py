@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
+from persistence.cli.declarations import REMAINS, command, exits, if_yes
 from persistence.cli.options import (
+    TREES,
     ChosenTree,
     TreeChoice,
-    choose_trees,
     form_names,
     managing,
     on_each,
-    tree_options,
+    parts_of,
     usage_errors,
 )
-from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
+    Facts,
     counted,
     is_json,
     is_quiet,
-    json_option,
     progress,
-    quiet_option,
     safe,
     say,
+    say_error,
     say_result,
     shown_path,
     summarize,
@@ -42,7 +41,7 @@ from persistence.errors import BadRequestError, BusyError, NotFoundError, Persis
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.maintenance import backup as backup_erasure
 from persistence.maintenance import indexes
-from persistence.model.addresses import Collection, Form
+from persistence.model.addresses import Form
 from persistence.model.instants import cutoff, next_after
 from persistence.providers.tree_provider import open_index
 from persistence.services.purging import (
@@ -63,7 +62,13 @@ from persistence.storage.root import tree_around
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 
 
-@click.command(short_help="Remove data that is old enough, for good.")
+@command("purge", "Remove data that is old enough, for good.", TREES, audits=if_yes, subject="path", is_quiet=True)
+@exits(
+    "done",
+    "could not: no such form or document, no data directory, another user's",
+    usage="wrong usage, or a date in the future",
+    remains="something could not be purged, as its line says",
+)
 @click.argument("path", metavar="[APP[/FORM[/DOC]]]", required=False, shell_complete=form_names)
 @click.option("--older-than", metavar="DATE|SPAN", help="Stored before a date, or a time span ago: 30d, 2y.")
 @click.option("--revisions", is_flag=True, help="Older revisions of documents and attachments.")
@@ -73,18 +78,16 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--retention", is_flag=True, help="What is older than the properties of its form allow; for cron.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed and freed: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
-@json_option
-@quiet_option
-@tree_options
-def purge(
+def purge(  # noqa: PLR0913 - its options
     *,
     path: str | None,
     older_than: str | None,
     retention: bool,
     dry_run: bool,
     yes: bool,
-    **options: str | None,
-) -> None:
+    choice: TreeChoice,
+    **kinds: bool,
+) -> int:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
     At least one of --revisions, --tombstones, --drafts and --orphans chooses what will be removed, or --retention, with
@@ -94,16 +97,15 @@ def purge(
     The service may run: no request waits for more than a few revisions of its own document. A run that was stopped
     goes on where it was when it is called again.
     """
-    kinds = {name: bool(options.pop(name)) for name in _KINDS}
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
     with usage_errors():
         rules = _rules(older_than, kinds, is_retention=retention)
-        app, form, document = _parts(path)
-    choice = choose_trees(options)
+        parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
+    form = Form(parts["APP"], parts["FORM"]) if "FORM" in parts else None
     trees = choice.trees if form is None else (choice.tree_of(form),)
-    run = _Run(app, form, document, rules, is_trial=not yes)
-    sys.exit(on_each(trees, run.on))
+    run = _Purge(parts.get("APP"), form, parts.get("DOC"), rules, is_trial=not yes)
+    return on_each(trees, run.on)
 
 
 def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
@@ -117,100 +119,78 @@ def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: b
     return PurgeRules(**{name: before for name, is_asked in kinds.items() if is_asked})
 
 
-def _parts(path: str | None) -> tuple[str | None, Form | None, str | None]:
-    match [] if path is None else path.split("/"):
-        case []:
-            return None, None, None
-        case [app] if app:
-            return app, None, None
-        case [app, name] if app and name:
-            return app, Form(app, name), None
-        case [app, name, document] if app and name and document:
-            return app, Form(app, name), document
-        case _:
-            raise BadRequestError(f"{safe(path or '')} is not APP, APP/FORM or APP/FORM/DOC")
-
-
-class _Run:
+@dataclass(slots=True)
+class _Purge:
     """One run over trees. Without ``rules`` the properties of each form have them."""
 
-    def __init__(
-        self,
-        app: str | None,
-        form: Form | None,
-        document: str | None,
-        rules: PurgeRules | None,
-        *,
-        is_trial: bool,
-    ) -> None:
-        self._app = app
-        self._form = form
-        self._document = document
-        self._rules = rules
-        self._is_trial = is_trial
-        self._now = datetime.now(UTC)
-        self._problems = 0
+    app: str | None
+    form: Form | None
+    document: str | None
+    rules: PurgeRules | None
+    is_trial: bool
+    now: datetime = field(default_factory=partial(datetime.now, UTC))
+    problems: int = 0
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
-        total, before, began = PurgeTotals(), self._problems, time.monotonic()
+        total, before, is_shown = PurgeTotals(), self.problems, is_json() or not is_quiet()
         with managing(tree) as place:
             purging = StoragePurge(place.storage, place.providers.bodies_by_form)
             forms = self._forms(purging)
-            label = f"{prefix}{'looking' if self._is_trial else 'purging'}"
+            label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
                     of_form = PurgeTotals()
                     for result in self._results(purging, tree, form):
                         bar.step()
-                        if isinstance(result, PersistenceError):
-                            self._problems += 1
-                            if self._problems <= MOST_PURGE_PROBLEMS:
-                                click.echo(safe(f"{prefix}{result}"), err=True)
-                        else:
+                        if not isinstance(result, PersistenceError):
                             of_form.add(result)
-                    if not of_form.is_empty and (is_json() or not is_quiet()):
+                            continue
+                        self.problems += 1
+                        if self.problems <= MOST_PURGE_PROBLEMS:
+                            say_error(safe(f"{prefix}{result}"))
+                    if not of_form.is_empty and is_shown:
                         facts = {"tree": tree.name, "form": str(form), **_facts(of_form)}
                         bar.say_either(facts, safe(f"{prefix}{form}: {_line(of_form)}"))
                     total.add(of_form)
             place.leave()
-        problems, seconds = self._problems - before, time.monotonic() - began
-        if is_json() or not is_quiet():
-            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self._is_trial}
-            done = "would go" if self._is_trial else "purged"
-            say_result({**facts, "seconds": round(seconds, 3)}, f"{prefix}{_line(total)} {done} in {seconds:.1f} s")
-        if self._is_trial and not total.is_empty:
+        problems = self.problems - before
+        if is_shown:
+            facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self.is_trial}
+            done = "would go" if self.is_trial else "purged"
+            text = f"{prefix}{_line(total)} {done} in {bar.seconds:.1f} s"
+            say_result({**facts, "seconds": bar.seconds}, text)
+        if self.is_trial and not total.is_empty:
             summarize("nothing was changed: --yes does it")
         return REMAINS if problems else 0
 
     def _results(self, purging: StoragePurge, tree: ChosenTree, form: Form) -> Iterator[PurgeTotals | PersistenceError]:
-        rules = self._rules
+        rules = self.rules
         if rules is None:
             try:
-                rules = retention_rules(tree.properties.of(form).retention, self._now)
+                rules = retention_rules(tree.properties.of(form).retention, self.now)
             except PersistenceError as error:  # it has no provider any more, so nothing says how long it is kept
                 yield error
                 return
-        documents = self._documents(purging, form)
-        yield from purge_documents(purging, form, documents, rules, is_trial=self._is_trial)
+        yield from purge_documents(purging, form, self._documents(purging, form), rules, is_trial=self.is_trial)
 
     def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = sorted(purging.store.forms(self._app))
-        if self._form is None:
+        found = sorted(purging.store.forms(self.app))
+        if self.form is None:
             return found
-        if self._form not in found:
-            raise NotFoundError(f"{self._form} does not exist")
-        return [self._form]
+        if self.form not in found:
+            raise NotFoundError(f"{self.form} does not exist")
+        return [self.form]
 
     def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
-        if self._document is None:
+        if self.document is None:
             yield from purging.store.documents_and_drafts(form)
-        elif purging.has(form, self._document):
-            yield self._document
+        elif purging.has(form, self.document):
+            yield self.document
         else:
-            raise NotFoundError(f"{form} has no document {safe(self._document)}")
+            raise NotFoundError(f"{form} has no document {safe(self.document)}")
 
 
-def _facts(totals: PurgeTotals) -> dict[str, object]:
+def _facts(totals: PurgeTotals) -> Facts:
     return {
         "revisions": totals.revisions,
         "deleted_documents": totals.documents,
@@ -221,16 +201,8 @@ def _facts(totals: PurgeTotals) -> dict[str, object]:
 
 
 def _line(totals: PurgeTotals) -> str:
-    parts = [
-        counted(number, noun)
-        for number, noun in (
-            (totals.revisions, "revision"),
-            (totals.documents, "deleted document"),
-            (totals.drafts, "draft"),
-            (totals.attachments, "attachment"),
-        )
-        if number
-    ]
+    numbers = list(_facts(totals).items())[:-1]
+    parts = [counted(number, name.replace("_", " ").removesuffix("s")) for name, number in numbers if number]
     return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
 
 
@@ -243,7 +215,8 @@ _LEFT = (
 _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its write-ahead log, archives and replicas"
 
 
-@click.command(short_help="Remove everything of documents, with a certificate.")
+@command("erase", "Remove everything of documents, with a certificate.", TREES, audits=if_yes, subject="paths")
+@exits("done, or listed", "could not: no such document, no backup, another user's tree")
 @click.argument("paths", metavar="[APP/FORM/data/DOC]...", nargs=-1)
 @click.option("--owner", "user", metavar="USER", help="All documents and drafts of this owner.")
 @click.option("--certificate", metavar="FILE", help="A record of the erasure; required with --yes.")
@@ -251,9 +224,7 @@ _LEFT_IN_DATABASE = "the files of the database until it is vacuumed, and its wri
 @click.option("--backups", metavar="DIR", help="Also look for copies in these backups: what DIR was to 'backup'.")
 @click.option("--from-backups", is_flag=True, help="Remove these copies, too, and from the lists of the backups.")
 @click.option("--yes", is_flag=True, help="Do it. Without a backup it cannot be undone.")
-@json_option
-@tree_options
-def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
+def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: Any) -> None:
     """Remove documents completely, as law may require: data, attachments, history, drafts and leases.
 
     The indexes and tables for reports of their forms are rebuilt, so that no removed value stays in their files. Their
@@ -264,9 +235,11 @@ def erase(*, paths: tuple[str, ...], yes: bool, **options: Any) -> None:
     The service may run. A run that was stopped goes on when it is called again with the same certificate.
     """
     with usage_errors():
-        request = _Request.of(paths, options, is_trial=not yes)
+        asked = [parts_of(path, "APP/FORM/data/DOC") for path in paths]
+        named = tuple((Form(parts["APP"], parts["FORM"]), parts["DOC"]) for parts in asked)
+        request = _Request(named, **options)
+        request.check(is_trial=not yes)
         before = request.begun()
-    choice = choose_trees(options)
     known = before.documents if before is not None else ()
     missing = {each.tree for each in known} - {tree.name for tree in choice.trees}
     if missing:
@@ -303,26 +276,21 @@ class _Request:
 
     asked: tuple[tuple[Form, str], ...]
     user: str | None
-    reason: str | None
     certificate: str | None
+    reason: str | None
     backups: str | None
-    removes_copies: bool
+    from_backups: bool
 
-    @classmethod
-    def of(cls, paths: Iterable[str], options: dict[str, Any], *, is_trial: bool) -> _Request:
-        names = ("user", "reason", "certificate", "backups", "from_backups")
-        user, reason, certificate, backups, removes_copies = (options.pop(name) for name in names)
-        asked = tuple(map(_document, paths))
-        if bool(asked) == (user is not None):
+    def check(self, *, is_trial: bool) -> None:
+        if bool(self.asked) == (self.user is not None):
             raise BadRequestError("name documents as APP/FORM/data/DOC, or with --owner a user")
-        if certificate is None and not is_trial:
+        if self.certificate is None and not is_trial:
             raise BadRequestError("--yes needs a --certificate FILE")
-        if removes_copies and backups is None:
+        if self.from_backups and self.backups is None:
             raise BadRequestError("--from-backups needs --backups DIR")
-        tree = None if certificate is None else tree_around(certificate)
+        tree = None if self.certificate is None else tree_around(self.certificate)
         if tree is not None:
-            raise BadRequestError(f"{certificate} lies in the data directory {tree}")
-        return cls(asked, user, reason, certificate, backups, removes_copies)
+            raise BadRequestError(f"{self.certificate} lies in the data directory {tree}")
 
     def begun(self) -> Certificate | None:
         if self.certificate is None or not os.path.lexists(self.certificate):
@@ -342,14 +310,14 @@ class _Request:
         """Return the files of documents in each backup, with those that a run ``before`` has found, or removed."""
         found = {each.backup: each for each in (before.backups if before is not None else ())}
         for backup in backup_erasure.backups_in(self.backups) if self.backups is not None else ():
-            if self.removes_copies:
+            if self.from_backups:
                 owner.refuse_root(backup)
             files_ = backup_erasure.copies(backup, _names(documents))
-            known = found.get(backup, ErasedCopies(backup, self.removes_copies, ()))
+            known = found.get(backup, ErasedCopies(backup, self.from_backups, ()))
             erased = {each.path: each for each in known.files}
             erased |= {each.path: each for each in files_}
             if erased:
-                found[backup] = ErasedCopies(backup, known.removed or self.removes_copies, tuple(erased.values()))
+                found[backup] = ErasedCopies(backup, known.removed or self.from_backups, tuple(erased.values()))
         return list(found.values())
 
     def beginning(
@@ -394,14 +362,6 @@ def _opened(tree: ChosenTree) -> Iterator[Erasing]:
     with managing(tree) as place:
         store, bodies_of = place.storage, place.providers.bodies_by_form
         yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
-
-
-def _document(path: str) -> tuple[Form, str]:
-    match path.split("/"):
-        case [app, name, Collection.DATA.value, document] if app and name and document:
-            return Form(app, name), document
-        case _:
-            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOC")
 
 
 @dataclass(slots=True)

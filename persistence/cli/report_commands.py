@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from persistence.cli.declarations import REMAINS, command, exits, worst
 from persistence.cli.options import (
+    NAMES,
+    TREES,
     ChosenTree,
     TreeChoice,
-    choose_trees,
     form_names,
     on_each,
+    parts_of,
     reading,
-    tree_options,
     usage_errors,
     version_number,
 )
-from persistence.cli.statuses import REMAINS, worst
 from persistence.cli.terminal import (
+    Columns,
+    Facts,
     counted,
-    facts,
-    indented,
     is_json,
-    json_option,
+    labelled,
     print_table,
     safe,
     say,
     say_json,
+    say_table,
     shown_path,
+    to_second,
 )
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.errors import PersistenceError
 from persistence.maintenance.reports import (
     SOURCES,
     AttachmentFacts,
-    DocumentCounts,
     DocumentReport,
     FormSummary,
     Unreadable,
@@ -52,27 +52,23 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.properties.property_table import FORM
 
-Facts = dict[str, object]
 
-
-def form_facts(summary: FormSummary, tree: str, *, published_elsewhere: bool) -> Facts:
+def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
     counts = summary.counts
     return {
         "form": str(summary.form),
-        "tree": tree,
+        "tree": tree.name,
         "documents": counts.documents,
         "deleted": counts.deleted,
         "drafts": counts.drafts,
         "bytes": counts.size,
         "saved": counts.saved,
-        "published_elsewhere": published_elsewhere,
-        "versions": [
-            _damaged("version", each) if isinstance(each, Unreadable) else _summary(each) for each in summary.versions
-        ],
+        "published_elsewhere": _is_elsewhere(summary, tree),
+        "versions": [_summary(each) for each in summary.versions],
     }
 
 
-def version_facts(report: VersionReport) -> Facts:
+def _version_facts(report: VersionReport) -> Facts:
     return {
         "form": str(report.summary.published.form),
         **_summary(report.summary),
@@ -85,7 +81,7 @@ def version_facts(report: VersionReport) -> Facts:
         "size": report.size,
         "edited": report.is_edited,
         "file": None if report.path is None else shown_path(report.path),
-        "attachments": list(_attachments(report.attachments, None)),
+        "attachments": _attachments(report.attachments, None),
         "data_format": report.data_format,
         "controls": [_damaged("file", report.controls)]
         if isinstance(report.controls, Unreadable)
@@ -102,7 +98,7 @@ def version_facts(report: VersionReport) -> Facts:
     }
 
 
-def document_facts(report: DocumentReport) -> Facts:
+def _document_facts(report: DocumentReport) -> Facts:
     address, sidecar = report.address, report.sidecar
     named = report.named
     other: Facts | None = None
@@ -121,7 +117,7 @@ def document_facts(report: DocumentReport) -> Facts:
         "data" if address.is_draft else "draft": other,
         **({"damaged": named.cause} if isinstance(named, Unreadable) else {}),
         "file": None if report.path is None else shown_path(report.path),
-        "attachments": list(_attachments(report.attachments, named if isinstance(named, frozenset) else None)),
+        "attachments": _attachments(report.attachments, named),
         "revisions": [
             _damaged("modified", each) if isinstance(each, Unreadable) else revision_facts(each.modified, each)
             for each in report.revisions
@@ -156,7 +152,9 @@ def content_size(sidecar: Sidecar) -> int:
     return sidecar.size if sidecar.body is None else sidecar.body.size
 
 
-def _summary(summary: VersionSummary) -> Facts:
+def _summary(summary: VersionSummary | Unreadable) -> Facts:
+    if isinstance(summary, Unreadable):
+        return _damaged("version", summary)
     published = summary.published
     return {
         "version": published.version,
@@ -169,127 +167,108 @@ def _summary(summary: VersionSummary) -> Facts:
     }
 
 
-def _attachments(
-    attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | None
-) -> Iterator[Facts]:
-    for each in attachments:
-        if isinstance(each, Unreadable):
-            yield _damaged("file", each)
-        else:
-            yield {
-                "file": each.name,
-                "type": each.content_type,
-                "size": each.size,
-                "encrypted": each.is_encrypted,
-                **({} if named is None else {"named": each.name in named}),
-            }
-
-
 def _damaged(label: str, fault: Unreadable) -> Facts:
     return {label: fault.name, "damaged": fault.cause}
 
 
-_HEADINGS = (
-    "FORM",
-    "VERSION",
-    "TITLE",
-    "MODIFIED",
-    "BY",
-    "DOCUMENTS",
-    "DELETED",
-    "DRAFTS",
-    "BYTES",
-    "SAVED",
-    "TREE",
-    "NOTES",
-)
-_NUMBERS = (1, 5, 6, 7, 8)
+def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: object) -> list[Facts]:
+    return [
+        _damaged("file", each)
+        if isinstance(each, Unreadable)
+        else {
+            "file": each.name,
+            "type": each.content_type,
+            "size": each.size,
+            "encrypted": each.is_encrypted,
+            **({"named": each.name in named} if isinstance(named, frozenset) else {}),
+        }
+        for each in attachments
+    ]
+
+
+_COUNTS = ("documents", "deleted", "drafts", "bytes", "saved")
 _TITLE = 2
-_ORDERS: dict[str, Callable[[DocumentCounts], Any]] = {
-    "documents": lambda each: each.documents,
-    "deleted": lambda each: each.deleted,
-    "drafts": lambda each: each.drafts,
-    "bytes": lambda each: each.size,
-    "saved": lambda each: each.saved or "",
-}
 _ENGLISH = "en"
-_SECOND = 19
 
 
-@click.command(short_help="List the published versions of all forms.")
+@command("forms", "List the published versions of all forms.", TREES)
+@exits(
+    "all could be read",
+    "could not look: no such application or form, no data directory (or not in all of them)",
+    remains="a version is damaged, as its line says",
+)
 @click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=form_names)
-@click.option("--sort", type=click.Choice(tuple(_ORDERS)), help="Sort by a number or time, the highest first.")
-@json_option
-@tree_options
-def forms(*, path: str | None, sort: str | None, **options: str | None) -> None:
+@click.option("--sort", type=click.Choice(_COUNTS), help="Sort by a number or time, the highest first.")
+def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
     """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
     """
     with usage_errors():
-        app, name = _app_and_name(path)
-    trees = choose_trees(options).trees
-    found = list[tuple[ChosenTree, FormSummary]]()
-    unknown = list[NotFoundError]()
+        parts = parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
+    found = list[Facts]()
 
     def read(tree: ChosenTree, _prefix: str) -> int:
-        try:
-            with usage_errors(), reading(tree) as reader:
-                found.extend((tree, summary) for summary in overview(reader, app, name))
-        except NotFoundError as error:  # it may be in another tree
-            unknown.append(error)
+        with usage_errors(), reading(tree) as reader:
+            found.extend(_form_facts(each, tree) for each in overview(reader, parts.get("APP"), parts.get("FORM")))
         return 0
 
-    status = on_each(trees, read)
-    if unknown and len(unknown) == len(trees):
-        raise unknown[0]
-    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # a stable sort keeps the order of the trees
+    status = on_each(choice.trees, read, is_anywhere=True)
+    found.sort(key=lambda each: each["form"].split("/"))  # a stable sort keeps the order of the trees
     if sort is not None:
-        found.sort(key=lambda each: _ORDERS[sort](each[1].counts), reverse=True)
-    summaries = [summary for _, summary in found]
-    damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
+        found.sort(key=lambda each: each[sort] or ("" if sort == "saved" else 0), reverse=True)
     if is_json():
-        for tree, summary in found:
-            say_json(form_facts(summary, tree.name, published_elsewhere=_is_elsewhere(summary, tree)))
+        for each in found:
+            say_json(each)
     else:
-        rows = [row for tree, summary in found for row in _form_rows(summary, tree, with_tree=len(trees) > 1)]
-        if rows:
-            print_table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, footer=_totals(summaries))
-        say(_counts(summaries, damaged))
-    sys.exit(worst((status, REMAINS if damaged else 0)))
+        _say_forms(found, with_tree=len(choice.trees) > 1)
+    is_damaged = any("damaged" in version for each in found for version in each["versions"])
+    return worst((status, REMAINS if is_damaged else 0))
 
 
-def _app_and_name(path: str | None) -> tuple[str | None, str | None]:
-    match [] if path is None else path.split("/"):
-        case []:
-            return None, None
-        case [app]:
-            return app, None
-        case [app, name] if name:
-            return app, name
-        case _:
-            raise BadRequestError(f"{safe(path or '')} is not APP or APP/FORM")
+def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
+    rows = [row for each in found for row in _form_rows(each)]
+    total = {name: sum(each[name] for each in found) for name in _COUNTS[:-1]}
+    total["saved"] = max((each["saved"] for each in found if each["saved"]), default=None)
+    columns = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", *map(str.upper, _COUNTS), "TREE", "NOTES")
+    if not with_tree:
+        rows = [(*row[:-2], "", row[-1]) for row in rows]
+    if rows:
+        footer = ("TOTAL", "", "", "", "", *_numbers(total, zero="0"), "", "")
+        print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=_TITLE, footer=footer)
+    published = [each for each in found if each["versions"]]
+    versions = [version for each in published for version in each["versions"]]
+    damaged = sum("damaged" in version for version in versions)
+    counts = (
+        counted(len({each["form"] for each in published}), "form"),
+        counted(len(versions), "version"),
+        counted(total["documents"], "document"),
+        f"{total['deleted']} deleted",
+        counted(total["drafts"], "draft"),
+    )
+    say(", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else ""))
 
 
-def _form_rows(summary: FormSummary, tree: ChosenTree, *, with_tree: bool) -> Iterator[tuple[str, ...]]:
-    form, where = safe(str(summary.form)), safe(tree.name) if with_tree else ""
-    found = summary.counts
-    numbers = (found.documents, found.deleted, found.drafts, found.size)
-    saved = "" if found.saved is None else f"{found.saved[:_SECOND]}Z"
-    counts = (*(str(number) if number else "" for number in numbers), saved)
-    if not summary.versions:
-        note = "published in another tree" if _is_elsewhere(summary, tree) else "nothing published"
-        yield form, "", "", "", "", *counts, where, note
-    for version in summary.versions:
-        if isinstance(version, Unreadable):
-            yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
+def _numbers(facts: Facts, zero: str = "") -> tuple[str, ...]:
+    return (*(str(facts[name] or zero) for name in _COUNTS[:-1]), to_second(facts["saved"]))
+
+
+def _form_rows(facts: Facts) -> Iterator[tuple[str, ...]]:
+    form, where, numbers = safe(facts["form"]), safe(facts["tree"]), _numbers(facts)
+    if not facts["versions"]:
+        note = "published in another tree" if facts["published_elsewhere"] else "nothing published"
+        yield form, "", "", "", "", *numbers, where, note
+    for each in facts["versions"]:
+        if "damaged" in each:
+            yield form, each["version"], "", "", "", *numbers, where, safe(f"damaged: {each['damaged']}")
         else:
-            published, titles = version.published, version.published.metadata.titles
+            titles, notes = each["titles"], "" if each["available"] else "not available; "
+            notes += "singleton; " if each["singleton"] else ""
             title = safe(titles.get(_ENGLISH, next(iter(titles.values()), "")))
-            cells = str(published.version), title, f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
-            yield form, *cells, *counts, where, "; ".join(_notes(version))
-        counts = ("",) * len(counts)
+            cells = str(each["version"]), title, to_second(each["modified"]), safe(each["modified_by"] or "")
+            yield form, *cells, *numbers, where, f"{notes}permissions: {each['permissions']}"
+        numbers = ("",) * len(numbers)
 
 
 def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
@@ -303,43 +282,15 @@ def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
         return False
 
 
-def _notes(summary: VersionSummary) -> Iterator[str]:
-    if not summary.published.metadata.available:
-        yield "not available"
-    if summary.is_singleton:
-        yield "singleton"
-    yield f"permissions: {summary.permissions_source.value}"
+_SHAPES = ("APP/FORM", "APP/FORM/VERSION", "APP/FORM/data/DOCUMENT", "APP/FORM/draft/DOCUMENT")
 
 
-def _totals(found: Iterable[FormSummary]) -> tuple[str, ...]:
-    total = DocumentCounts()
-    for summary in found:
-        total.add(summary.counts)
-    numbers = map(str, (total.documents, total.deleted, total.drafts, total.size))
-    return ("TOTAL", "", "", "", "", *numbers, "" if total.saved is None else f"{total.saved[:_SECOND]}Z", "", "")
-
-
-def _counts(found: Iterable[FormSummary], damaged: int) -> str:
-    published = [summary for summary in found if summary.versions]
-    counts = (
-        counted(len({summary.form for summary in published}), "form"),
-        counted(sum(len(summary.versions) for summary in published), "version"),
-        counted(sum(summary.counts.documents for summary in found), "document"),
-        f"{sum(summary.counts.deleted for summary in found)} deleted",
-        counted(sum(summary.counts.drafts for summary in found), "draft"),
-    )
-    return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")
-
-
-_SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
-_COLLECTIONS = {collection.value: collection for collection in Collection}
-
-
-@click.command(short_help="Print the facts about a form or a document.")
+@command("show", "Print the facts about a form or a document.", TREES)
+@exits(
+    "all could be read", "there is nothing there, or it is damaged", remains="a part of it is damaged, as the lines say"
+)
 @click.argument("path", shell_complete=form_names)
-@json_option
-@tree_options
-def show(*, path: str, **options: str | None) -> None:
+def show(*, path: str, choice: TreeChoice) -> int:
     """Print the facts about a form or a document, without its content.
 
     \b
@@ -352,161 +303,131 @@ def show(*, path: str, **options: str | None) -> None:
     The tree or database is that of the form, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = choose_trees(options)
     with usage_errors():
-        report = _report(path.split("/"), choice)
+        report = _report(path, choice)
+    facts = _version_facts(report) if isinstance(report, VersionReport) else _document_facts(report)
     if is_json():
-        say_json(version_facts(report) if isinstance(report, VersionReport) else document_facts(report))
-    elif isinstance(report, VersionReport):
-        _say_version(report)
+        say_json(facts)
+        return REMAINS if report.is_damaged else 0
+    if isinstance(report, VersionReport):
+        title, labels = f"{facts['form']} version {facts['version']}", _version_labels(report, facts)
     else:
-        _say_document(report)
-    if report.is_damaged:
-        sys.exit(REMAINS)
+        title, labels = f"{facts['form']}/{facts['collection']}/{facts['document']}", _document_labels(report, facts)
+    say(safe(title))
+    for line in labelled(labels):
+        say(f"  {line}")
+    _say_listed("attachment", facts["attachments"], _ATTACHMENTS)
+    if isinstance(report, DocumentReport):
+        _say_listed("older revision", facts["revisions"], _REVISIONS)
+    elif isinstance(report.controls, Unreadable):
+        say(f"controls {_damage(facts['controls'][0])}")
+    else:
+        _say_listed("control", facts["controls"], _CONTROLS, f", with paths in data of format {report.data_format}")
+    return REMAINS if report.is_damaged else 0
 
 
-def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentReport:
-    version = None
-    match parts:
-        case [app, name]:
-            pass
-        case [app, name, number] | [app, name, "form", number]:
-            version = version_number(number)
-        case [app, name, collection, document] if collection in _COLLECTIONS:
-            main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
-            tree = choice.tree_of(main.form)
-            with reading(tree) as reader:
-                return report_document(reader, main)
-        case _:
-            raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
-    form = Form(app, name)
-    tree = choice.tree_of(form, FORM)
-    with reading(tree) as reader:
+def _report(path: str, choice: TreeChoice) -> VersionReport | DocumentReport:
+    match path.split("/"):
+        case [app, name, "form", number]:
+            path = f"{app}/{name}/{number}"
+    parts = parts_of(path, *_SHAPES, may_be_empty=NAMES)
+    form = Form(parts["APP"], parts["FORM"])
+    if "DOCUMENT" in parts:
+        collection = Collection.DRAFT if "draft" in parts else Collection.DATA
+        main = DocumentAddress(form, collection, parts["DOCUMENT"], DATA_XML)
+        with reading(choice.tree_of(form)) as reader:
+            return report_document(reader, main)
+    version = version_number(parts["VERSION"]) if "VERSION" in parts else None
+    with reading(choice.tree_of(form, FORM)) as reader:
         return report_version(reader, form, version)
 
 
-def _say_version(report: VersionReport) -> None:
-    say(safe(f"{report.summary.published.form} version {report.summary.published.version}"))
-    for line in indented(facts(_version_facts(report))):
-        say(line)
-    _say_attachments(report.attachments, None)
-    _say_controls(report)
-
-
-def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
-    published, metadata = report.summary.published, report.summary.published.metadata
-    yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in metadata.titles.items()]
-    yield "created", [published.created]
-    yield "modified", [_moment(published.modified, published.modifier)]
+def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+    yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in facts["titles"].items()]
+    yield "created", [facts["created"]]
+    yield "modified", [_moment(facts)]
     yield "made of", [] if report.source is None else [safe(f"unpublished definition {report.source}")]
-    yield "available", ["yes" if metadata.available else "no"]
-    singleton = "yes" if report.summary.is_singleton else "no"
-    if metadata.singleton is not None:
-        singleton += ", by the definition"
-    elif report.summary.is_singleton:
-        singleton += ", by property"
-    yield "singleton", [singleton]
-    yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, in_words(report.permissions))]
-    yield "other versions", _other_versions(report)
+    yield "available", [_yes(facts["available"])]
+    cause = ""
+    if report.summary.published.metadata.singleton is not None:
+        cause = ", by the definition"
+    elif facts["singleton"]:
+        cause = ", by property"
+    yield "singleton", [_yes(facts["singleton"]) + cause]
+    yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, facts["permission_rules"])]
+    others = facts["other_versions"]
+    numbers = ", ".join(str(each["version"]) for each in others if "damaged" not in each)
+    faults = [f"{each['version']} {_damage(each)}" for each in others if "damaged" in each]
+    yield "other versions", [*([numbers] if numbers else []), *faults]
     yield "size", [counted(report.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
-    yield "file", [] if report.path is None else [shown_path(report.path)]
+    yield "file", [facts["file"]] if facts["file"] else []
 
 
-def _other_versions(report: VersionReport) -> list[str]:
-    numbers = ", ".join(str(each) for each in report.others if not isinstance(each, Unreadable))
-    faults = [f"{each.name} {_damage(each)}" for each in report.others if isinstance(each, Unreadable)]
-    return [*([numbers] if numbers else []), *faults]
-
-
-def _say_controls(report: VersionReport) -> None:
-    if isinstance(report.controls, Unreadable):
-        say(f"controls {_damage(report.controls)}")
-    elif report.controls:
-        rows = [("NAME", "KIND", "PATH", "MARKS")]
-        for control in report.controls:
-            labels = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
-            path = "/".join(control.path(report.data_format))
-            rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(labels)))
-        count = counted(len(report.controls), "control")
-        say(f"{count}, with paths in data of format {report.data_format}:")
-        print_table(rows, is_indented=True)
-
-
-def _say_document(report: DocumentReport) -> None:
-    address = report.address
-    say(safe(f"{address.form}/{address.collection.value}/{address.document}"))
-    for line in indented(facts(_document_facts(report))):
-        say(line)
-    _say_attachments(report.attachments, report.named)
-    if report.revisions:
-        say(f"{counted(len(report.revisions), 'older revision')}:")
-        print_table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions)), is_indented=True)
-
-
-def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
-    if report.sidecar is None:
+def _document_labels(report: DocumentReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+    sidecar = report.sidecar
+    if sidecar is None:
         yield "data", ["never saved: there are only attachments"]
     else:
-        yield from _revision_facts(report.sidecar)
-        if not report.sidecar.deleted:
+        yield "form version", [str(sidecar.version)]
+        yield "created", [_moment(facts, "created", "owner")]
+        yield "owner's group", [safe(facts["group"])] if "group" in facts else []
+        yield "organization", [safe(" / ".join(sidecar.organization))] if sidecar.organization else []
+        yield "deleted" if sidecar.deleted else "modified", [_moment(facts)]
+        yield "stage", [safe(facts["stage"])] if "stage" in facts else []
+        yield "valid", [_yes(facts["valid"])] if "valid" in facts else []
+        adopted = "by a repair or an adoption: no request has made this revision"
+        yield "adopted", [adopted] if sidecar.adopted else []
+        if not sidecar.deleted:
             yield "size", [counted(report.size, "byte")]
-            if report.is_edited:
-                saved = counted(report.sidecar.size, "byte")
-                yield "edited", [f"by hand, or copied without its times; what was saved had {saved}"]
-            elif report.sidecar.digest:
-                yield "digest", [safe(report.sidecar.digest)]
-    other, label = "none", "saved data" if report.address.is_draft else "draft"
-    if isinstance(report.other, Unreadable):
-        other = _damage(report.other)
-    elif report.other is not None:
-        word = "deleted" if report.other.deleted else "of"
-        other = f"{word} {_moment(report.other.modified, report.other.modifier)}"
-    yield label, [other]
-    if isinstance(report.named, Unreadable):
-        yield "content", [_damage(report.named)]
-    yield "file", [] if report.path is None else [shown_path(report.path)]
+            saved = f"by hand, or copied without its times; what was saved had {counted(sidecar.size, 'byte')}"
+            yield "edited", [saved] if report.is_edited else []
+            yield "digest", [safe(facts["digest"])] if "digest" in facts else []
+    label, other = ("saved data", facts["data"]) if report.address.is_draft else ("draft", facts["draft"])
+    if other is None:
+        yield label, ["none"]
+    elif "damaged" in other:
+        yield label, [_damage(other)]
+    else:
+        yield label, [f"{'deleted' if other['deleted'] else 'of'} {_moment(other)}"]
+    yield "content", [_damage(facts)] if "damaged" in facts else []
+    yield "file", [facts["file"]] if facts["file"] else []
 
 
-def _revision_facts(sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:
-    yield "form version", [str(sidecar.version)]
-    yield "created", [_moment(sidecar.created, sidecar.creator)]
-    yield "owner's group", [] if sidecar.group is None else [safe(sidecar.group)]
-    yield "organization", [safe(" / ".join(sidecar.organization))] if sidecar.organization else []
-    yield "deleted" if sidecar.deleted else "modified", [_moment(sidecar.modified, sidecar.modifier)]
-    yield "stage", [] if sidecar.stage is None else [safe(sidecar.stage)]
-    yield "valid", [] if sidecar.valid is None else ["yes" if sidecar.valid else "no"]
-    yield "adopted", ["by a repair or an adoption: no request has made this revision"] if sidecar.adopted else []
+def _named(attachment: Facts) -> str:
+    if "damaged" in attachment or "named" not in attachment:
+        return _damage(attachment)
+    return "named by the data" if attachment["named"] else "not named by the data"
 
 
-def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:
-    if isinstance(revision, Unreadable):
-        return revision.name, "", "", _damage(revision)
-    note = "deleted" if revision.deleted else ""
-    return revision.modified, safe(revision.modifier or ""), safe(revision.stage or ""), note
+_ATTACHMENTS: Columns = (("FILE", "file"), ("TYPE", "type"), ("BYTES", "size"), ("NOTES", _named))
+_REVISIONS: Columns = (
+    ("MODIFIED", "modified"),
+    ("BY", "modified_by"),
+    ("STAGE", "stage"),
+    ("NOTES", lambda each: "deleted" if each.get("deleted") else _damage(each)),
+)
+_CONTROLS: Columns = (
+    ("NAME", "name"),
+    ("KIND", "kind"),
+    ("PATH", "path"),
+    ("MARKS", lambda control: " ".join(mark for mark in ("indexed", "encrypted") if control[mark])),
+)
 
 
-def _say_attachments(
-    attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | Unreadable | None
-) -> None:
-    if not attachments:
-        return
-    rows = [("FILE", "TYPE", "BYTES", "NOTES")]
-    for each in attachments:
-        if isinstance(each, Unreadable):
-            rows.append((safe(each.name), "", "", _damage(each)))
-            continue
-        note = ""
-        if isinstance(named, frozenset):
-            note = "named by the data" if each.name in named else "not named by the data"
-        rows.append((safe(each.name), safe(each.content_type or ""), str(each.size), note))
-    say(f"{counted(len(attachments), 'attachment')}:")
-    print_table(rows, right=(2,), is_indented=True)
+def _say_listed(noun: str, objects: Sequence[Facts], columns: Columns, end: str = "") -> None:
+    if objects:
+        say(f"{counted(len(objects), noun)}{end}:")
+        say_table(objects, columns, is_indented=True)
 
 
-def _damage(fault: Unreadable) -> str:
-    return safe(f"damaged: {fault.cause}")
+def _damage(facts: Facts) -> str:
+    return safe(f"damaged: {facts['damaged']}") if "damaged" in facts else ""
 
 
-def _moment(instant: str, who: str | None) -> str:
-    return instant if who is None else f"{instant} by {safe(who)}"
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _moment(facts: Facts, instant: str = "modified", by: str = "modified_by") -> str:
+    return facts[instant] if facts.get(by) is None else f"{facts[instant]} by {safe(facts[by])}"

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import secrets
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import BinaryIO
 
 import click
 
-from persistence.cli.options import address_options, choose_trees, common_options, read_settings, reading
-from persistence.cli.statuses import FAILED, REMAINS
-from persistence.cli.terminal import counted, is_json, json_option, print_table, safe, say, say_json, say_result
+from persistence.cli.declarations import FAILED, REMAINS, command, exits
+from persistence.cli.options import ADDRESS, SETTINGS, choose_trees, read_settings, reading, unread
+from persistence.cli.terminal import (
+    Facts,
+    counted,
+    is_json,
+    safe,
+    say,
+    say_error,
+    say_json,
+    say_result,
+    say_table,
+)
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.client.service_client import PersistenceClient
@@ -24,7 +34,7 @@ from persistence.client.service_connection import ServiceConnection, authorizati
 from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.limits import LONGEST_CREDENTIAL
 from persistence.maintenance.records import LastBackup, LastCheck, last
-from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties, RuntimeRoute
+from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties
 from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 from persistence.settings import Effective
@@ -41,14 +51,13 @@ url_option = click.option(
 """The option of commands that call a service."""
 
 
-@click.command(short_help="Ask a service whether it is alive and ready.")
+@command("health", "Ask a service whether it is alive and ready.", unread(ADDRESS))
+@exits("ready", "not ready, not alive, or cannot be reached")
 @url_option
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="Seconds for each step."
 )
-@json_option
-@address_options
-def health(*, url: str | None, timeout: float, **options: str | None) -> None:
+def health(*, url: str | None, timeout: float, options: Mapping[str, str | None]) -> int:
     """Ask /healthz and /readyz of a service, by default of that of the settings on this machine.
 
     One line says that it is ready, or why not. The service tells the cause only to callers that it lets in. For the
@@ -70,11 +79,11 @@ def health(*, url: str | None, timeout: float, **options: str | None) -> None:
     elif found.is_ready:
         say(f"ready: {one_line(address)}")
         for line in (*filter(None, [found.cause]), *_never(home)):
-            click.echo(f"persistence: {one_line(line)}", err=True)
+            say_error(f"persistence: {one_line(line)}")
     else:
         state = "alive, but not ready" if found.is_alive else "not alive"
-        click.echo(f"persistence: {one_line(address)} is {state}: {found.cause}", err=True)
-    sys.exit(0 if found.is_ready else FAILED)
+        say_error(f"persistence: {one_line(address)} is {state}: {found.cause}")
+    return 0 if found.is_ready else FAILED
 
 
 def _never(home: str) -> Iterator[str]:
@@ -111,26 +120,28 @@ def own_url(effective: Effective) -> str:
 _APP = "check-runtime-"
 _NEWEST = "current"
 _EVERY_FORM = Form(ANY, ANY)
-_STEPS = ("SEQUENCE", "STEP", "RESULT")
-_FORMS = ("FORM", "DEFINITION", "DATA", "ATTACHMENTS")
-_ROW = "see docs/orbeon.md, If a step fails: {}"
+_PARTS = ("definition", "data", "attachments")
+_STEPS = tuple((name.upper(), name) for name in ("sequence", "step", "result"))
 
 
-@click.command(short_help="Tell whether this service and a release of the form runtime fit.")
+@command("check-runtime", "Tell whether this service and a release of the form runtime fit.", unread(SETTINGS))
+@exits(
+    "no step failed, and nothing is missing in FILE",
+    "could not check: the service cannot be reached or refuses the caller, or FILE cannot be read",
+    remains="a step failed, something was not removed, or something is missing in FILE",
+)
 @click.option("--release", type=click.Choice(tuple(RELEASES)), help="Send what the proxy of this release sends.")
 @click.option("--properties", metavar="FILE", help="Read a runtime's properties-local.xml, and say what is missing.")
 @url_option
 @click.option("--key-file", type=click.File("rb"), metavar="FILE", help="File with the caller's API key; - is stdin.")
-@json_option
-@common_options
 def check_runtime(
     *,
     release: str | None,
     properties: str | None,
     url: str | None,
     key_file: BinaryIO | None,
-    **options: str | None,
-) -> None:
+    options: Mapping[str, str | None],
+) -> int:
     """Tell whether this service and a release of the form runtime fit. No runtime is needed.
 
     With --release, the running service gets the requests that the proxy of that release sends in daily use, in an
@@ -151,7 +162,7 @@ def check_runtime(
         status = _check_service(release, url, key, options)
     else:
         raise click.UsageError("--release or --properties must say what to check")
-    sys.exit(status)
+    return status
 
 
 def _check_service(release: str, url: str | None, key: str | None, options: Mapping[str, str | None]) -> int:
@@ -170,14 +181,14 @@ def _check_service(release: str, url: str | None, key: str | None, options: Mapp
         finally:
             is_removed = _remove(proxy)
             if not is_json():
-                print_table((_STEPS, *((each.sequence, safe(each.step), each.result) for each in results)))
+                say_table([asdict(each) for each in results], _STEPS)
             for each in () if is_json() else results:
                 if each.result != "ok":
                     say(safe(f"{each.sequence}, {each.step}: {each.result}: {one_line(each.detail)}"))
                 if each.see:
-                    say(f"  {_ROW.format(each.see)}")
+                    say(f"  see docs/orbeon.md, If a step fails: {each.see}")
     counts = Counter(each.result for each in results)
-    seconds = round(time.monotonic() - began, 3)
+    seconds = time.monotonic() - began
     numbers = {name: counts[name] for name in ("ok", "failed", "skipped")}
     facts = {"release": release, "application": proxy.app, **numbers, "removed": is_removed, "seconds": seconds}
     text = f"{release}: {counted(counts['ok'], 'step')} ok, {counts['failed']} failed, {counts['skipped']} skipped"
@@ -194,18 +205,18 @@ def _remove(proxy: RuntimeProxy) -> bool:
         remains = proxy.remove()
     except (PersistenceError, KeyboardInterrupt) as error:
         cause = str(error) or "interrupted"
-        click.echo(f"persistence: the application {proxy.app} was not removed: {cause}", err=True)
+        say_error(f"persistence: the application {proxy.app} was not removed: {cause}")
         if isinstance(error, KeyboardInterrupt):
             raise
         return False
     for problem in remains.problems:
-        click.echo(f"persistence: {one_line(problem)}", err=True)
+        say_error(f"persistence: {one_line(problem)}")
     stay = [counted(remains.definitions, "definition")] if remains.definitions else []
     if remains.documents:
         command = f"persistence purge {proxy.app} --tombstones --older-than 1m --yes"
         stay.insert(0, f"{counted(remains.documents, 'document')} (for an administrator: {command})")
     if stay:
-        click.echo(f"tombstones stay in the application {proxy.app}: {', '.join(stay)}", err=True)
+        say_error(f"tombstones stay in the application {proxy.app}: {', '.join(stay)}")
     return not remains.problems
 
 
@@ -213,21 +224,20 @@ def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | No
     routes = [runtime.route(form) for form in runtime.forms(_stored(options))]
     needed = runtime.needed(read_settings(options).properties.of(_EVERY_FORM))
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
+    forms = [{"form": str(each.form), **{part: getattr(each, part) or None for part in _PARTS}} for each in routes]
+    columns = [(part.upper(), partial(_shown_provider, runtime, part)) for part in _PARTS]
+    say_table(forms, [("FORM", "form"), *columns])
     if is_json():
-        for route in routes:
-            parts = {"definition": route.definition, "data": route.data, "attachments": route.attachments}
-            say_json({"form": str(route.form), **{name: provider or None for name, provider in parts.items()}})
         for each in needed:
             say_json({"property": each.name, "needed": each.value, "found": each.found or None})
         for key, lines in {"problem": problems, "note": notes}.items():
             for line in lines:
                 say_json({key: line})
-    else:
-        print_table((_FORMS, *(tuple(map(safe, _route_cells(each, runtime))) for each in routes)))
-        for line in (*notes, *problems, *_needed_lines(needed)):
-            say(safe(line))
-        if not needed and not problems:
-            say("nothing is missing")
+        return REMAINS if needed or problems else 0
+    for line in (*notes, *problems, *_needed_lines(needed)):
+        say(safe(line))
+    if not needed and not problems:
+        say("nothing is missing")
     return REMAINS if needed or problems else 0
 
 
@@ -242,12 +252,10 @@ def _needed_lines(needed: Sequence[NeededProperty]) -> Iterator[str]:
         yield each.line
 
 
-def _route_cells(route: RuntimeRoute, runtime: RuntimeProperties) -> tuple[str, ...]:
-    shown = [
-        f"{name} ({shown_address(uri)})" if (uri := runtime.services.get(name)) else name
-        for name in (route.definition or "-", route.data or "-", route.attachments or "with the data")
-    ]
-    return str(route.form), *shown
+def _shown_provider(runtime: RuntimeProperties, part: str, form: Facts) -> str:
+    name = form[part] or ("with the data" if part == "attachments" else "-")
+    uri = runtime.services.get(name)
+    return f"{name} ({shown_address(uri)})" if uri else name
 
 
 def _stored(options: Mapping[str, str | None]) -> set[Form]:
@@ -257,5 +265,5 @@ def _stored(options: Mapping[str, str | None]) -> set[Form]:
             with reading(tree) as reader:
                 found.update(form for form in reader.store.forms() if not form.app.startswith(_APP))
         except PersistenceError as error:
-            click.echo(f"persistence: the forms in {tree.name} are not listed: {error}", err=True)
+            say_error(f"persistence: the forms in {tree.name} are not listed: {error}")
     return found

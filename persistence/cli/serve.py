@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import click
 from flask import Flask
@@ -16,6 +17,7 @@ from gunicorn.glogging import Logger
 
 from persistence import gunicorn_worker, processors, starting
 from persistence.app import wired
+from persistence.cli.declarations import command, exits, group
 from persistence.cli.options import (
     allow_open_files,
     common_options,
@@ -26,7 +28,7 @@ from persistence.cli.options import (
     settings_options,
     usage_errors,
 )
-from persistence.cli.terminal import is_json, json_option, safe, say_json, say_result
+from persistence.cli.terminal import Facts, is_json, json_option, safe, say_json, say_result
 from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
 from persistence.http.logs import ServerLines, announce, apply, choose, look
@@ -35,6 +37,7 @@ from persistence.model.addresses import Form
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
 from persistence.properties.property_table import DATA, FORM, shown_address
 from persistence.providers.locations import (
+    NOT_SHOWN,
     as_toml,
     base_of,
     database_of,
@@ -42,7 +45,6 @@ from persistence.providers.locations import (
     effective_settings,
     plain_property,
     root_of,
-    shown_property,
 )
 from persistence.providers.opened import init_places
 from persistence.settings import Effective, Settings, require_own
@@ -171,7 +173,15 @@ def _announce(served: Served, *first: str) -> None:
         announce(line)
 
 
-@click.command(short_help="Serve forms over HTTP until stopped.")
+@command("serve", "Serve forms over HTTP until stopped.", has_json=False)
+@exits(
+    "stopped by a signal",
+    "could not start, as its line says",
+    others={
+        3: "a worker could not start, as the log says",
+        4: "a worker could not load the application, as the log says",
+    },
+)
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
 def serve(*, is_init: bool, **options: object) -> None:
@@ -199,10 +209,12 @@ def serve(*, is_init: bool, **options: object) -> None:
     Server(served, lambda: Served.of(load(options))).run()
 
 
+_NO_SETTINGS = "the settings cannot be read, or one is not acceptable"
 _TREE = "a tree here"
 
 
-@click.group(invoke_without_command=True, short_help="Print the effective settings and properties.")
+@group("config", invoke_without_command=True, short_help="Print the effective settings and properties.")
+@exits("printed", _NO_SETTINGS)
 @json_option
 @settings_options
 @click.pass_context
@@ -225,7 +237,8 @@ def config(context: click.Context, /, **options: object) -> None:
         click.echo(f"{as_toml(each.name)} = {each.value}  # {each.origin}: {each.meaning}")
 
 
-@config.command("property")
+@command("config property", None, has_json=False)
+@exits("printed", f"no such property; or {_NO_SETTINGS}")
 @click.argument("name")
 @common_options
 @json_option
@@ -239,10 +252,12 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     """
     properties = _effective(outer, options).properties
     answer = properties.explain(name)
-    say_result(_explanation_facts(answer, properties), "\n".join(_explained(answer, properties)), click.echo)
+    facts = _explanation_facts(answer, properties)
+    say_result(facts, "\n".join(_explained(answer, facts)), click.echo)
 
 
-@config.command(short_help="Say which provider has a form's definitions or data.")
+@command("config route", "Say which provider has a form's definitions or data.", has_json=False)
+@exits("printed", f"no provider has the form; or {_NO_SETTINGS}")
 @click.argument("path", metavar="APP/FORM", shell_complete=form_names)
 @click.argument("kind", type=click.Choice([FORM, DATA]))
 @common_options
@@ -258,25 +273,19 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
-    properties = effective.properties
-    found = properties.of(form).route
-    if is_json():
-        say_json(_route_facts(effective, form, kind))
-        return
-    lines = [*_explained(properties.explain_provider(form, kind), properties)]
-    lines += _place(found.definition if kind == FORM else found.data, effective)
-    if kind == FORM:
-        lines.append("attachments of definitions are always with it")
-    elif found.attachments is None:
-        lines.append("attachments are with it")
+    explain = partial(effective.properties.explain_provider, form, kind)
+    facts = _route_facts(effective, form, kind)
+    attachments = facts["attachments"]
+    lines = [*_explained(explain(), facts["property"]), *_place(facts)]
+    if attachments is not None:
+        lines += _explained(explain(attachments=True), attachments["property"])
+        lines.append(f"attachments are {attachments['place']}")
     else:
-        lines += _explained(properties.explain_provider(form, kind, attachments=True), properties)
-        lines.append(f"attachments are {_attachments_place(found.attachments)}")
-    for line in lines:
-        click.echo(safe(line))
+        lines.append(f"attachments {'of definitions are always' if kind == FORM else 'are'} with it")
+    say_result(facts, "\n".join(map(safe, lines)), click.echo)
 
 
-def _route_facts(effective: Effective, form: Form, kind: str) -> dict[str, object]:
+def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
     properties = effective.properties
     found = properties.of(form).route
     provider = found.definition if kind == FORM else found.data
@@ -304,8 +313,8 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> dict[str, objec
     }
 
 
-def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> dict[str, object]:
-    def reason(each: Reason) -> dict[str, object]:
+def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> Facts:
+    def reason(each: Reason) -> Facts:
         entry = properties.entry(each.name)
         value = plain_property(entry.known, entry.value)
         return {"name": str(entry), "value": value, "origin": entry.origin, "reason": each.text}
@@ -334,25 +343,25 @@ def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -
     return read_settings({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
-def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
-    shown = "is not configured" if answer.value is None else f"= {shown_property(answer.known, answer.value)}"
-    yield f"{'.'.join(answer.name)} {shown}"
-    yield f"  {answer.known.meaning}; {answer.known.effect.value}"
-    winner = answer.explanation.winner
-    if winner is not None:
-        yield from _reasons("wins", (winner,), properties)
+def _explained(answer: ExplainedProperty, facts: Facts) -> Iterator[str]:
+    value = "is not configured" if facts["value"] is None else f"= {_toml(facts['value'])}"
+    yield f"{facts['name']} {value}"
+    yield f"  {facts['meaning']}; {facts['effect']}"
+    if facts["winner"] is not None:
+        yield _reason("wins", facts["winner"])
     if answer.entry is None or answer.entry.is_blank:
         cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
         yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
-    yield from _reasons("loses", answer.explanation.losers, properties)
-    for reason in answer.explanation.failed:
-        yield f"  left {'.'.join(reason.name)}: {reason.text}"
+    yield from (_reason("loses", each) for each in facts["losers"])
+    yield from (f"  left {each['name']}: {each['reason']}" for each in facts["left"])
 
 
-def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> Iterator[str]:
-    for reason in reasons:
-        entry = properties.entry(reason.name)
-        yield f"  {word} {entry} = {shown_property(entry.known, entry.value)} ({entry.origin}): {reason.text}"
+def _reason(word: str, facts: Facts) -> str:
+    return f"  {word} {facts['name']} = {_toml(facts['value'])} ({facts['origin']}): {facts['reason']}"
+
+
+def _toml(value: object) -> str:
+    return NOT_SHOWN if value == NOT_SHOWN else as_toml(value)
 
 
 def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple[str, str]:
@@ -363,13 +372,10 @@ def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple
     return ("another service", provider.uri) if root is None else (_TREE, root)
 
 
-def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
-    name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
-    kind, place = _kind_and_place(provider, effective)
-    end = f" ({name})" if kind == _TREE else ""
-    yield f"provider {provider.name} is {kind}, {place}{end}"
-    if not provider.is_active:
+def _place(facts: Facts) -> Iterator[str]:
+    name = f"the datasource {facts['datasource']}" if facts["datasource"] else "the default"
+    end = f" ({name})" if facts["is"] == _TREE else ""
+    yield f"provider {facts['provider']} is {facts['is']}, {facts['place']}{end}"
+    if not facts["active"]:
         yield "  not active: requests to all providers leave it out"
-    dialect = DIALECTS[provider.dialect or effective.settings.dialect]
-    for name, value in provider.mirrored:
-        yield f"  {dialect.header(name)}: {shown_address(value)}"
+    yield from (f"  {header}: {value}" for header, value in facts["headers"].items())

@@ -14,8 +14,9 @@ import click
 
 from persistence import settings as configuration
 from persistence import shipped
-from persistence.cli.options import choose_trees, tree_options
-from persistence.cli.terminal import json_option, own_command, progress, safe, say_result, shown_path
+from persistence.cli.declarations import command, exits
+from persistence.cli.options import TREES, choose_trees, unread
+from persistence.cli.terminal import own_command, progress, safe, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
 from persistence.maintenance import records
@@ -37,11 +38,13 @@ _SAMPLE = "persistence.toml"
 _OF_THE_DISK = frozenset({"lost+found"})
 
 
-@click.command(short_help="Make a directory for a service, or data directories.")
+@command("init", "Make a directory for a service, or data directories.", unread(TREES))
+@exits(
+    "there is a service or a data directory now; the latter may have been there before",
+    "could not: the directory holds something else, or belongs to another user",
+)
 @click.argument("directory", metavar="[DIR]", required=False)
-@json_option
-@tree_options
-def init(*, directory: str | None, **options: str | None) -> None:
+def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
     """Make a service directory in DIR, which must be empty or missing: settings, and a data directory.
 
     Run it as the user of the service. With --data only a data directory, or the tables in a database, is made.
@@ -207,7 +210,8 @@ _DRAFTS_EVERY, _DELETED = 25, 199
 _VERSION = VersionRequest(number=1)
 
 
-@click.command(short_help="Fill a new directory with a sample application.")
+@command("demo", "Fill a new directory with a sample application.", has_json=False)
+@exits("done", "could not: the directory holds something, or the disk refused")
 @click.argument("directory", metavar="[DIR]", default=_DIRECTORY)
 def demo(*, directory: str) -> None:
     """Make a service directory with a sample application in DIR (default: demo), which must be empty or missing.

@@ -10,10 +10,12 @@ import os
 import re
 import shutil
 import sys
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import click
 import msgspec
@@ -26,6 +28,11 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 _WIDE = ("W", "F")
 _GAP = "  "
 _COMMAND = "persistence"
+
+Facts = dict[str, Any]
+"""An object of ``--json``."""
+Columns = Iterable[tuple[str, str | Callable[[Facts], object]]]
+"""Headings, each with the name of a field, or a function of the object."""
 
 
 def _note(context: click.Context, option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click has it
@@ -82,6 +89,11 @@ def own_command() -> str:
     return _COMMAND if is_on_path else shown_path(called)
 
 
+def to_second(instant: str | None) -> str:
+    """Return an instant without its milliseconds; empty for none."""
+    return "" if instant is None else f"{instant[:19]}Z"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things: ``1 draft``, ``2 drafts``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -99,7 +111,9 @@ def say(line: str, style: str = "") -> None:
 
 
 def json_text(facts: Mapping[str, object]) -> str:
-    """Return an object of ``--json`` on one line, in the encoding of standard output."""
+    """Return an object of ``--json`` on one line, in the encoding of standard output; ``seconds`` in thousandths."""
+    if isinstance(seconds := facts.get("seconds"), float):
+        facts = {**facts, "seconds": round(seconds, 3)}
     try:
         text = json_line(facts).decode()
         text.encode(sys.stdout.encoding or "utf-8")
@@ -159,13 +173,30 @@ def print_table(
         say(f"{_GAP if is_indented else ''}{line}")
 
 
-def say_list(objects: Sequence[Mapping[str, object]], rows: Iterable[Sequence[str]], nothing: str) -> None:
-    """Print the result of a command that lists: ``objects`` with ``--json``, else a table; or that there is nothing."""
-    for each in objects if is_json() else ():
-        say_json(each)
-    if not is_json() and objects:
-        print_table(rows)
-    elif not is_json():
+def say_table(
+    objects: Sequence[Facts],
+    columns: Columns,
+    *,
+    nothing: str = "",
+    flexible: int | None = None,
+    is_indented: bool = False,
+) -> None:
+    """Print objects: with ``--json`` as they are, else a table of them; if there are none, ``nothing`` as an error.
+
+    Columns of numbers are flush right.
+    """
+    if is_json():
+        for each in objects:
+            say_json(each)
+        return
+    named = list(columns)
+    found = [[each.get(of) if isinstance(of, str) else of(each) for _, of in named] for each in objects]
+    if found:
+        cells = [["" if value is None else safe(str(value)) for value in row] for row in found]
+        right = {at for row in found for at, value in enumerate(row) if isinstance(value, int)}
+        headings = [safe(heading) for heading, _ in named]
+        print_table((headings, *cells), right=right, flexible=flexible, is_indented=is_indented)
+    elif nothing:
         say_error(nothing)
 
 
@@ -176,17 +207,13 @@ def _plain(lines: Sequence[Sequence[str]], right: frozenset[int]) -> Iterator[st
         yield _GAP.join(cells).rstrip()
 
 
-def facts(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+def labelled(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
     """Yield labels with their values, each value on a line; a label without values is left out."""
     kept = [(label, list(values)) for label, values in pairs]
     longest = max((width(label) for label, values in kept if values), default=0)
     for label, values in kept:
         for at, value in enumerate(values):
             yield f"{_padded('' if at else label, longest)}{_GAP}{value}"
-
-
-def indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"{_GAP}{line}" for line in lines)
 
 
 def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
@@ -202,8 +229,13 @@ class ProgressBar:
 
     def __init__(self, advance: Callable[[int], None] | None = None, *, only_errors: bool = False) -> None:
         self.steps = self.lines = 0
+        self._began = time.monotonic()
         self._advance = advance
         self._only_errors = only_errors
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def step(self, steps: int = 1) -> None:
         self.steps += steps

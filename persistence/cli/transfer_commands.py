@@ -11,38 +11,36 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from io import BufferedReader, FileIO
 
 import click
 
+from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, unless_dry
 from persistence.cli.options import (
+    ADDRESS,
+    SETTINGS,
     WITH_DATA,
     Attachments,
-    address_options,
     allow_open_files,
+    at_rest,
     attachments_option,
-    common_options,
-    load,
     open_attachments,
-    read_settings,
     usage_errors,
 )
-from persistence.cli.statuses import FAILED, REMAINS
 from persistence.cli.terminal import (
+    Facts,
     ProgressBar,
     counted,
     is_json,
-    json_option,
     progress,
-    quiet_option,
     safe,
+    say_error,
     say_result,
     shown_path,
     summarize,
 )
-from persistence.dialect import DIALECTS
 from persistence.errors import (
     BadRequestError,
     ConfigurationError,
@@ -68,10 +66,10 @@ from persistence.model.queries import (
 from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
-from persistence.providers.locations import open_encryption_keys, root_of
+from persistence.providers.locations import root_of
 from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
 from persistence.providers.tree_provider import open_index
-from persistence.services.codec import EncryptionAtRest, EncryptionCodec
+from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
 from persistence.services.exporting import Exporting
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
@@ -91,7 +89,12 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 """Yields an export; calls the first with a line for each part that is left out, the second after each step."""
 
 
-@click.command(short_help="Export forms and data as an archive or a table.")
+@command("export", "Export forms and data as an archive or a table.", SETTINGS, audits=always, is_quiet=True)
+@exits(
+    "done",
+    "could not: no such form, no data directory, the disk refused",
+    remains="something could not be exported, as its line on standard error says",
+)
 @click.argument("target", metavar="FILE")
 @click.option("--match", "matches", multiple=True, metavar="APP/FORM/VERSION", help="Only these forms; repeatable.")
 @click.option("--content", metavar="KINDS", help="form-definition, form-data, or both with a comma (default).")
@@ -109,9 +112,6 @@ Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
 @click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
-@json_option
-@quiet_option
-@common_options
 def export(  # noqa: PLR0913 - click passes each option
     *,
     target: str,
@@ -127,8 +127,8 @@ def export(  # noqa: PLR0913 - click passes each option
     lang: str | None,
     all_controls: bool,
     bom: bool,
-    **options: str | None,
-) -> None:
+    effective: Effective,
+) -> int:
     """Export forms and data to FILE, a ZIP archive, or data as a table; - is standard output.
 
     Empty parts of APP/FORM/VERSION stand for everything, and parts may be missing at the end. VERSION is a number,
@@ -140,9 +140,9 @@ def export(  # noqa: PLR0913 - click passes each option
     the current values of indexed controls, under their labels.
     """
     with usage_errors():
-        begin, end = parse_range(since, until)
+        period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
-        query = ExportQuery(patterns, contents, revisions, begin, end, with_drafts=drafts, decrypts=decrypt)
+        query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
     if (as_csv and as_jsonl) or ((as_csv or as_jsonl) and (content or history)):
         raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
     if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_jsonl)):
@@ -152,16 +152,24 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-    chosen = _Chosen(query, TableOptions(lang, has_all_controls=all_controls), as_csv, as_jsonl, bom)
-    effective = load(options)
+    begin = partial(_begin, query=query)
+    if as_csv or as_jsonl:
+        table = TableOptions(lang, has_all_controls=all_controls)
+        begin = partial(_begin_table, query=query, table=table, has_mark=bom if as_csv else None)
     with _output(target) as write:
-        done = _export(effective, chosen, write)
+        done = _export(effective, begin, write)
+    kinds = "documents and drafts" if as_csv or as_jsonl else "definitions, documents and drafts"
+    _say_exported({"file": shown_path(target), **done}, kinds)
+    return REMAINS if done["problems"] else 0
+
+
+def _say_exported(facts: Facts, kinds: str) -> None:
+    exported, problems, seconds = facts["exported"], facts["problems"], facts["seconds"]
     text = (
-        f"exported {done.exported:,} {chosen.kinds}, {done.bytes / 1e6:,.1f} MB, in {done.seconds:.1f} s "
-        f"({done.exported / max(done.seconds, 0.001):,.0f} a second)"
-    ) + (f"; {counted(done.problems, 'problem')}" if done.problems else "")
-    say_result({"file": shown_path(target), **asdict(done)}, text, summarize)
-    sys.exit(REMAINS if done.problems else 0)
+        f"exported {exported:,} {kinds}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s "
+        f"({exported / max(seconds, 0.001):,.0f} a second)"
+    ) + (f"; {counted(problems, 'problem')}" if problems else "")
+    say_result(facts, text, summarize)
 
 
 @contextmanager
@@ -189,64 +197,50 @@ def _to_stdout(piece: bytes) -> None:
         raise as_disk_error(error, "writing", "to standard output") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The query, and its format: an archive, CSV or JSON lines."""
-
-    query: ExportQuery
-    table: TableOptions
-    is_csv: bool
-    is_json: bool
-    has_mark: bool
-
-    @property
-    def kinds(self) -> str:
-        return "documents and drafts" if self.is_csv or self.is_json else "definitions, documents and drafts"
-
-    def begin(self, exporting: Exporting) -> tuple[Callable[[], int], Pieces]:
-        """Return a function that counts the steps, and the pieces."""
-        if not (self.is_csv or self.is_json):
-            export = exporting.begin(self.query)
-            return export.count, export.archive
-        table = TableExport(exporting, self.query, self.table)
-        if self.is_json:
-            return table.count, table.json_lines
-        with usage_errors():
-            table.only_version()
-        return table.count, partial(table.csv, has_mark=self.has_mark)
+def _begin(exporting: Exporting, *, query: ExportQuery) -> tuple[Callable[[], int], Pieces]:
+    export = exporting.begin(query)
+    return export.count, export.archive
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    exported: int
-    bytes: int
-    problems: int
-    seconds: float
+def _begin_table(
+    exporting: Exporting, *, query: ExportQuery, table: TableOptions, has_mark: bool | None
+) -> tuple[Callable[[], int], Pieces]:
+    """Begin a table: CSV, with its mark or without, or for ``None`` JSON lines."""
+    export = TableExport(exporting, query, table)
+    if has_mark is None:
+        return export.count, export.json_lines
+    with usage_errors():
+        export.only_version()
+    return export.count, partial(export.csv, has_mark=has_mark)
 
 
-def _export(effective: Effective, chosen: _Chosen, write: Callable[[bytes], None]) -> _Done:
+def _export(
+    effective: Effective, begin: Callable[[Exporting], tuple[Callable[[], int], Pieces]], write: Callable[[bytes], None]
+) -> Facts:
     settings, properties = effective.settings, effective.properties
     for each in properties.form_providers:
         if each.is_service:
-            click.echo(
-                f"forms of provider {each.name} are with another service: export them there, or over HTTP", err=True
-            )
-    keys = open_encryption_keys(settings, properties)
+            say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
     with Providers(settings, properties, listener=NOBODY) as providers:
-        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys)
-        count, pieces = chosen.begin(Exporting(providers.router, EncryptionCodec(at_rest)))
-        started, size = time.monotonic(), 0
+        codec = EncryptionCodec(at_rest(settings, properties, providers.router))
+        count, pieces = begin(Exporting(providers.router, codec))
+        size = 0
         with progress("exporting", count, only_errors=not is_json()) as bar:
             for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
                 write(piece)
                 size += len(piece)
-    return _Done(bar.steps, size, bar.lines, round(time.monotonic() - started, 3))
+    return {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": bar.seconds}
 
 
 _NAMED = (TransferResult.REFUSED, TransferResult.SKIPPED)
 
 
-@click.command("import", short_help="Import definitions, documents and drafts.")
+@command("import", "Import definitions, documents and drafts.", SETTINGS, audits=unless_dry, is_quiet=True)
+@exits(
+    "imported, or there already",
+    "could not: no such file, no data directory, a full disk",
+    remains="something was refused; the lines say what and why",
+)
 @click.argument("path", metavar="FILE|DIR")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option(
@@ -256,10 +250,7 @@ _NAMED = (TransferResult.REFUSED, TransferResult.SKIPPED)
     show_default=True,
     help="What to do with a document that differs here.",
 )
-@json_option
-@quiet_option
-@common_options
-def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None) -> None:
+def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective) -> int:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
@@ -267,7 +258,6 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
     say. Revisions that exist are left alone, so an import that was interrupted goes on when it is called again. What
     cannot be imported is named, and the rest is imported. The service may run.
     """
-    effective = load(options)
     settings, properties = effective.settings, effective.properties
     chosen = ImportOptions(dry_run, OnConflict(on_conflict))
     report, forms = ImportReport(), set[Form]()
@@ -289,9 +279,9 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, **options: str | None
         finally:
             seconds = time.monotonic() - started
             text = "\n".join((*map(safe, report.lines(is_dry=dry_run)), f"{seconds:.1f} s"))
-            say_result({**report.facts(), "dry_run": dry_run, "seconds": round(seconds, 3)}, text, summarize)
+            say_result({**report.facts(), "dry_run": dry_run, "seconds": seconds}, text, summarize)
     _index(settings, properties, () if dry_run else forms)
-    sys.exit(REMAINS if report.refused else 0)
+    return REMAINS if report.refused else 0
 
 
 def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:
@@ -323,8 +313,7 @@ def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> 
     journals = opened.enter_context(_Journals.of(settings, properties))
     providers = opened.enter_context(Providers(settings, properties, listener=journals))
     providers.at(settings.roots.default)  # which must be there, whatever is imported
-    keys = open_encryption_keys(settings, properties)
-    codec = EncryptionCodec(EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys))
+    codec = EncryptionCodec(at_rest(settings, properties, providers.router))
     largest, largest_xml = settings.max_body, settings.largest_xml
     return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
 
@@ -368,7 +357,8 @@ _LONG_PASS = 10.0
 """Seconds; a longer first pass is repeated before writers are kept out."""
 
 
-@click.command(short_help="Move forms to another storage.")
+@command("move", "Move forms to another storage.", ADDRESS, audits=unless_dry, is_quiet=True)
+@exits("moved", "could not move, or COMMAND failed", remains="something was not moved; the lines say what and why")
 @click.option(
     "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
 )
@@ -378,9 +368,6 @@ _LONG_PASS = 10.0
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
-@json_option
-@quiet_option
-@address_options
 def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str,
@@ -390,8 +377,8 @@ def move(  # noqa: PLR0913 - each is an option
     command: str | None,
     prepare: bool,
     dry_run: bool,
-    **options: str | None,
-) -> None:
+    effective: Effective,
+) -> int:
     """Move definitions, documents and drafts, with all revisions as they are.
 
     PLACE is the directory of a tree, or postgresql://USER@HOST:PORT/DATABASE?schema=NAME. Attachments come to
@@ -402,7 +389,7 @@ def move(  # noqa: PLR0913 - each is an option
     settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
     from the source. A move that was interrupted goes on when it is called again.
     """
-    settings = (effective := read_settings(options)).settings
+    settings = effective.settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
     there, here = resolved_place(source or settings.data), resolved_place(destination)
@@ -428,7 +415,7 @@ def move(  # noqa: PLR0913 - each is an option
             line = f"everything is in {here}: {_advice(settings, there, here, matches)}{_advice_about(attachments)}"
             status = opened.enter_context(_last_pass(origin, run, line))
             status = status or _switched(command)
-    sys.exit(status)
+    return status
 
 
 def _switched(command: str | None) -> int:
@@ -442,14 +429,14 @@ def _switched(command: str | None) -> int:
 @contextmanager
 def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
     with origin.keeping_writers_out() as require_kept_out:
-        click.echo("the source can only be read now", err=True)
+        say_error("the source can only be read now")
         status = _followed("last pass", run.last(), run)
         require_kept_out()
         if status:
-            click.echo("not everything was moved: solve the problems above, and call this again", err=True)
+            say_error("not everything was moved: solve the problems above, and call this again")
         else:
             run.end()
-            click.echo(advice, err=True)
+            say_error(advice)
         yield status
 
 
@@ -486,7 +473,7 @@ def _target(
 
 
 def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int:
-    report, started = MoveReport(), time.monotonic()
+    report = MoveReport()
     with progress(label, run.count) as bar:
         for outcome in outcomes:
             report.add(outcome)
@@ -494,10 +481,9 @@ def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int
             if outcome.result is TransferResult.REFUSED:
                 _say_outcome(bar, outcome)
     for problem in run.views():
-        click.echo(f"persistence: {safe(problem)}", err=True)
-    seconds = time.monotonic() - started
-    facts = {"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": round(seconds, 3)}
-    say_result(facts, f"{label}: {report.line(is_dry=run.is_dry)}; {seconds:.1f} s", summarize)
+        say_error(f"persistence: {safe(problem)}")
+    facts = {"pass": label, **report.facts(), "dry_run": run.is_dry, "seconds": bar.seconds}
+    say_result(facts, f"{label}: {report.line(is_dry=run.is_dry)}; {bar.seconds:.1f} s", summarize)
     return REMAINS if report.refused else 0
 
 

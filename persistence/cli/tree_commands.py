@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,32 +9,33 @@ from functools import partial
 
 import click
 
+from persistence.cli.declarations import REMAINS, Params, command, exits, unless_dry
 from persistence.cli.options import (
+    TREES,
     ChosenTree,
+    TreeChoice,
+    at_rest,
     choose_data,
-    choose_trees,
     encryption_remark,
     form_names,
     managing,
     on_each,
-    tree_options,
     usage_errors,
 )
-from persistence.cli.statuses import REMAINS
 from persistence.cli.terminal import (
+    Facts,
     counted,
     is_json,
     json_option,
-    print_table,
     progress,
-    quiet_option,
     safe,
     say,
+    say_error,
     say_json,
     say_result,
+    say_table,
     summarize,
 )
-from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
@@ -43,21 +43,18 @@ from persistence.maintenance import upgrade as upgrades
 from persistence.model import instants
 from persistence.model.addresses import Form
 from persistence.model.write_conditions import DocumentLease
-from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
-from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import DocumentDone, Reencryption, ReencryptionJob
 from persistence.storage import root
 from persistence.storage.document_leases import listed, moment
 from persistence.storage.reader import StoreReader
 
 
-@click.command(short_help="Bring trees and databases to this version's format.")
+@command("upgrade", "Bring trees and databases to this version's format.", TREES, audits=unless_dry)
+@exits("done, or nothing to do", "could not upgrade a tree, as its line says")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@json_option
-@tree_options
-def upgrade(*, dry_run: bool, **options: str | None) -> None:
+def upgrade(*, dry_run: bool, choice: TreeChoice) -> int:
     """Bring all trees and databases to the format of this version.
 
     The service must not run on a tree. Each step is recorded when it is done, in layout.json or in the database; an
@@ -78,7 +75,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
             click.echo(f"{prefix}{tree.place} has the {kind} of this version: nothing to do")
         return 0
 
-    sys.exit(on_each(choose_trees(options).trees, work))
+    return on_each(choice.trees, work)
 
 
 def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
@@ -90,13 +87,11 @@ def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
         yield step.name, step.does
 
 
-@click.command(short_help="Rebuild search indexes.")
+@command("reindex", "Rebuild search indexes.", TREES, audits=unless_dry, subject="path", is_quiet=True)
+@exits("done", "could not: no such form, no data directory, another user's")
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
-@json_option
-@quiet_option
-@tree_options
-def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
+def reindex(*, path: str | None, verify: bool, choice: TreeChoice) -> int:
     """Rebuild the search indexes of all forms in all trees, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. Of two that reindex at once,
@@ -105,11 +100,11 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
     Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
     VERSION only the data and the rows of this version are read, and the rest stays as it was.
     """
-    trees, form, version = choose_data(options, path)
+    trees, form, version = choose_data(choice, path)
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
     aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
-    sys.exit(on_each(trees, partial(_reindex, aim=aim, form=form, version=version)))
+    return on_each(trees, partial(_reindex, aim=aim, form=form, version=version))
 
 
 def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | None, version: int | None) -> int:
@@ -120,17 +115,16 @@ def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | Non
         with usage_errors():
             job = indexes.plan(reader, index, aim, form, version)
         if index.is_rebuilding():
-            click.echo(f"{prefix}waiting for another index that is being made", err=True)
-        started = time.monotonic()
+            say_error(f"{prefix}waiting for another index that is being made")
         with progress(f"{prefix}{label}", job.count) as bar:
             job.run(bar.step)
-        seconds = time.monotonic() - started
+        seconds = bar.seconds
     facts = {"tree": tree.name, "verified": aim is RebuildAim.VERIFIED, "documents": bar.steps, "forms": job.forms}
     text = (
         f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
         f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
     )
-    say_result({**facts, "seconds": round(seconds, 3)}, text, summarize)
+    say_result({**facts, "seconds": seconds}, text, summarize)
     return 0
 
 
@@ -144,44 +138,44 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
         else:
             raise NotFoundError(f"{form} does not exist")
     seconds = time.monotonic() - started
-    facts = {"tree": tree.name, "verified": False, "seconds": round(seconds, 3)}
+    facts = {"tree": tree.name, "verified": False, "seconds": seconds}
     say_result(facts, f"{prefix}reindexed in {seconds:.1f} s", summarize)
     return 0
 
 
-@click.command(short_help="Encrypt data with the current key.")
+@command("reencrypt", "Encrypt data with the current key.", TREES, audits=unless_dry, subject="path", is_quiet=True)
+@exits(
+    "done",
+    "could not: no key, no such form, no data directory, another user's",
+    remains="something could not be rewritten, and is as it was",
+)
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False, shell_complete=form_names)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
-@json_option
-@quiet_option
-@tree_options
-def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
+def reencrypt(*, path: str | None, dry_run: bool, choice: TreeChoice) -> int:
     """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence encryption-key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten in place, too: their old contents are not kept. The service may run.
     Data that needs no change is not touched, so a run that was stopped goes on where it was.
     """
-    trees, form, version = choose_data(options, path)
+    trees, form, version = choose_data(choice, path)
     work = partial(_reencrypt, form=form, version=version, dry_run=dry_run)
-    sys.exit(on_each(trees, work))
+    return on_each(trees, work)
 
 
 def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool) -> int:
     with managing(tree) as place:
-        keys = open_encryption_keys(tree.settings, tree.properties)
+        stored = at_rest(tree.settings, tree.properties, place.providers.router)
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
-            click.echo(f"persistence: {remark}", err=True)
-        at_rest = EncryptionAtRest(place.providers.router, DIALECTS[tree.settings.dialect], keys)
-        reencryption = Reencryption(place.storage, place.providers.bodies_by_form, at_rest)
+            say_error(f"persistence: {remark}")
+        reencryption = Reencryption(place.storage, place.providers.bodies_by_form, stored)
         forms = reencryption.forms()
         if form is not None:
             if form not in forms:
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
         jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
-        started, count = time.monotonic(), 0
-        label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
+        count, label = 0, f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
         with progress(label, lambda: sum(1 for documents in listed for _ in documents)) as bar:
 
@@ -192,12 +186,11 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
 
             for job in jobs:
                 count += _plan(job, done) if dry_run else job.run(done)
-        seconds = time.monotonic() - started
         place.leave()
     facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
     did = "would be re-encrypted" if dry_run else "re-encrypted"
-    text = f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s"
-    say_result({**facts, "seconds": round(seconds, 3)}, text, summarize)
+    text = f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {bar.seconds:.1f} s"
+    say_result({**facts, "seconds": bar.seconds}, text, summarize)
     return REMAINS if bar.lines else 0
 
 
@@ -218,62 +211,56 @@ def _plan(job: ReencryptionJob, done: DocumentDone) -> int:
     return count
 
 
-_HEADINGS = ("DOCUMENT", "HOLDER", "GROUP", "SECONDS LEFT", "TREE")
-_SECONDS = 3
+def _breaks(params: Params) -> bool:
+    return params.get("document") is not None
 
 
-@click.command(short_help="List the documents that are leased, and break leases.")
+@command(
+    "leases",
+    "List the documents that are leased, and break leases.",
+    TREES,
+    audits=_breaks,
+    subject="document",
+    has_json=False,
+)
+@exits(
+    "listed, or broken",
+    "could not: nobody has leased DOC, no data directory (or not in all of them), another user's",
+    remains="a lease cannot be read, as its line says: persistence check --repair removes it",
+)
 @json_option
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
-@tree_options
-def leases(*, document: str | None, **options: str | None) -> None:
+def leases(*, document: str | None, choice: TreeChoice) -> int:
     """List the documents that somebody has leased with LOCK, in all trees.
 
     A lease belongs to the id of a document, whatever its form. Expired ones are left out. Another service has the
     leases of its documents. Nothing is changed without --break, and the service may run.
     """
-    trees = choose_trees(options).trees
     if document is not None:
-        _break(trees, document)
-        return
-    found = list[tuple[ChosenTree, DocumentLease]]()
+        return on_each(choice.trees, partial(_break, document=document), is_anywhere=True)
+    found = list[Facts]()
     damaged = list[str]()
+    now = moment()
 
     def read(tree: ChosenTree, prefix: str) -> int:
         for lease in _listed(tree):
             if isinstance(lease, DamagedError):
                 damaged.append(f"{prefix}{lease}")
-            else:
-                found.append((tree, lease))
+            elif left := lease.remaining(now):
+                until = instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
+                facts = {"document": lease.document, "user": lease.user, "group": lease.group, "seconds": left}
+                found.append({**facts, "until": until, "tree": tree.name})
         return REMAINS if damaged else 0
 
-    status, now = on_each(trees, read), moment()
-    living = [(tree, lease) for tree, lease in found if lease.remaining(now)]
-    living.sort(key=lambda each: (each[1].document, each[0].name))
-    if is_json():
-        for tree, lease in living:
-            left = lease.remaining(now)
-            until = instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
-            facts = {"document": lease.document, "user": lease.user, "group": lease.group, "seconds": left}
-            say_json({**facts, "until": until, "tree": tree.name})
-    else:
-        rows = [
-            (
-                safe(lease.document),
-                safe(lease.user),
-                safe(lease.group or ""),
-                str(lease.remaining(now)),
-                safe(tree.name),
-            )
-            for tree, lease in living
-        ]
-        if rows:
-            shown = rows if len(trees) > 1 else [(*row[:-1], "") for row in rows]
-            print_table((_HEADINGS, *shown), right=(_SECONDS,))
-        say(f"{counted(len(rows), 'document')} leased")
+    status = on_each(choice.trees, read)
+    found.sort(key=lambda each: (each["document"], each["tree"]))
+    columns = [("DOCUMENT", "document"), ("HOLDER", "user"), ("GROUP", "group"), ("SECONDS LEFT", "seconds")]
+    say_table(found, [*columns, *([("TREE", "tree")] if len(choice.trees) > 1 else [])])
+    if not is_json():
+        say(f"{counted(len(found), 'document')} leased")
     for cause in damaged:
-        click.echo(safe(cause), err=True)
-    sys.exit(status)
+        say_error(safe(cause))
+    return status
 
 
 def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
@@ -286,21 +273,9 @@ def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
         yield from (lease for _, lease in listed(tree.root))
 
 
-def _break(trees: tuple[ChosenTree, ...], document: str) -> None:
-    unknown = list[NotFoundError]()
-
-    def end(tree: ChosenTree, prefix: str) -> int:
-        with managing(tree) as place:
-            try:
-                lease = place.storage.leases.broken(document)
-            except NotFoundError as error:  # it may be in another tree
-                unknown.append(error)
-                return 0
-        facts = {"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name}
-        say_result(facts, safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
-        return 0
-
-    status = on_each(trees, end)
-    if unknown and len(unknown) == len(trees):
-        raise unknown[0]
-    sys.exit(status)
+def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
+    with managing(tree) as place:
+        lease = place.storage.leases.broken(document)
+    facts = {"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name}
+    say_result(facts, safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
+    return 0

@@ -267,13 +267,18 @@ class FormPart:
                 self._ids.setdefault(identifier, element)
             name = control_name(element) if identifier else None
             if tag in _VIEWS or (name and tag not in {BIND, REPEAT}):
+                passed = []
                 above = element.getparent()
                 while above is not None and above not in known:
-                    self.walk.count()
+                    passed.append(above)
                     above = above.getparent()
                 outer = None if above is None else known[above]
-                is_in_dialog = outer is not None and (outer.is_in_dialog or outer.element.tag == _DIALOG)
-                known[element] = each = BodyElement(element, name, tag in {SECTION, GRID}, outer, is_in_dialog)
+                for between in passed:
+                    known[between] = outer  # the next one inside looks no further
+                is_in_dialog = tag == _DIALOG or (outer is not None and outer.is_in_dialog)
+                each = BodyElement(element, name, tag in {SECTION, GRID}, outer, is_in_dialog)
+                if len(element):
+                    known[element] = each
                 yield each
 
     def _names_inside(self, container: BodyElement) -> Names:

@@ -7,7 +7,6 @@ next writer would do; everything else that has to go is moved to the quarantine.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 import stat
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import FileIO
 
 from msgspec.structs import replace
@@ -38,7 +37,7 @@ from persistence.maintenance.tree_walk import (
 )
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp, tombstone
+from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, fresh_id, stamp, tombstone
 from persistence.model.versions import FormMetadata
 from persistence.services.codec import definition_reader, type_by_name
 from persistence.services.documents import version_of_new
@@ -72,18 +71,16 @@ class AdoptedContent:
 
 def read_through(address: Address, path: str) -> AdoptedContent:
     """Read a content to its end, and check it if it must be XML."""
-    hashing, size = hashlib.sha256(), 0
     reader = definition_reader(address)
     check = reader or (XmlCheck() if address.is_main else None)
     with open(files.open_file(path), "rb") as file, check or nullcontext():
-        while chunk := file.read(CHUNK):
-            size += len(chunk)
-            hashing.update(chunk)
+        pieces = HashedPieces(iter(partial(file.read, CHUNK), b""))
+        for piece in pieces:
             if check is not None:
-                check.feed(chunk)
+                check.feed(piece)
         if check is not None:
             check.finish()
-        return AdoptedContent(size, digest_text(hashing.hexdigest()), None if reader is None else reader.metadata)
+        return AdoptedContent(pieces.size, pieces.digest, None if reader is None else reader.metadata)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.s3.body_references import StrayObject, stray_objects
+from persistence.services.transfers import mains_of
 from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import FileBodies
 from persistence.storage.findings import Finding, FindingKind
@@ -331,11 +332,7 @@ class StorageCheck:
     def count(self) -> int:
         """Count the documents, drafts and versions of definitions."""
         storage = self.database.storage
-        return sum(
-            sum(1 for _ in storage.versions(form))
-            + sum(1 for collection in Collection for _ in storage.documents(form, collection))
-            for form in storage.forms()
-        )
+        return sum(1 for form in storage.forms() for _ in mains_of(storage, form))
 
 
 def _is_within(place: str, parts: Sequence[tuple[str, ...]]) -> bool:

@@ -266,10 +266,9 @@ class VersionTable:
         """Return the table of a version, with labels in a language, else in the first one of the form."""
         definition = route.catalog.of(route.form, version)
         data_format = route.properties.data_format
-        outline = outline_of(route, version)
         keys = route.indexed(definition).index_keys(data_format).keys
         paths = [tuple(step.name for step in key.steps) for key in keys]
-        headings = distinct_labels(outline, paths, language)
+        headings = distinct_labels(outline_of(route, version), paths, language)
         return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:

@@ -337,7 +337,9 @@ class ZipStream:
         ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
         read stored entries from a stream if their sizes come after their contents.
         """
-        entry = ZipInfo(name, _date_time(times[0]))
+        moment = to_datetime(times[0])
+        fields = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
+        entry = ZipInfo(name, min(max(fields, _FIRST_TIME), _LAST_TIME))
         entry.extra, in_directory = extended_timestamps(*times)
         entry.compress_type = ZIP_DEFLATED
         entry._compresslevel = None if compresses else 0  # type: ignore[attr-defined]  # noqa: SLF001 - the only way
@@ -361,12 +363,6 @@ class ZipStream:
             rest.seek(0)
             while piece := rest.read(CHUNK):
                 yield piece
-
-
-def _date_time(instant: Instant) -> tuple[int, int, int, int, int, int]:
-    moment = to_datetime(instant)
-    found = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
-    return min(max(found, _FIRST_TIME), _LAST_TIME)
 
 
 _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")

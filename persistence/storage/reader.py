@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import BinaryIO
 
 from persistence.bounded_cache import BoundedCache
@@ -59,47 +59,6 @@ _MIDNIGHT = "T00:00:00.000Z"
 # cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class OlderInstants:
-    """Instants, newest first, without the first ones that were left out; ``text`` has each on a line."""
-
-    text: str = ""
-    left_out: int = 0
-
-    def __len__(self) -> int:
-        return len(self.text) // _STEP - self.left_out
-
-    def __getitem__(self, position: int) -> Instant:
-        begin = (position + self.left_out) * _STEP
-        return Instant(self.text[begin : begin + _LENGTH])
-
-    def before(self, instant: Instant) -> OlderInstants:
-        newer = 0
-        while newer < len(self) and self[newer] >= instant:
-            newer += 1
-        return OlderInstants(self.text, self.left_out + newer)
-
-
-class OlderRevisionLists:
-    """The lists that were asked for last, for all threads."""
-
-    def __init__(self) -> None:
-        self._texts = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)
-
-    def of(self, paths: FilePaths) -> OlderInstants:
-        """Return the instants of the older revisions of a file now; none without a history."""
-        # A directory that was changed within the last two seconds may change again under the same times.
-        try:
-            state = os.stat(paths.history)
-        except (FileNotFoundError, NotADirectoryError):
-            return OlderInstants()
-        changed = max(state.st_mtime_ns, state.st_ctime_ns)
-        if time.time_ns() - changed <= SETTLED:
-            return OlderInstants(_older_names(paths))
-        key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-        return OlderInstants(self._texts.get(key, lambda: _older_names(paths)))
-
-
 def _older_names(paths: FilePaths) -> str:
     try:
         names = os.listdir(os.fsencode(paths.history))
@@ -147,7 +106,7 @@ class StoreReader:
             root.require(self.root)
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
-        self._older = OlderRevisionLists()
+        self._histories = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)  # Those that were asked for last
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -206,15 +165,19 @@ class StoreReader:
     def history(self, address: Address) -> RevisionList | None:
         """List all revisions as of now, by one listing of ``.history`` at most; ``None`` if nothing was ever stored."""
         paths = self._layout.paths(address)
-        # The current one first, as in ``read_revision``. Those that writers add meanwhile are newer, and left out.
+        # The current one first, as in ``read_revision``.
         current = self.sidecar(address)
         if current is None:
             return None
         with disk_errors("listing the older revisions of", address):
-            older = self._older.of(paths).before(current.modified)
+            older, newer = self._older(paths), 0
+        # Those that writers have added meanwhile are newer, and left out.
+        while older[newer * _STEP : newer * _STEP + _LENGTH] >= current.modified:
+            newer += 1
 
         def instant(position: int) -> Instant:
-            return older[position - 1] if position else current.modified
+            begin = (newer + position - 1) * _STEP
+            return Instant(older[begin : begin + _LENGTH]) if position else current.modified
 
         def load(begin: int, end: int) -> list[ListedRevision]:
             found = [ListedRevision(current.modified, current)] if begin == 0 and end else []
@@ -228,7 +191,20 @@ class StoreReader:
                     found += [] if sidecar is None else [ListedRevision(instant(position), sidecar)]
             return found
 
-        return RevisionList(1 + len(older), instant, load)
+        return RevisionList(1 + len(older) // _STEP - newer, instant, load)
+
+    def _older(self, paths: FilePaths) -> str:
+        """Return the instants of the older revisions of a file now, the newest first, on a line each."""
+        # A directory that was changed within the last two seconds may change again under the same times.
+        try:
+            state = os.stat(paths.history)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        changed = max(state.st_mtime_ns, state.st_ctime_ns)
+        if time.time_ns() - changed <= SETTLED:
+            return _older_names(paths)
+        key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+        return self._histories.get(key, lambda: _older_names(paths))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or the forms of one application, that have a directory, in no order."""

@@ -419,7 +419,9 @@ class Connection(Closable):
         """Return the client of this process: a connection must not be shared with the process that forked it."""
         with self._opening:
             if self._is_closed:
-                raise closed(f"the client of {peer.label}")
+                if self._is_provider:
+                    raise closed(f"the client of {peer.label}")
+                raise RuntimeError("the client is closed")
             if self._http is None or self._opened_by != os.getpid():
                 self._opened_by = os.getpid()
                 transport = TimedTransport(self.policy.tls or _trusted(), self._socket, is_provider=self._is_provider)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
@@ -12,7 +13,7 @@ from persistence.model.write_conditions import LeaseHolder
 from persistence.storage.store import Store
 from tests import encrypted_form, orders
 from tests.cli.command_runner import Place
-from tests.published import definition
+from tests.published import PERMISSIONS, definition
 from tests.sidecars import of_format_2
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
@@ -57,8 +58,12 @@ def plant(base: Path) -> None:
     titles = '<title xml:lang="de">Urlaub</title><title xml:lang="en">Leave</title>'
     for version in (1, 2):
         put("hr/leave/form/form.xhtml", definition(titles), version, Username="ann")
+    closed = f"<title>Congé</title><available>false</available><singleton>true</singleton>{PERMISSIONS}"
+    put("hr/closed/form/form.xhtml", definition(closed), Username="lea")
+    put("hr/closed/form/logo.png", b"logo", Content_Type="image/png")
     put("acme/order/form/form.xhtml", orders.definition(), Username="ann")
     put("hr/leave/data/d/a.bin", b"12345", Content_Type="image/png")
+    put("hr/leave/data/d/b.bin", b"left over")
     for text in (b"<d>1</d>", b"<d><a>2</a><b>/fr/service/persistence/crud/hr/leave/data/d/a.bin</b></d>"):
         put("hr/leave/data/d/data.xml", text, Username="lea", Group="staff", Workflow_Stage="sent")
     put("hr/leave/draft/d/data.xml")
@@ -91,6 +96,7 @@ class Sample:
         with Store(str(directory / "data"), lock_timeout=1) as store:
             address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "d", DATA_XML)
             store.leases.lock(address, LeaseHolder("lea", "staff"), 600)
+            store.leases.lock(replace(address, document="\u202eE"), LeaseHolder("bob\x9b"), 600)
 
     def oldest_key(self) -> str:
         """Return the id of the first encryption key; empty without one."""

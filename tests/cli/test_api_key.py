@@ -79,20 +79,6 @@ def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, k
     assert (done.status, done.out.splitlines()[1].split()[0]) == (0, "runtime")
 
 
-def test_a_retired_key_is_listed_no_more(key: Callable[..., Ended]) -> None:
-    key("new", "runtime")
-    key("new", "batch")
-    assert key("retire", "runtime") == Ended(0, "", [])
-    assert [line.split()[0] for line in key("list").out.splitlines()] == ["NAME", "batch"]
-
-
-def test_who_retires_the_last_key_is_told_what_that_opens(key: Callable[..., Ended]) -> None:
-    key("new", "runtime")
-    done = key("retire", "runtime")
-    assert done.status == 0
-    assert "open again to everybody on its machine" in done.errors[0]
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "cause"),
     [

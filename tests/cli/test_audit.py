@@ -10,8 +10,6 @@ import pytest
 
 from persistence.audit.audit_log import AuditTrail, prepare
 from persistence.audit.chain import AuditEvent
-from persistence.cli import commands
-from persistence.cli.auditing import AUDITED
 from tests.cli.command_runner import Ended, ended
 from tests.initialised import initialised
 
@@ -178,12 +176,6 @@ def test_bringing_back_purging_exporting_importing_and_erasing_have_lines(place:
         ("export", None, None, None, "done"),
     ]
     assert place.lines()[0]["details"] == {"path": "hr/leave", "older_than": "1d", "drafts": True, "yes": True}
-
-
-def test_every_command_of_the_table_exists() -> None:
-    context = commands.make_context("persistence", ["--help-not"], resilient_parsing=True)
-    names = set(commands.list_commands(context))
-    assert {name for name in AUDITED if name.partition(" ")[0] not in names} == set()
 
 
 def test_a_line_by_a_key_that_is_gone_is_a_finding_unless_the_key_is_named(place: Place) -> None:

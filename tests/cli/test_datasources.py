@@ -95,12 +95,6 @@ def test_what_the_other_tree_marks_is_reencrypted(run: Run, tmp_path: Path, monk
     assert b"Ann" not in stored.read_bytes()
 
 
-def test_a_datasource_that_there_is_not_is_wrong_usage(run: Run) -> None:
-    done = run("check", datasource="disk3")
-    assert done.status == 2
-    assert "the settings have no datasource 'disk3'" in "\n".join(done.errors)
-
-
 def test_a_service_does_not_start_where_a_provider_has_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,12 +117,6 @@ def test_a_backup_says_that_it_lacks_the_encryption_keys(
     assert lacks not in place.run("backup", backups, "--keys").stderr
 
 
-def test_a_backup_that_does_not_exist_is_called_that(place: Place, tmp_path: Path) -> None:
-    done = place.run("restore", str(tmp_path / "nowhere"))
-    assert done.exit_code != 0
-    assert "No such file or directory" in str(done.exception or done.stderr)
-
-
 def test_an_unknown_form_leaves_no_file(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from persistence.cli.terminal import safe
 from persistence.errors import StartupError
 from persistence.storage.locks import LockFile
 from tests.cli.command_runner import Place, ended
-from tests.published import PERMISSIONS, definition
+from tests.published import definition
 from tests.sidecars import resealed, said
 
 HEADINGS = "FORM VERSION TITLE MODIFIED BY DOCUMENTS BYTES SAVED NOTES"
@@ -56,21 +56,6 @@ def test_versions_are_sorted_by_application_form_and_number(place: Place) -> Non
     assert place.lines("forms", "b/a")[-1].startswith("1 form, 1 version")
 
 
-def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> None:
-    said = f"{TITLES}<available>false</available><singleton>true</singleton>{PERMISSIONS}"
-    place.put("hr/leave/form/form.xhtml", definition(said), Username="lea")
-    place.put("hr/leave/form/form.xhtml", definition("<title>Congé</title>"), version="next", Username="bob")
-    place.put("hr/leave/data/d1/data.xml", version=2)
-    first, latest = (second(place, "hr/leave/form/form.xhtml", version) for version in (1, 2))
-    saved, size = second(place, "hr/leave/data/d1/data.xml", 2), size_of(place, "hr/leave/data/d1")
-    assert place.lines("forms") == [
-        HEADINGS,
-        f"hr/leave 1 Leave request {first} lea 1 {size} {saved} not available; singleton; permissions: own",
-        f"hr/leave 2 Congé {latest} bob permissions: open to all",
-        "1 form, 2 versions, 1 document, 0 deleted, 0 drafts",
-    ]
-
-
 @pytest.mark.parametrize(
     ("properties", "notes"),
     [
@@ -86,21 +71,6 @@ def test_properties_count_where_the_definition_is_silent(
     (tmp_path / "own.toml").write_text(properties)
     place.put("hr/leave/form/form.xhtml", definition(""))
     assert place.lines("forms", "--config", str(tmp_path / "own.toml"))[1].endswith(f"Z {notes}")
-
-
-def test_documents_and_drafts_are_counted_once_for_each_form(place: Place) -> None:
-    for version in (1, 2):
-        place.put("hr/leave/form/form.xhtml", definition(""), version=version)
-    for number in range(12):
-        place.put(f"hr/leave/data/d{number}/data.xml", version=1 + number % 2)
-    place.delete("hr/leave/data/d0/data.xml")
-    place.put("hr/leave/draft/d1/data.xml", version=2)
-    place.put("hr/leave/draft/new/data.xml")
-    lines = place.lines("forms")
-    headings, first, second = (line.split()[3:6] for line in lines[:3])
-    assert (headings, first) == (["DOCUMENTS", "DELETED", "DRAFTS"], ["11", "1", "2"])
-    assert second[0] == "permissions:"
-    assert lines[-1] == "1 form, 2 versions, 11 documents, 1 deleted, 2 drafts"
 
 
 def test_a_document_whose_sidecar_is_damaged_is_none_of_the_deleted_ones(place: Place) -> None:
@@ -123,16 +93,6 @@ def test_forms_are_sorted_by_what_is_asked_for(place: Place) -> None:
     for by, names in (("documents", "a/b b/a a/a"), ("deleted", "a/a a/b b/a"), ("bytes", "a/b b/a a/a")):
         assert [line.split()[0] for line in place.lines("forms", "--sort", by)[1:-1]] == names.split()
     assert place.lines("forms", "--sort", "saved")[1].startswith("a/a")
-
-
-def test_documents_without_a_published_form_are_seen(place: Place) -> None:
-    place.put("svc/builder/data/d/data.xml", definition(""))
-    saved = second(place, "svc/builder/data/d/data.xml", 1)
-    assert place.lines("forms") == [
-        "FORM DOCUMENTS BYTES SAVED NOTES",
-        f"svc/builder 1 {size_of(place, 'svc/builder/data/d')} {saved} nothing published",
-        "0 forms, 0 versions, 1 document, 0 deleted, 0 drafts",
-    ]
 
 
 def test_deleted_versions_and_an_empty_tree_have_no_line(place: Place) -> None:

@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -26,7 +27,7 @@ from persistence.model.instants import next_after
 from tests.cli.command_runner import ended
 from tests.cli.samples import FILES, SETTINGS, SEVERAL, Sample, damage_backup, make_old, plant
 from tests.in_process import serving
-from tests.postgresql.server import requires_postgresql
+from tests.postgresql.server import fresh_schema, requires_postgresql
 
 ON_DATABASE = {"database"}
 
@@ -37,10 +38,11 @@ _RANDOM: list[tuple[str, str]] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2000-01-01T00:00:00Z"),
     (r"(?<=[ (])\d+\.\d s\b", "0.0 s"),
     (r'(?<="seconds":)\d+(\.\d+)?', "0"),
-    (r'(?<="file":"all.zip","exported":13,"bytes":)\d+', "0"),
+    (r'(?<=exported":)(\d+),"bytes":\d+', r'\1,"bytes":0'),
     (r"[\d,]+ a second", "0 a second"),
     (r"(?m)(?<= )5\d\d(?=(  data)?$)", "600"),
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
+    (r"\bt_[0-9a-f]{12}\b", "{schema}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
     (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
@@ -72,6 +74,7 @@ class Session:
     ) -> None:
         self._base, self._planted, self._patch, self._capsys = directory, planted, monkeypatch, capsys
         self._database = database
+        self._databases = dict[str, str]()
         self._sample: Sample | None = None
         self._number = 0
         self._ids = dict[str, int]()
@@ -113,6 +116,7 @@ class Session:
         """Run a command, and yield the lines of the transcript."""
         line, _, shown = line.partition(" | ")
         line, _, given = line.partition(" < ")
+        time.sleep(0.002)  # so that no two instants are the same
         arguments = [self._filled(each) for each in shlex.split(line)]
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
@@ -134,12 +138,20 @@ class Session:
 
     def _filled(self, text: str) -> str:
         key = self._sample.oldest_key() if self._sample is not None else ""
-        text = text.replace("{here}", str(self._here)).replace("{now}", next_after(None)).replace("{key}", key)
+        text = text.replace("{here}", str(self._here)).replace("{key}", key)
+        if "{now}" in text:
+            text = text.replace("{now}", next_after(None))
+            time.sleep(0.002)
         text = text.replace("{url}", self._url)
-        return text.replace("{database}", self._database()) if "{database}" in text else text
+        for name in ("{database}", "{other}"):
+            if name in text:
+                self._databases.setdefault(name, self._database())
+                text = text.replace(name, self._databases[name])
+        return text
 
     def _masked(self, text: str) -> str:
         text = text.replace(str(self._here), "{here}")
+        text = re.sub(r'(?<="until":")[^"]+', "2000-01-01T00:00:00.000Z", text)
         ranks = sorted({found.group().replace(":", "-") for found in _INSTANT.finditer(text)})
 
         def rank(found: re.Match[str]) -> str:
@@ -150,6 +162,10 @@ class Session:
         for pattern, shown in _RANDOM:
             text = re.sub(pattern, shown, text)
         return text
+
+
+def _new_database(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue("database_server").uri(fresh_schema()))
 
 
 def _part(lines: list[str], end: str = "first", number: str = "") -> list[str]:
@@ -175,8 +191,7 @@ def test_outputs_are_those_of_the_transcript(
 ) -> None:
     expected, found = file.read_text().splitlines(), list[str]()
     with ExitStack() as opened:
-        database = partial(request.getfixturevalue, "database_uri")
-        session = Session(tmp_path, planted, monkeypatch, capsys, database, opened)
+        session = Session(tmp_path, planted, monkeypatch, capsys, partial(_new_database, request), opened)
         for line in expected:
             if line.startswith(("@ ", "$ ")):
                 found.append(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,26 +36,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def run(store: Store, command: str, *arguments: str) -> Result:
     return CliRunner().invoke(commands, [command, "--data", store.root, *arguments])
-
-
-def test_they_are_listed(store: Store) -> None:
-    done = run(store, "leases")
-    heading, first, second, count = done.stdout.splitlines()
-    assert done.exit_code == 0
-    assert heading.split() == ["DOCUMENT", "HOLDER", "GROUP", "SECONDS", "LEFT"]
-    assert first.split()[:3] == ["D", "lea", "staff"]
-    assert 590 <= int(first.split()[3]) <= 600
-    assert second.split()[:2] == ["\ufffdE", "bob\ufffd"]
-    assert count == "2 documents leased"
-
-
-def test_they_are_listed_as_json(store: Store) -> None:
-    found = [json.loads(line) for line in run(store, "leases", "--json").stdout.splitlines()]
-    assert [(each["document"], each["user"], each["group"]) for each in found] == [
-        ("D", "lea", "staff"),
-        ("\u202eE", "bob\x9b", None),
-    ]
-    assert [set(each) for each in found] == [{"document", "user", "group", "seconds", "until", "tree"}] * 2
 
 
 def test_one_is_broken_while_the_service_runs(store: Store) -> None:

@@ -100,49 +100,6 @@ def test_permissions_do_not_count(root: Path) -> None:
     assert names(root) == EVERY
 
 
-def test_a_table_has_a_column_for_each_path(root: Path) -> None:
-    done = search(root, "acme/order", "--path", PRODUCT, "--path", f"{NAME}=a", "--drafts", "exclude")
-    assert [" ".join(line.split()) for line in done.stdout.splitlines()] == [
-        f"DOCUMENT VERSION CREATED BY MODIFIED BY {PRODUCT} {NAME}",
-        "d-1 1 2024-05-01T10:00:00Z ann 2024-05-01T10:00:00Z ann Pump A, Valve_9 Ada",
-    ]
-    assert done.stderr == "1 found, 1 to 1 shown\n"
-
-
-def test_json_has_all_that_is_known(root: Path) -> None:
-    done = search(root, "acme/order", "--json", "--path", f"{NAME}=bob")
-    assert json.loads(done.stdout) == {
-        "document": "d-2",
-        "draft": False,
-        "version": 1,
-        "created": "2024-05-02T10:00:00.000Z",
-        "creator": "bob",
-        "group": "support",
-        "modified": "2024-05-04T09:30:00.000Z",
-        "modifier": "cid",
-        "stage": "review",
-        "values": {
-            NAME: ["Bob"],
-            TOPICS: ["green"],
-            EMAIL: ["bob@Example.org"],
-            STATUS: ["closed"],
-            PRODUCT: ["valve b"],
-        },
-    }
-    assert done.stderr == "1 found, 1 to 1 shown\n"
-
-
-def test_it_says_how_many_there_are_and_which_are_shown(root: Path) -> None:
-    said = [search(root, "acme/order", "--page-size", "2", "--page", page).stderr for page in ("2", "3", "9")]
-    assert said == [
-        "5 found, 3 to 4 shown\n",
-        "5 found, 5 to 5 shown\n",
-        "5 found, this page is empty\n",
-    ]
-    nothing = search(root, "acme/order", "nowhere")
-    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "0 found\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -159,11 +116,6 @@ def test_what_there_is_not_is_no_search(root: Path, arguments: tuple[str, ...], 
     assert (done.exit_code, done.stdout) == (1, "")
     assert isinstance(done.exception, NotFoundError)
     assert reason in str(done.exception)
-
-
-def test_a_form_that_there_is_not_is_no_search_either(root: Path) -> None:
-    done = search(root, "acme/ordre")
-    assert (done.exit_code, done.stdout, "acme/ordre" in str(done.exception)) == (1, "", True)
 
 
 def test_a_path_of_the_designers_may_have_equals_signs_in_brackets(root: Path) -> None:
@@ -217,7 +169,3 @@ def test_wrong_usage_is_said(root: Path, arguments: tuple[str, ...], said: str) 
     done = search(root, *arguments)
     assert done.exit_code == 2
     assert said in done.stderr
-
-
-def test_a_form_that_there_is_not_is_said(root: Path) -> None:
-    assert isinstance(search(root, "acme/none").exception, NotFoundError)

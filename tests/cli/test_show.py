@@ -2,7 +2,6 @@
 
 import json
 import os
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from persistence.cli.terminal import safe
 from persistence.errors import DamagedError
 from tests.cli.command_runner import PREFIX, Place, ended
 from tests.http.test_attachment_lists import DEFINITION, LISTS
-from tests.published import PERMISSIONS, definition
+from tests.published import definition
 from tests.sidecars import resealed, said
 
 D = "hr/leave/data/d"
@@ -28,38 +27,6 @@ def facts(lines: list[str]) -> dict[str, str]:
 
 
 # --- published versions ----------------------------------------------------------------------------------------------
-
-
-def test_everything_that_is_known_of_a_version(place: Place) -> None:
-    said = (
-        f'<title xml:lang="de">Urlaub</title><title xml:lang="en">Leave</title><singleton>true</singleton>{PERMISSIONS}'
-    )
-    place.put("hr/leave/form/form.xhtml", definition(""), Username="lea")
-    created = place.instant("hr/leave/form/form.xhtml")
-    place.put("hr/leave/form/logo.png", b"logo", Content_Type="image/png")
-    place.put("hr/leave/form/form.xhtml", definition(said), Username="bob")
-    place.put("hr/leave/form/form.xhtml", definition(""), version=3)
-    path = place.root / "hr/leave/form/1/form.xhtml"
-    modified = place.client.get(f"{PREFIX}hr/leave/form/form.xhtml", headers={"Svc-Form-Definition-Version": "1"})
-    assert place.lines("show", "hr/leave/1") == [
-        "hr/leave version 1",
-        "titles Urlaub (de)",
-        "Leave (en)",
-        f"created {created}",
-        f"modified {modified.headers['Svc-Last-Modified']} by bob",
-        "available yes",
-        "singleton yes, by the definition",
-        "permissions by the definition",
-        "anyone: create list",
-        "owner: read update list",
-        "role clerk: read list",
-        "other versions 3",
-        f"size {path.stat().st_size} bytes",
-        f"file {path}",
-        "1 attachment:",
-        "FILE TYPE BYTES",
-        "logo.png image/png 4",
-    ]
 
 
 def test_without_a_number_it_is_the_latest_version_that_is_not_deleted(place: Place) -> None:
@@ -164,46 +131,10 @@ def test_what_is_damaged_around_a_version_is_said(place: Place) -> None:
 # --- documents and drafts --------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_known_of_a_document(place: Place) -> None:
-    own = {"Username": "lea", "Group": "clerks", "Workflow_Stage": "started"}
-    place.put(f"{D}/data.xml", b"<d>1</d>", version=7, **own)
-    place.put(f"{D}/a.bin", b"scan", version=7, Content_Type="image/png")
-    place.put(f"{D}/b.bin", b"left over", version=7, Content_Type="image/jpeg")
-    first = place.instant(f"{D}/data.xml")
-    place.put(f"{D}/data.xml", f"<d><a>{PREFIX}{D}/a.bin</a></d>".encode(), version=7, Username="bob")
-    last = place.instant(f"{D}/data.xml")
-    digest = sha256((place.root / D / "data.xml").read_bytes()).hexdigest()
-    assert place.lines("show", D) == [
-        D,
-        "form version 7",
-        f"created {first} by lea",
-        "owner's group clerks",
-        f"modified {last} by bob",
-        "valid yes",
-        f"size {(place.root / D / 'data.xml').stat().st_size} bytes",
-        f"digest sha256:{digest}",
-        "draft none",
-        f"file {place.root / D / 'data.xml'}",
-        "2 attachments:",
-        "FILE TYPE BYTES NOTES",
-        "a.bin image/png 4 named by the data",
-        "b.bin image/jpeg 9 not named by the data",
-        "1 older revision:",
-        "MODIFIED BY STAGE",
-        f"{first} lea started",
-    ]
-
-
 def test_the_organization_of_the_owner_is_shown_from_the_top(place: Place) -> None:
     credentials = '{"username": "lea", "groups": ["g"], "organizations": [["Acme", "Sales"]]}'
     place.put(f"{D}/data.xml", Credentials=credentials)
     assert "organization Acme / Sales" in place.lines("show", D)
-
-
-def test_a_document_without_user_and_stage_has_no_such_lines(place: Place) -> None:
-    place.put(f"{D}/data.xml")
-    labels = [line.split()[0] for line in place.lines("show", D)[1:]]
-    assert labels == ["form", "created", "modified", "valid", "size", "digest", "draft", "file"]
 
 
 def test_older_revisions_are_listed_newest_first(place: Place) -> None:
@@ -217,15 +148,6 @@ def test_older_revisions_are_listed_newest_first(place: Place) -> None:
     at = lines.index("5 older revisions:")
     assert lines[at + 2].endswith(" zoe deleted")
     assert lines[at + 3 :] == [f"{instants[number]} u{number}" for number in (3, 2, 1, 0)]
-
-
-def test_a_deleted_document_says_when_and_by_whom(place: Place) -> None:
-    place.put(f"{D}/data.xml", Username="lea")
-    place.delete(f"{D}/data.xml", user="bob")
-    said = facts(place.lines("show", D))
-    assert said["deleted"].endswith("Z by bob")
-    assert said["created"].endswith("Z by lea")
-    assert not {"modified", "size", "digest", "valid", "stage"} & said.keys()
 
 
 def test_a_draft_and_its_saved_data_know_of_each_other(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from persistence.cli.terminal import counted, facts, print_table, safe, width
+from persistence.cli.terminal import counted, labelled, print_table, safe, width
 from persistence.forms.definition_metadata import read_permissions
 from persistence.maintenance.reports import in_words
 from persistence.model.permissions import from_json
@@ -39,7 +39,11 @@ def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[st
 
 
 def test_a_label_stands_before_the_first_of_its_values() -> None:
-    assert list(facts([("titles", ["a", "b"]), ("by", []), ("file", ["c"])])) == ["titles  a", "        b", "file    c"]
+    assert list(labelled([("titles", ["a", "b"]), ("by", []), ("file", ["c"])])) == [
+        "titles  a",
+        "        b",
+        "file    c",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -275,3 +275,10 @@ def test_an_address_with_a_password_is_not_repeated(url: str) -> None:
     with pytest.raises(BadRequestError, match="not a valid address") as raised:
         PersistenceClient(url)
     assert "secret" not in str(raised.value)
+
+
+def test_a_closed_client_sends_nothing() -> None:
+    with scripted() as server, form(server) as client:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        client.load("d")

@@ -14,7 +14,8 @@ from inspect import cleandoc
 import click
 
 from persistence import __version__
-from persistence.cli import commands, statuses
+from persistence.cli import commands
+from persistence.cli.declarations import STATUSES
 from tests.docs.commands import leaves
 from tests.docs.markdown import DOCS
 
@@ -60,7 +61,7 @@ def _described(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
         if record is not None:
             yield from (".TP", rf"\fB{_text(record[0])}\fR", *_wrapped(record[1]))
     yield from (".PP", "Exit status:")
-    for status, meaning in statuses.meanings(words):
+    for status, meaning in STATUSES[words].items():
         yield from (".TP", f".B {status}", *_wrapped(meaning))
 
 

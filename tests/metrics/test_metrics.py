@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from persistence.cli.statuses import EDITED, REMAINS
+from persistence.cli.declarations import EDITED, REMAINS
 from tests.cli.command_runner import ended
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving

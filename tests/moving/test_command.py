@@ -117,28 +117,6 @@ def test_a_form_that_is_not_there_is_not_moved(
     assert not (tmp_path / "switched").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        (["--to", "{0}/from/data"], "are the same directory"),
-        (["--to", "{0}/from/data/within"], "lies within the other"),
-        (["--to", "{0}/to", "--match", "hr/leave/1"], "a form is moved with all its versions"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(
-    place: Service,
-    tmp_path: Path,
-    options: list[str],
-    cause: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    given = [each.format(tmp_path) for each in options]
-    done = ended(["move", *given, "--config", settings_of(place, tmp_path)], monkeypatch, capsys)
-    assert done.status == 2
-    assert cause in " ".join(done.errors)
-
-
 def test_a_destination_that_is_no_tree_and_a_source_that_is_missing_are_refused(
     place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

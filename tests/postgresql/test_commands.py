@@ -16,7 +16,6 @@ from persistence.postgresql.connections import parse
 from persistence.settings import Settings
 from tests import orders
 from tests.cli.command_runner import Ended, ended
-from tests.cli.test_json import DESCRIBED
 from tests.http.test_export import Archive
 from tests.http.test_export_elsewhere import real_archive
 from tests.opened import opened
@@ -57,66 +56,6 @@ def _order(name: str) -> bytes:
 def _read(client: FlaskClient) -> tuple[int, bytes]:
     answer = client.get(f"{CRUD}/data/D/data.xml", headers=BY_ANN)
     return answer.status_code, answer.data
-
-
-def test_a_database_is_prepared_once_and_upgraded_by_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_server: Server
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    data = ("--data", database_server.uri(postgresql.fresh_schema()))
-    due = ended(["upgrade", "--dry-run", *data], monkeypatch, capsys)
-    assert due.status == 0
-    assert due.out.startswith("to do: forms and revisions")
-    assert [ended(["init", *data], monkeypatch, capsys).out.split(", ")[-1] for _ in range(2)] == [
-        f"schema {parse(data[1]).schema} is prepared {when}\n" for when in ("now", "already")
-    ]
-    assert "nothing to do" in ended(["upgrade", *data], monkeypatch, capsys).out
-
-
-def test_what_is_stored_is_listed_shown_searched_and_compared(run: Run, client: FlaskClient) -> None:
-    assert client is not None
-    assert "acme/order" in run("forms").out
-    assert "1 document" in run("forms", "acme").out
-    assert "permissions" in run("show", "acme/order").out
-    shown = run("show", DOCUMENT).out
-    assert ("a.bin" in shown, "1 older revision" in shown, "file " in shown) == (True, True, False)
-    assert run("history", DOCUMENT).out.splitlines()[-1] == "2 revisions"
-    assert "Ann" in run("diff", DOCUMENT).out
-    found = run("search", "acme/order", "--path", "customer/name=bea", "--json")
-    assert json.loads(found.out)["document"] == "D"
-    assert run("reindex").status == 0
-    assert run("reindex", "acme/order").status == 0
-    assert run("search", "acme/order", "bea").errors == ["1 found, 1 to 1 shown"]
-
-
-def test_the_objects_of_json_are_those_of_the_page(
-    run: Run,
-    client: FlaskClient,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    database_server: Server,
-) -> None:
-    assert client is not None
-    found = {
-        command: [json.loads(line) for line in run(command, *arguments, "--json").out.splitlines()]
-        for command, arguments in (
-            ("forms", ()),
-            ("show", (DOCUMENT,)),
-            ("reindex", ()),
-            ("upgrade", ()),
-            ("check", ()),
-            ("backup", (str(tmp_path / "backups"),)),
-        )
-    }
-    other = database_server.uri(postgresql.fresh_schema())
-    restored = ended(["restore", str(tmp_path / "backups"), "--data", other, "--json"], monkeypatch, capsys)
-    assert restored.status == 0
-    found["restore"] = [json.loads(line) for line in restored.out.splitlines()]
-    assert (found["forms"][0]["documents"], found["show"][0]["file"]) == (1, None)
-    assert [each.get("name") for each in found["restore"]] == ["data", None]
-    for command, objects in found.items():
-        assert [each for each in objects if not any(kind.fits(each) for kind in DESCRIBED[command])] == []
 
 
 @pytest.mark.parametrize("history", ["exclude", "include"])
@@ -234,12 +173,6 @@ def test_a_key_with_which_nothing_in_a_database_is_encrypted_is_retired(run: Run
     old, new = (run("encryption-key", "new").out.strip() for _ in range(2))
     assert run("encryption-key", "retire", old).status == 0
     assert [line.split()[0] for line in run("encryption-key", "list").out.splitlines()] == ["ID", new]
-
-
-def test_leases_are_listed_and_broken(run: Run, client: FlaskClient) -> None:
-    assert run("leases").out == "0 documents leased\n"
-    assert run("leases", "--break", "D").status == 1
-    assert client is not None
 
 
 def test_settings_are_printed_without_the_password(run: Run) -> None:

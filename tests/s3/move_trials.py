@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from persistence.cli.statuses import REMAINS
+from persistence.cli.declarations import REMAINS
 from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import settle_notes, stray_objects
 from persistence.s3.object_bodies import ObjectBodies
