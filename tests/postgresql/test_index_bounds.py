@@ -9,6 +9,7 @@ import pytest
 
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.protocol import Budget
+from persistence.index.search_compiler import MOST_ROWS
 from persistence.limits import MOST_INDEXED
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
@@ -117,6 +118,11 @@ def test_thousands_of_values_and_only_as_many_as_are_allowed(indexed: IndexedMem
     indexed.save("d-2", content(2, a=("y" * (MOST_INDEXED + 1), "z")))
     assert names(indexed, has("yyy")) == []
     assert names(indexed, has("z")) == ["d-2"]
+
+
+def test_more_distinct_values_than_a_page_has_documents_are_all_listed(indexed: IndexedMemory) -> None:
+    indexed.save("d-1", content(a=tuple(f"v{number}" for number in range(MOST_ROWS + 2))))
+    assert len(list(indexed.index.distinct(FORM, Scope(), A, Budget()))) == MOST_ROWS + 2
 
 
 def test_a_save_that_changes_no_value_writes_no_entry(indexed: IndexedMemory) -> None:

@@ -58,6 +58,7 @@ _LEAPS = (
     f" AND e.partition = l.partition AND (e.fold, e.value, e.row) = ({_NEXT}))"
     " SELECT fold, value FROM leaps WHERE fold <> -1 LIMIT ?3"
 )
+_IN_FREE_TEXT = "SELECT rowid AS text FROM free_text WHERE free_text MATCH ?"
 _IN_FIELDS = "SELECT rowid AS text FROM fields WHERE fields MATCH ?"
 _CARD = "(SELECT card FROM documents x WHERE x.row = d.row)"
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
@@ -189,20 +190,23 @@ class SqliteDialect(SearchDialect):
         own = "SELECT 1 FROM documents x JOIN free_text_content r ON r.id = x.text WHERE x.row = d.row"
         test = Sql(f"EXISTS ({own} AND {has_text.text})", has_text.values)
         trigrams = query_for([folded], None, self._rarity)
-        either = Sql(f"SELECT rowid AS text FROM free_text WHERE free_text MATCH ? UNION {_IN_FIELDS}", (trigrams,) * 2)
+        either = Sql(f"{_IN_FREE_TEXT} UNION ALL {_IN_FIELDS}", (trigrams, trigrams))
         reach = self._reach(either, _WORTH_ANYWHERE) if trigrams else None
         is_exact = len(folded) == TRIGRAM  # where the index says that such a text is there, it is
-        among = Sql("true") if reach is None else Sql(f"r.id IN ({either.text})", either.values)
-        where = joined(" AND ", [among, has_text])
-        scanned = Sql(f"SELECT r.id AS text FROM free_text_content r WHERE {where.text}", where.values)
+        if is_exact:
+            texts = Sql(f"{_IN_FREE_TEXT} UNION {_IN_FIELDS}", either.values)
+        else:
+            among = Sql("true") if reach is None else Sql(f"r.id IN ({either.text})", either.values)
+            where = joined(" AND ", [among, has_text])
+            texts = Sql(f"SELECT r.id AS text FROM free_text_content r WHERE {where.text}", where.values)
         return Condition(
-            self._of_texts(either if is_exact else scanned),
+            self._of_texts(texts),
             test,
             is_distinct=True,
             is_range=False,
             is_quick=False,
             reach=reach,
-            counts=either if is_exact and self._is_all else None,
+            counts=texts if is_exact and self._is_all else None,
         )
 
     def _of_texts(self, texts: Sql) -> Sql:
@@ -221,7 +225,7 @@ class SqliteDialect(SearchDialect):
         return self.documents == int(documents)
 
     def _reach(self, texts: Sql, share: float) -> int | None:
-        """Return how many texts there are; ``None`` above a share of all documents."""
+        """Return how many texts there are at most; ``None`` above a share of all documents."""
         most = max(FEW_FOUND, int(self.documents * share))
         ((reached,),) = self._connection.execute(f"SELECT count(*) FROM ({texts.text} LIMIT {most})", texts.values)
         return int(reached) if reached < most else None
