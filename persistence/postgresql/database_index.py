@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -77,101 +76,6 @@ ON CONFLICT (partition, shard) DO UPDATE SET documents = partition_total.documen
 """Makes one shard of all, and none of an empty partition: each publication may leave one, and searches sum up all."""
 
 
-class IndexJobs(Closable):
-    """Reads documents of forms again: one job at a time in the database; those that searches start in a thread.
-
-    What reads yields how many documents were looked at after each batch. ``at_once`` batches are read at the same time,
-    each by a thread and a connection.
-    """
-
-    def __init__(
-        self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
-    ) -> None:
-        self._database = database
-        self._numbers = numbers
-        self._rows = rows
-        self._source_of = source_of
-        self._record = DatabaseJob(database, "reading of documents")
-        self._jobs = Jobs[Form]("reindexing", failed)
-
-    def close(self) -> None:
-        """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
-        self._jobs.close()
-
-    def begin(self, form: Form) -> None:
-        """Read the outdated documents of a form again in a thread, unless that is to be done already."""
-        if not (self._jobs.is_ending() or self._jobs.has(form)):
-            self._jobs.begin(form, partial(self._bring_up_to_date, form))
-
-    def run(self, forms: Sequence[Form], version: int | None = None) -> None:
-        """Write all rows of forms again, or those of one version."""
-        everything = (self._everything(form, version, _READERS) for form in forms)
-        self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
-
-    def status(self) -> ReindexingStatus:
-        """Return the progress of the job, whichever node does it."""
-        return status_in(self._record)
-
-    def _bring_up_to_date(self, form: Form) -> None:
-        self._work(partial(self._count_outdated, form), self.outdated(form, _READERS))
-
-    def _work(self, count: Callable[[], int], looked_at: Iterator[int]) -> None:
-        with reported(self._record, count, is_ending=self._jobs.is_ending) as report:
-            for documents in looked_at:
-                report(documents)
-                if self._jobs.is_ending():
-                    raise closed("the index")
-
-    def outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
-        """Read the documents again that were read by an older state of a definition."""
-        number = self._numbers.require(form)
-        while partitions := self._partitions(number):
-            before = self._count(partitions)
-            for partition in partitions:
-                rows = self._database.listed("listing documents", "", _DOCUMENTS, (partition,), ("", 0))
-                documents = (document for *_, document in rows)
-                yield from _together(documents, lambda some: self._rows.reread(form, some), at_once)
-                with self._database.reading("counting documents") as connection:
-                    connection.execute(_COMPACT, (partition,))
-            if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
-                return
-
-    def _count_outdated(self, form: Form) -> int:
-        """Return how many documents were read by an older state of a definition."""
-        return self._count(self._partitions(self._numbers.require(form)))
-
-    def _everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
-        """Write all rows of a form again, or those of one version."""
-        number, source = self._numbers.require(form), self._source_of(form)
-        for each in source.versions() if version is None else (version,):
-            with self._database.transaction("indexing", form):
-                self._rows.published(form, each)
-        with self._database.reading("looking for strays of", form) as connection:
-            strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
-
-        def rewrite(documents: Sequence[str]) -> None:
-            self._rows.reread(form, documents, is_rewritten=True, version=version)
-
-        yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
-        recount(self._database, form, number)
-
-    def _total(self, form: Form) -> int:
-        """Return how many documents of a form there are, as far as the index knows."""
-        with self._database.reading("counting the documents of", form) as connection:
-            row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
-        return int(row[0]) if row is not None else 0
-
-    def _partitions(self, number: int) -> list[int]:
-        with self._database.reading("looking for outdated documents") as connection:
-            found = connection.execute(_OUTDATED, (number, DefinitionState.DELETED.name)).fetchall()
-        return [partition for (partition,) in found]
-
-    def _count(self, partitions: Sequence[int]) -> int:
-        with self._database.reading("counting documents") as connection:
-            row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
-        return int(row[0]) if row is not None else 0
-
-
 def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None], at_once: int) -> Iterator[int]:
     def reread_some(batch: Sequence[str]) -> int:
         reread(batch)
@@ -222,7 +126,10 @@ T = TypeVar("T")
 
 
 class DatabaseIndex(Closable):
-    """The index of the forms in a database. Raises ``BusyError`` while many documents are read again."""
+    """The index of the forms in a database. Raises ``BusyError`` while many documents are read again.
+
+    There is one job at a time in the database that reads documents again; those that searches start have a thread.
+    """
 
     def __init__(
         self, database: Database, numbers: FormNumbers, rows: IndexRows, source_of: SourceOf, failed: Failed
@@ -231,11 +138,12 @@ class DatabaseIndex(Closable):
         self._numbers = numbers
         self._rows = rows
         self._source_of = source_of
-        self.jobs = IndexJobs(database, numbers, rows, source_of, failed)
+        self._record = DatabaseJob(database, "reading of documents")
+        self._jobs = Jobs[Form]("reindexing", failed)
 
     def close(self) -> None:
-        """End the jobs of this process."""
-        self.jobs.close()
+        """End all jobs after the documents that are just being read; what is left, the next search goes on with."""
+        self._jobs.close()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         found = self._ask(form, scope, budget, lambda search: search.find(query))
@@ -278,12 +186,12 @@ class DatabaseIndex(Closable):
             with self._database.transaction("indexing", form) as connection:
                 self._rows.versions.renew(connection, form, version)
         if documents > READ_AT_ONCE:
-            self.jobs.begin(form)
+            self._begin(form)
             raise _being_read(form)
         ends = time.monotonic() + _READING
-        for _ in self.jobs.outdated(form) if documents else ():
+        for _ in self._outdated(form) if documents else ():
             if time.monotonic() > ends:
-                self.jobs.begin(form)
+                self._begin(form)
                 raise _being_read(form)
 
     @contextmanager
@@ -314,6 +222,80 @@ class DatabaseIndex(Closable):
             finally:
                 if budget is not None:
                     budget.stop()
+
+    def rebuild(self, forms: Sequence[Form], version: int | None = None) -> None:
+        """Write all rows of forms again, or those of one version."""
+        everything = (self._everything(form, version, _READERS) for form in forms)
+        self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
+
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the job, whichever node does it."""
+        return status_in(self._record)
+
+    def _begin(self, form: Form) -> None:
+        """Read the outdated documents of a form again in a thread, unless that is to be done already."""
+
+        def work() -> None:
+            number = self._numbers.require(form)
+            self._work(lambda: self._count(self._partitions(number)), self._outdated(form, _READERS))
+
+        if not (self._jobs.is_ending() or self._jobs.has(form)):
+            self._jobs.begin(form, work)
+
+    def _work(self, count: Callable[[], int], looked_at: Iterator[int]) -> None:
+        with reported(self._record, count, is_ending=self._jobs.is_ending) as report:
+            for documents in looked_at:
+                report(documents)
+                if self._jobs.is_ending():
+                    raise closed("the index")
+
+    def _outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
+        """Read the documents again that were read by an older state of a definition, ``at_once`` batches at a time.
+
+        Yield how many were looked at after each batch.
+        """
+        number = self._numbers.require(form)
+        while partitions := self._partitions(number):
+            before = self._count(partitions)
+            for partition in partitions:
+                rows = self._database.listed("listing documents", "", _DOCUMENTS, (partition,), ("", 0))
+                documents = (document for *_, document in rows)
+                yield from _together(documents, lambda some: self._rows.reread(form, some), at_once)
+                with self._database.reading("counting documents") as connection:
+                    connection.execute(_COMPACT, (partition,))
+            if before == 0 or self._count(partitions) >= before:  # others change them meanwhile
+                return
+
+    def _everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
+        """Write all rows of a form again, or those of one version."""
+        number, source = self._numbers.require(form), self._source_of(form)
+        for each in source.versions() if version is None else (version,):
+            with self._database.transaction("indexing", form):
+                self._rows.published(form, each)
+        with self._database.reading("looking for strays of", form) as connection:
+            strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
+
+        def rewrite(documents: Sequence[str]) -> None:
+            self._rows.reread(form, documents, is_rewritten=True, version=version)
+
+        yield from _together(chain((name.document for name in source.documents()), strays), rewrite, at_once)
+        recount(self._database, form, number)
+
+    def _total(self, form: Form) -> int:
+        """Return how many documents of a form there are, as far as the index knows."""
+        with self._database.reading("counting the documents of", form) as connection:
+            row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def _partitions(self, number: int) -> list[int]:
+        with self._database.reading("looking for outdated documents") as connection:
+            found = connection.execute(_OUTDATED, (number, DefinitionState.DELETED.name)).fetchall()
+        return [partition for (partition,) in found]
+
+    def _count(self, partitions: Sequence[int]) -> int:
+        with self._database.reading("counting documents") as connection:
+            row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
+        return int(row[0]) if row is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class _OpenDatabase:
         reports = DatabaseReports(self._database, self._flat, self._source_of)
 
         def rebuild(forms: Sequence[Form], version: int | None) -> None:
-            self.index.jobs.run(forms, version)
+            self.index.rebuild(forms, version)
             for form in forms:
                 reports.refill(form, version)
 
@@ -152,7 +152,7 @@ class _OpenDatabase:
             self._catalog,
             self.index,
             reports,
-            RequestedRebuilds(self._storage, rebuild, self.index.jobs.status),
+            RequestedRebuilds(self._storage, rebuild, self.index.status),
             self._definitions,
             maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
         )

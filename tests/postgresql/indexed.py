@@ -45,7 +45,7 @@ class IndexedDatabase:
         self.catalog = definitions or Catalog(self.storage)
         self.cache = ExtractionCache()
         self.index = DatabaseIndex(self.database, numbers, self.rows, self.source_of, fail)
-        self.reindexer = RequestedRebuilds(self.storage, self.index.jobs.run, self.index.jobs.status)
+        self.reindexer = RequestedRebuilds(self.storage, self.index.rebuild, self.index.status)
         self.source_of = cache(self.source_of)  # type: ignore[method-assign]
 
     def close(self) -> None:
