@@ -35,7 +35,7 @@ The words of the field are rebuild, similar, tombstone, visibility, searched, re
 CONFLICT = re.compile(rb"(?m)^(<<<<<<<|>>>>>>>) ")
 """The lines that git writes around a conflict."""
 
-SHARED_CLASS_NAMES: dict[str, str] = {"IndexedRow": "the row of a document, in the index of each engine"}
+SHARED_CLASS_NAMES: dict[str, str] = {}
 """Public classes of one name in several modules."""
 
 FEWEST_LINES_OF_A_HELPER = 5

@@ -319,7 +319,9 @@ def set_password(*, name: str, effective: Effective) -> None:
 def list_passwords(*, effective: Effective) -> None:
     """Print the name of each administrator with a password, and when it was set."""
     found = [{"name": each.name, "made": each.created} for each in open_keys(effective.settings).passwords()]
-    say_table(found, (("NAME", "name"), ("SET", "made")), nothing="there are no passwords")
+    if not found:
+        say_error("there are no passwords")
+    say_table(found, (("NAME", "name"), ("SET", "made")))
 
 
 @command("password remove", "Remove the password of an administrator.", SETTINGS, audits=always, has_json=False)

@@ -234,13 +234,10 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     grids = GridPaths.listed(definition)
     bound = Bound(MOST_STEPS, _TOO_MANY)
     view: GridPaths | None = None
-    own: dict[int, list[tuple[Control, Names]]] = {}
+    own = cache(_own_controls)
     found: dict[tuple[str, Names], Control] = {}
     for part, start in shown_parts(definition):
-        if id(part) not in own:
-            controls = ((each, part.paths(each)[0]) for each in part.elements if not each.is_container)
-            own[id(part)] = [(Control.of(each.element, each.name or ""), path) for each, path in controls if path]
-        for each, inside in own[id(part)]:
+        for each, inside in own(part):
             path = start + inside
             bound.count(len(path))
             control = replace(each, steps=grids.control_steps(path))
@@ -256,6 +253,11 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
                 view_steps=same.view_steps or control.view_steps,
             )
     return tuple(found.values())
+
+
+def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
+    controls = ((each, part.paths(each)[0]) for each in part.elements if not each.is_container)
+    return [(Control.of(each.element, each.name or ""), path) for each, path in controls if path]
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:

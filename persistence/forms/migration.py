@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Generic, TypeVar
 
 from persistence.forms.controls import template_uses
@@ -161,13 +161,11 @@ def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
 
 
 def _plan(definition: DefinitionTree, entries: Callable[[FormPart], Iterable[_Grid]]) -> PlanNode[_Grid]:
-    plan = _placed(entries(definition.main))
-    overlays: dict[int, PlanNode[_Grid]] = {}
+    placed = cache(lambda part: _placed(entries(part)))
+    plan = placed(definition.main)
     for use in template_uses(definition):
-        if id(use.part) not in overlays:
-            overlays[id(use.part)] = _placed(entries(use.part))
         place = plan.at(use.path)
-        place.overlay = place.overlay or overlays[id(use.part)]
+        place.overlay = place.overlay or placed(use.part)
     return plan
 
 

@@ -180,8 +180,7 @@ class RebuildJob(Protocol):
     def run(self, progress: Callable[[int], None]) -> None:
         """Do it in this process, after a process that rebuilds an index already.
 
-        ``progress`` gets the number of documents that have been read since. This process must have no other thread than
-        that of the lease, which nothing here waits for.
+        ``progress`` gets the number of documents that have been read since.
 
         Raises:
             DiskError: a document cannot be read, or an index not be written.

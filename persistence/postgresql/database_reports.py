@@ -22,6 +22,7 @@ from itertools import islice
 
 from psycopg import Cursor
 from psycopg import errors as codes
+from psycopg.rows import TupleRow
 
 from persistence.bounded_cache import BoundedCache
 from persistence.errors import BusyError, ConflictError, DiskError, DiskFullError, PersistenceError
@@ -33,7 +34,7 @@ from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.connections import cause
 from persistence.postgresql.database import Database, Rows
-from persistence.postgresql.flat_catalogue import Generation, GenerationState, States
+from persistence.postgresql.flat_catalogue import Generation, GenerationState
 from persistence.postgresql.index_rows import SourceOf
 
 _BATCH = 100  # Documents whose rows are written in one transaction; saves of them wait for it
@@ -59,7 +60,7 @@ class FlatRows:
         self._source_of = source_of
         self._kept: BoundedCache[_FormViews] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
 
-    def ask(self, form: Form) -> States:
+    def ask(self, form: Form) -> Cursor[TupleRow]:
         """Ask for the views of a form, in the transaction of a change: the answer comes with that of others."""
         with self._database.reading("writing the flat views of", form) as connection:
             asked = connection.asked[form] = flat_catalogue.ask_states(connection, form)
@@ -69,7 +70,7 @@ class FlatRows:
         """Bring the rows of a saved document up to date after a change, in its transaction."""
         with self._database.reading("writing the flat views of", form) as connection:
             asked = connection.asked.pop(form, None)
-            if found := flat_catalogue.states(asked if isinstance(asked, Cursor) else self.ask(form)):
+            if found := tuple(asked if isinstance(asked, Cursor) else self.ask(form)):
                 self._views(connection, form, found).write(connection, self._source_of(form), [document])
 
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:
@@ -77,16 +78,14 @@ class FlatRows:
 
         A document that another transaction changes meanwhile is left to it.
         """
-        found = tuple(
-            each for each in flat_catalogue.states(flat_catalogue.ask_states(connection, form)) if each[0] == number
-        )
+        found = tuple(each for each in flat_catalogue.ask_states(connection, form) if each[0] == number)
         if not found or found[0][-1] == GenerationState.DROPPED:
             return False
         if unchanged := flat_catalogue.lock_documents(connection, form, documents):
             self._views(connection, form, found).write(connection, self._source_of(form), unchanged)
         return True
 
-    def _views(self, connection: Rows, form: Form, found: tuple[tuple[int, int, int], ...]) -> _FormViews:
+    def _views(self, connection: Rows, form: Form, found: tuple[TupleRow, ...]) -> _FormViews:
         return self._kept.get((form, found), lambda: _FormViews(flat_catalogue.generations(connection, found)))
 
 
@@ -156,7 +155,7 @@ class DatabaseReports:
         """Read the rows of a version, or of all versions, again; make the views that are missing."""
         catalog = self._source_of(form).catalog
         with self._database.reading("looking at the flat views of", form) as connection:
-            found = flat_catalogue.states(flat_catalogue.ask_states(connection, form))
+            found = flat_catalogue.ask_states(connection, form).fetchall()
         ready = {each: number for number, each, state in found if state == GenerationState.READY}
         wanted = (each for each in catalog.storage.versions(form) if catalog.of(form, each).has_flat_views)
         for each in sorted({*(each for _, each, _ in found), *wanted}):
@@ -267,11 +266,7 @@ class DatabaseReports:
                 left &= flat_catalogue.writers(connection)
 
     def _generations(self, connection: Rows, form: Form, version: int | None = None) -> list[Generation]:
-        found = [
-            each
-            for each in flat_catalogue.states(flat_catalogue.ask_states(connection, form))
-            if version in {None, each[1]}
-        ]
+        found = [each for each in flat_catalogue.ask_states(connection, form) if version in {None, each[1]}]
         return flat_catalogue.generations(connection, found)
 
     @contextmanager

@@ -30,9 +30,6 @@ _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
 
 
-States = Cursor[TupleRow]  # The generations of a form, asked for
-
-
 class GenerationState(IntEnum):
     """The state of a generation, as the table has it."""
 
@@ -57,7 +54,7 @@ def lock(connection: Rows, address: DatabaseAddress) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(address.schema, "flat views"),))
 
 
-def ask_states(connection: Rows, form: Form) -> States:
+def ask_states(connection: Rows, form: Form) -> Cursor[TupleRow]:
     """Ask for number, version and state of the generations of a form, without waiting in a pipeline."""
     return connection.execute(
         "SELECT number, version, state FROM flat_generation"
@@ -66,12 +63,8 @@ def ask_states(connection: Rows, form: Form) -> States:
     )
 
 
-def states(asked: States) -> tuple[tuple[int, int, int], ...]:
-    return tuple((number, version, state) for number, version, state in asked)
-
-
-def generations(connection: Rows, found: Iterable[tuple[int, int, int]]) -> list[Generation]:
-    """Return the generations that ``states`` found, with their views; these never change."""
+def generations(connection: Rows, found: Iterable[TupleRow]) -> list[Generation]:
+    """Return the generations that ``ask_states`` found, with their views; these never change."""
     wanted = list(found)
     views = connection.execute(
         "SELECT generation, number, name, around, path, repetition FROM flat_view"

@@ -296,7 +296,7 @@ WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND 
 """
 
 
-class IndexedRow(NamedTuple):
+class _IndexedRow(NamedTuple):
     """The index row of a document or draft."""
 
     seq: int
@@ -328,7 +328,7 @@ class _Entry(msgspec.Struct):
     whole: str | None
 
 
-Kept = dict[DocumentName, IndexedRow]
+Kept = dict[DocumentName, _IndexedRow]
 Versions = Mapping[int, Cursor[TupleRow]]  # Indexed versions by number, asked for
 
 
@@ -504,7 +504,7 @@ class IndexRows:
             connection.execute(_COUNT, [list(column) for column in zip(*differing, strict=True)])
 
     def _difference(
-        self, connection: Rows, number: int, kept: IndexedRow | None, now: PreparedDocument | None
+        self, connection: Rows, number: int, kept: _IndexedRow | None, now: PreparedDocument | None
     ) -> str | None:
         if now is None:
             return None if kept is None else "the index still has it"
@@ -525,7 +525,7 @@ class IndexRows:
 
 
 def _kept(rows: Cursor[TupleRow]) -> Kept:
-    return {DocumentName(document, is_draft): IndexedRow(*row) for document, is_draft, *row in rows.fetchall()}
+    return {DocumentName(document, is_draft): _IndexedRow(*row) for document, is_draft, *row in rows.fetchall()}
 
 
 def _json(rows: Sequence[_Row | _Entry]) -> str:

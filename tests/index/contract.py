@@ -267,6 +267,21 @@ class IndexContract:
         filled.reindexer.version(filled.form, 1)
         assert filled.names(scope=of_version) == ["d-4°", "d-3", "d-2", "d-1"]
 
+    def test_data_of_a_deleted_definition_is_hidden_until_it_is_saved_or_the_form_is_published(
+        self, filled: Subject
+    ) -> None:
+        """Spec search 2.5."""
+        of_version = Scope(versions=(1,))
+        assert filled.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
+        filled.storage.unpublish()
+        assert filled.names(scope=of_version) == []
+        filled.save("d-1", "Ada Lovelace")
+        assert filled.names(scope=of_version) == ["d-1"]
+        assert filled.names(exact(NAME, "Ada Lovelace"), scope=of_version) == []
+        filled.storage.publish(orders.definition())
+        assert filled.names(scope=of_version) == ["d-1", "d-4°", "d-3", "d-2"]
+        assert filled.names(exact(NAME, "Bob"), scope=of_version) == ["d-2"]
+
     def test_reindexing_loses_nothing_and_ends(self, filled: Subject) -> None:
         before = filled.search(Query(paths=(NAME,)))
         filled.reindexer.version(filled.form, 1)

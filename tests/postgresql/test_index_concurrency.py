@@ -193,22 +193,6 @@ def test_publications_leave_no_totals_to_be_summed_up(node: IndexedDatabase) -> 
         )
 
 
-def test_documents_of_a_deleted_version_are_hidden_until_they_are_saved_or_published_again(
-    node: IndexedDatabase,
-) -> None:
-    form = node.of(FORM)
-    form.publish(orders.definition())
-    for document in ("d-1", "d-2"):
-        save(form, document, "Ada")
-    form.unpublish()
-    assert total_of(form) == 0
-    save(form, "d-1", "Ada")
-    assert total_of(form) == 1
-    assert total_of(form, Query(controls=(exact(NAME, "Ada"),), paths=())) == 0
-    form.publish(orders.definition())
-    assert total_of(form, Query(controls=(exact(NAME, "Ada"),), paths=())) == 2
-
-
 def test_a_rebuild_mends_whatever_is_wrong(node: IndexedDatabase) -> None:
     form = node.of(FORM)
     form.publish(orders.definition())
