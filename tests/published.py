@@ -72,7 +72,7 @@ class Planter(Closable):
         init_places(settings, properties)
         self._opened = providers = opened(Providers(settings, properties, listener=NOBODY))
         provider = providers.at(place)
-        self.leases = provider.leases
+        self.leases = provider.storage.leases
         return provider.storage
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
