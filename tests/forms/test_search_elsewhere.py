@@ -83,8 +83,9 @@ def test_an_answer_is_read_with_its_details() -> None:
         ]
     )
     assert found.total == "7"
-    assert [document.attributes["name"] for document in found.documents] == ["d1", "d2"]
-    assert found.documents[0].details == {"a/b": "x & y", "c": ""}
+    assert [(each.document, each.is_draft) for each in found.documents] == [("d1", False), ("d2", True)]
+    assert found.documents[0].operations == {"*"}
+    assert found.documents[0].values == {"a/b": "x & y", "c": ""}
 
 
 def test_values_are_read_with_empty_ones() -> None:
