@@ -60,6 +60,28 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
+_scandir = os.scandir
+
+
+class SortedEntries:
+    """The entries of a directory as ``os.scandir`` has them, by name."""
+
+    def __init__(self, path: str = ".") -> None:
+        with _scandir(path) as entries:
+            self._entries = iter(sorted(entries, key=lambda each: each.name))
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
+
+    def __enter__(self) -> SortedEntries:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Session:
     """The steps and commands of a transcript, below a directory."""
 
@@ -73,6 +95,9 @@ class Session:
         opened: ExitStack,
     ) -> None:
         self._base, self._planted, self._patch, self._capsys = directory, planted, monkeypatch, capsys
+        listed = os.listdir  # each file system has an order of its own
+        monkeypatch.setattr(os, "listdir", lambda path=".": sorted(listed(path)))
+        monkeypatch.setattr(os, "scandir", SortedEntries)
         self._database = database
         self._databases = dict[str, str]()
         self._sample: Sample | None = None

@@ -89,7 +89,10 @@ def test_its_layout_gives_revisions_at_their_times(store: Store) -> None:
     history = store.history(DATA)
     assert history is not None
     assert [history.instant(at) for at in range(history.total)] == [T2, T1.replace(".089", ".000")]
-    newest = history.current
+    current = history.revision(0)
+    assert current is not None
+    newest = current.sidecar
+    assert newest is not None
     assert (newest.version, newest.creator, newest.group) == (2, "anna", "sales")
     assert (newest.modifier, newest.stage, newest.created) == ("berta", "begun", T1.replace(".089", ".000"))
     scan = store.sidecar(DATA.moved(Collection.DATA, "scan.jpg"))
