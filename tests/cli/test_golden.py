@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -76,7 +77,7 @@ class SortedEntries:
     def __next__(self) -> os.DirEntry[str]:
         return next(self._entries)
 
-    def __enter__(self) -> SortedEntries:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None: ...
