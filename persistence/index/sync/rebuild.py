@@ -97,7 +97,15 @@ class Generations:
 
     def sweep(self) -> None:
         """Remove the files that are not in use; only while no other process makes one."""
-        for path in self._others():
+        self._remove(self._others())
+
+    def sweep_left(self) -> None:
+        """Remove what a killed rebuild left beside the file in use."""
+        self._remove(self.stray_files())
+
+    @staticmethod
+    def _remove(paths: Iterable[str]) -> None:
+        for path in paths:
             with suppress(OSError):
                 files.remove(path)
 

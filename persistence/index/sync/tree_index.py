@@ -108,6 +108,8 @@ class TreeIndex(Closable):
                 by_form[entry.form].append(entry.document)
             for form, documents in by_form.items():
                 self.update(form, documents)
+                with disk_errors("removing what a rebuild left of the index of", form):
+                    self.files.generations(form).sweep_left()
             left.remove()
 
     # Rebuilds and checks.
