@@ -296,6 +296,8 @@ def _index(settings: Settings, properties: Properties, forms: Collection[Form]) 
             job = index.job([form for form in here if not index.is_ready(form)], RebuildAim.READY)
             with progress("indexing", job.count) as bar:
                 job.run(bar.step)
+            for form in here:
+                index.sweep(form)
 
 
 def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:

@@ -212,8 +212,8 @@ class MaintainedIndex(SearchIndex, Protocol):
     def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
         """Find fault with the indexes of the forms below some names; ``deep`` reads all of them."""
 
-    def stray_files(self, form: Form) -> list[str]:
-        """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
+    def sweep(self, form: Form) -> None:
+        """Remove the files that a killed rebuild left of the index of a form. Raises ``DiskError``."""
 
     def recover(self) -> None:
         """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""

@@ -20,7 +20,7 @@ from persistence.model.queries import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.access import searched_versions
 from persistence.services.searching import unknown_controls, unpublished_version
-from persistence.storage import files, owner, root
+from persistence.storage import owner, root
 from persistence.storage.layout import SERVICE, Layout
 from persistence.storage.locks import Lease, LockFile
 from persistence.storage.reader import StoreReader
@@ -57,9 +57,7 @@ def plan(
 def rebuild_without_trace(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
     """Rebuild the index of a form, so that no value that is not there any more stays in a file of it."""
     plan(view, index, RebuildAim.REBUILT, form).run(lambda _: None)
-    with disk_errors("removing what the index had of", form):
-        for path in index.stray_files(form):
-            files.remove(path)
+    index.sweep(form)
 
 
 def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:

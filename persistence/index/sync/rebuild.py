@@ -97,15 +97,7 @@ class Generations:
 
     def sweep(self) -> None:
         """Remove the files that are not in use; only while no other process makes one."""
-        self._remove(self._others())
-
-    def sweep_left(self) -> None:
-        """Remove what a killed rebuild left beside the file in use."""
-        self._remove(self.stray_files())
-
-    @staticmethod
-    def _remove(paths: Iterable[str]) -> None:
-        for path in paths:
+        for path in self._others():
             with suppress(OSError):
                 files.remove(path)
 

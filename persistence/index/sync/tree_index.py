@@ -21,6 +21,7 @@ from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
+from persistence.storage import files
 from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming
 
@@ -108,8 +109,6 @@ class TreeIndex(Closable):
                 by_form[entry.form].append(entry.document)
             for form, documents in by_form.items():
                 self.update(form, documents)
-                with disk_errors("removing what a rebuild left of the index of", form):
-                    self.files.generations(form).sweep_left()
             left.remove()
 
     # Rebuilds and checks.
@@ -150,8 +149,10 @@ class TreeIndex(Closable):
     def status(self) -> ReindexingStatus:
         return status_in(rebuild_record(self.files.root))
 
-    def stray_files(self, form: Form) -> list[str]:
-        return self.files.generations(form).stray_files()
+    def sweep(self, form: Form) -> None:
+        with disk_errors("removing what the index had of", form):
+            for path in self.files.generations(form).stray_files():
+                files.remove(path)
 
     def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
         return self._check.of_document(form, name, deep=deep)
