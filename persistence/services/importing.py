@@ -368,7 +368,7 @@ class Importer:
             known=plan.known,
             notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
             lacks_owner=count > 0 and unit.lacks_owner,
-            form=route.form if count and not unit.is_definition else None,
+            form=None if unit.is_definition else route.form,
         )
 
     def _storage(self, route: Route, unit: ImportUnit) -> tuple[RevisionStorage, bool]:
