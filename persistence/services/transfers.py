@@ -130,7 +130,7 @@ class TransferResult(Enum):
 class TransferOutcome:
     """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes, ``known`` ones were stored already.
 
-    An import does not measure. ``form`` is that of documents, new or known; one that ``lacks_owner`` was imported without.
+    An import does not measure. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
     """
 
     name: str
