@@ -303,8 +303,8 @@ class Search:
 
     def find(self, query: Query) -> IndexedPage:
         """Return the number of documents that meet a query, and those on its page."""
-        conditions = self.conditions(query)
-        if conditions is None or not self._searched:
+        conditions = self.conditions(query) if self._searched else None
+        if conditions is None:
             return IndexedPage()
         order, begun = self._order(query), None
         is_long = self._dialect.documents > FIRST_TRIED
@@ -324,8 +324,8 @@ class Search:
     def distinct(self, by: Field | str) -> Iterator[str]:
         """Yield the different values of a control or a field, sorted; an empty one for a missing field."""
         number = FACTS[by] if isinstance(by, Field) else self._controls.get(by)
-        conditions = self.conditions(Query())
-        if number is None or conditions is None or not self._searched:
+        conditions = self.conditions(Query()) if self._searched else None
+        if number is None or conditions is None:
             return
         for fold, value in self._keys(int(number), conditions):
             if self._budget is not None:

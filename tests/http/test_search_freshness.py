@@ -75,3 +75,16 @@ def test_a_definition_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert again.status in (201, 204)
             assert len(search(_ALL)) == 4
             assert search(name(f"saved {turn}")) == ["meanwhile"]
+
+
+def test_text_is_searched_in_an_index_without_documents(tmp_path: Path) -> None:
+    """A save that was killed leaves a directory with nothing to read, of which an index may be made."""
+    plant(Planter(tmp_path / "data"), 0)
+    (tmp_path / "data" / "acme/order/data/begun").mkdir(parents=True)
+    with running(tmp_path) as service:
+        search = Racer(service).search
+        text = "<search><query>new</query></search>"
+        assert search(_ALL) == []
+        assert service.raw("POST", "/search/acme/order", {}, text.encode()).status == 200
+        put(service, _DATA.format("begun"), "new")
+        assert search(text) == ["begun"]
