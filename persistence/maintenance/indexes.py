@@ -27,7 +27,6 @@ from persistence.storage.reader import StoreReader
 
 _PATIENCE = 600.0  # Seconds to wait for documents that are being indexed
 _PAUSE = 0.2
-_ABANDONED_AFTER = 60.0  # Seconds that the service may take to find the notes of a killed process
 
 
 @contextmanager

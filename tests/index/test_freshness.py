@@ -88,6 +88,21 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
     assert not os.path.exists(opened[0])
 
 
+def test_a_mistake_is_told_from_damage(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that was just built fails in the same way: a caller gets an internal error, and the log its cause."""
+    index, _ = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+
+    def mistaken(_reader: engine.IndexReader, *_: object) -> None:
+        raise TypeError("a mistake of ours")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine.IndexReader, "search", mistaken)
+        with pytest.raises(TypeError, match="of ours"):
+            names(index)
+    assert len(names(index)) == 5
+
+
 # What is lost of the files under a running service, which has them open.
 
 

@@ -369,12 +369,16 @@ UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
 
 
 class UnusableError(Exception):
-    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that.
 
-    def __init__(self, path: str, cause: str = "") -> None:
+    ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
+    """
+
+    def __init__(self, path: str, cause: str = "", mistake: Exception | None = None) -> None:
         super().__init__(cause or path)
         self.path = path
         self.cause = cause
+        self.mistake = mistake
 
 
 class OutdatedError(UnusableError):
@@ -486,7 +490,7 @@ def meaning_of(error: Exception, path: str, subject: str) -> UnusableError | Dis
         case FileNotFoundError():
             return as_disk_error(error, "using", subject) if os.path.exists(path) else UnusableError(path)
         case _:
-            return UnusableError(path, f"{type(error).__name__}: {error}")
+            return UnusableError(path, f"{type(error).__name__}: {error}", error)
 
 
 def code_of(error: sqlite3.Error) -> int:

@@ -63,23 +63,26 @@ class IndexFiles(Closable):
         try:
             with disk_errors("using the index of", form):
                 changed = [each.document for each in self._journal.outstanding() if each.form == form]
+                failure = _AgainError()
                 for _ in range(_ATTEMPTS):
                     engine.require_space(self.root)
                     path = generations.current()
                     if path is None and next(source.documents(), None) is None:
                         return nothing
-                    with suppress(_AgainError):
+                    try:
                         if path is not None:
                             with self._using(form, path) as used:
                                 if used.is_ready or self._has_become_ready(used):
                                     return self._current(used, source, scope, changed, work)
                         self._pool.discard(form)
                         self._make_ready(form)
+                    except _AgainError as error:
+                        failure = error
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
             raise
-        raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+        raise failure.mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
@@ -176,7 +179,7 @@ class IndexFiles(Closable):
         except engine.UnusableError as error:
             self._pool.discard(form)
             self.generations(form).invalidate(path)
-            raise _AgainError from error
+            raise _AgainError(error.mistake) from error
         except (DiskError, BusyError) as error:
             if self.generations(form).current() == path:
                 raise
@@ -191,4 +194,8 @@ class IndexFiles(Closable):
 
 
 class _AgainError(Exception):
-    """The index has changed under a connection that used it."""
+    """The index has changed under a connection that used it, or was given up, perhaps because of a ``mistake``."""
+
+    def __init__(self, mistake: Exception | None = None) -> None:
+        super().__init__()
+        self.mistake = mistake
