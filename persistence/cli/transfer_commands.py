@@ -388,7 +388,7 @@ def move(  # noqa: PLR0913 - each is an option
 
     The service may run on the source. Everything is copied while clients write. A last pass copies the changes since
     then, and writes are answered 503 meanwhile. On a terminal the source stays read-only until you have changed the
-    settings and press Enter; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
+    settings and press a key; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
     from the source. A move that was interrupted goes on when it is called again.
     """
     settings = effective.settings
