@@ -353,8 +353,8 @@ class Lease:
 
     def _read(self) -> Machine | None:
         try:
-            with FileIO(files.open_to_read(self._path)) as file:
-                return msgspec.json.decode(files.read_small(file.fileno())[:_LENGTH], type=Machine)
+            with files.closing(files.open_to_read(self._path)) as descriptor:
+                return msgspec.json.decode(files.read_small(descriptor)[:_LENGTH], type=Machine)
         except (FileNotFoundError, msgspec.DecodeError, ValueError, RecursionError):  # blank if no machine has the tree
             return None
 

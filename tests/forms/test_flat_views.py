@@ -274,8 +274,8 @@ TOO_MUCH = {
     ),
     "too long names": Form("<form/>", "", "".join(cell("c" * 100_000 + str(n)) for n in range(50))),
     "too many controls": replace(
-        V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(200)),
-        xbl=re.sub("<xf:group>", "<xf:group>" + "<x/>" * 20_000, V8.xbl),
+        V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(220)),
+        xbl=re.sub("<xf:group>", "<xf:group>" + "<fr:grid/>" * 20_000, V8.xbl),
     ),
 }  # fmt: skip
 
@@ -286,6 +286,13 @@ TOO_MUCH = {
 def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
     with pytest.raises(BadRequestError, match=name):
         views(TOO_MUCH[name].document())
+
+
+def test_elements_that_are_not_controls_are_read_once_for_each_template() -> None:
+    body = "".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(50))
+    form = replace(V8, body=body)
+    padded = replace(form, xbl=re.sub("<xf:group>", "<xf:group>" + "<x/>" * 20_000, V8.xbl))
+    assert views(padded.document()) == views(form.document())
 
 
 def test_a_document_that_would_have_too_many_rows_is_refused() -> None:
