@@ -301,10 +301,7 @@ def _judged(gets: Results, puts: Results) -> Iterator[Aim]:
     """Yield the results that have an aim, of those that were measured."""
     of_gets = {CONSTANT: 0.85, "rclone serve webdav": 0.8, "WsgiDAV": 3, "Kinto, PostgreSQL": 10}
     of_puts = {BARE: 0.8, "WsgiDAV": 1, "Radicale": 10, "Kinto, PostgreSQL": 5}
-    for ours, title, results, others in (
-        (OURS, "GET 5 KB", gets, of_gets),
-        (OURS, "PUT 5 KB, new", puts, of_puts),
-    ):
+    for ours, title, results, others in ((OURS, "GET 5 KB", gets, of_gets), (OURS, "PUT 5 KB, new", puts, of_puts)):
         for name, aim in others.items():
             if ours in results and name in results:
                 yield Aim(f"{title}, times {name}", results[ours].rate / results[name].rate, aim)

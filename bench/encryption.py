@@ -46,10 +46,7 @@ def main() -> None:
     options = arguments.parse_args()
     content = os.urandom(options.size << 20)
     os.environ["PERSISTENCE_ENCRYPTION_KEY"] = f"bench:{os.urandom(32).hex()}"
-    with (
-        tempfile.TemporaryDirectory(dir=options.data) as directory,
-        server(SERVICE, f"{directory}/data", 2, 8) as port,
-    ):
+    with tempfile.TemporaryDirectory(dir=options.data) as directory, server(SERVICE, f"{directory}/data", 2, 8) as port:
         client = Client(port)
         client.form("PUT", "/form/form.xhtml", _FORM.format("<fr:encrypt/>").encode(), _XML)
         client.form("PUT", "/data/1/data.xml", b"<form/>", _XML)

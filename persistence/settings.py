@@ -276,9 +276,7 @@ class Effective:
 
 
 def load(
-    file: str | None = None,
-    flags: Mapping[str, object] | None = None,
-    environment: Mapping[str, str] | None = None,
+    file: str | None = None, flags: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
 ) -> Effective:
     """Read the settings; ``flags`` holds those given on the command line, ``None`` standing for not given."""
     if file == GIVEN:

@@ -83,8 +83,7 @@ def test_the_same_is_sent_as_by_gunicorn_in_fewer_calls(
 
 
 @pytest.mark.parametrize(
-    "field",
-    [("X-Line", "a\r\nSet-Cookie: b"), ("X-End", "a\n"), ("X Name", "a"), ("X-Name\n", "a"), ("X-Zero", "\0")],
+    "field", [("X-Line", "a\r\nSet-Cookie: b"), ("X-End", "a\n"), ("X Name", "a"), ("X-Name\n", "a"), ("X-Zero", "\0")]
 )
 def test_a_header_that_is_none_is_refused(field: tuple[str, str]) -> None:
     with pytest.raises((InvalidResponseHeader, InvalidResponseHeaderName)):

@@ -68,10 +68,7 @@ def test_properties_stand_in_the_file_beside_the_settings(file: Path) -> None:
     effective = load(str(file), environment={})
     assert effective.settings.threads == 3
     own = [(str(entry), entry.origin) for entry in effective.properties.entries if entry.file]
-    assert own == [
-        ("svc.persistence.*.autosave", str(file)),
-        ("svc.detail.singleton.enabled.hr.leave", str(file)),
-    ]
+    assert own == [("svc.persistence.*.autosave", str(file)), ("svc.detail.singleton.enabled.hr.leave", str(file))]
     assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 7
 
 

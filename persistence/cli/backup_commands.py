@@ -29,25 +29,8 @@ from persistence.cli.options import (
     parts_of,
     usage_errors,
 )
-from persistence.cli.terminal import (
-    counted,
-    follow,
-    is_json,
-    safe,
-    say,
-    say_error,
-    say_result,
-    shown_path,
-    summarize,
-)
-from persistence.errors import (
-    DeletedError,
-    DiskFullError,
-    NotFoundError,
-    PersistenceError,
-    StartupError,
-    disk_errors,
-)
+from persistence.cli.terminal import counted, follow, is_json, safe, say, say_error, say_result, shown_path, summarize
+from persistence.errors import DeletedError, DiskFullError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources

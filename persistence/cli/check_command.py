@@ -23,15 +23,7 @@ from persistence.cli.options import (
     say_failed,
     usage_errors,
 )
-from persistence.cli.terminal import (
-    counted,
-    is_json,
-    progress,
-    say_error,
-    say_json,
-    say_result,
-    summarize,
-)
+from persistence.cli.terminal import counted, is_json, progress, say_error, say_json, say_result, summarize
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal

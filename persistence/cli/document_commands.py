@@ -142,10 +142,7 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
                 run = FormSearch(reader_of(tree, place), place.provider.index, dialect, form, version)
             yield run, lambda: None
         return
-    with (
-        indexes.writable_tree(tree.root) as view,
-        open_index(tree.settings, tree.properties, tree.root) as index,
-    ):
+    with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
             indexes.require_form(view, index, form)
             run = FormSearch(tree.reader(), index, dialect, form, version)

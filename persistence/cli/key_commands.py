@@ -73,12 +73,7 @@ def api_key() -> None:
     shell_complete=form_names,
 )
 def new_api_key(
-    *,
-    name: str,
-    expires: float | None,
-    scopes: tuple[Scope, ...],
-    forms: tuple[str, ...],
-    effective: Effective,
+    *, name: str, expires: float | None, scopes: tuple[Scope, ...], forms: tuple[str, ...], effective: Effective
 ) -> None:
     """Make an API key for the caller NAME and print it, this once.
 

@@ -14,16 +14,7 @@ import click
 import msgspec
 
 from persistence.cli.declarations import REMAINS, command, exits, if_yes
-from persistence.cli.options import (
-    TREES,
-    ChosenTree,
-    TreeChoice,
-    form_names,
-    managing,
-    on_each,
-    parts_of,
-    usage_errors,
-)
+from persistence.cli.options import TREES, ChosenTree, TreeChoice, form_names, managing, on_each, parts_of, usage_errors
 from persistence.cli.terminal import (
     Facts,
     counted,

@@ -16,17 +16,7 @@ import click
 
 from persistence.cli.declarations import FAILED, REMAINS, command, exits
 from persistence.cli.options import ADDRESS, SETTINGS, choose_trees, read_settings, reading, unread
-from persistence.cli.terminal import (
-    Facts,
-    counted,
-    is_json,
-    safe,
-    say,
-    say_error,
-    say_json,
-    say_result,
-    say_table,
-)
+from persistence.cli.terminal import Facts, counted, is_json, safe, say, say_error, say_json, say_result, say_table
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
 from persistence.client.service_client import PersistenceClient

@@ -246,12 +246,7 @@ class DocumentsClient:
         self._collection = collection
 
     def create(
-        self,
-        xml: Content,
-        document: str | None = None,
-        *,
-        stage: str | None = None,
-        valid: bool | None = None,
+        self, xml: Content, document: str | None = None, *, stage: str | None = None, valid: bool | None = None
     ) -> SavedDocument:
         """Save a new document. Without an id it gets one.
 
@@ -266,12 +261,7 @@ class DocumentsClient:
         return self._saved(address, xml, (only_new, *self._headers(self.version, stage)), valid=valid, is_safe=True)
 
     def save(
-        self,
-        document: DocumentName,
-        xml: Content,
-        *,
-        stage: str | None = None,
-        valid: bool | None = None,
+        self, document: DocumentName, xml: Content, *, stage: str | None = None, valid: bool | None = None
     ) -> SavedDocument:
         """Save a document, as ``create`` does. One that is named by its id is overwritten, or created.
 

@@ -116,11 +116,7 @@ RELEASES: Mapping[str, Release] = {
     "2024.1": Release((), None, posts_list=True, existing=(True,), reindexes="GET"),
     "2025.1": Release((), None, posts_list=True, existing=(True,), reindexes="POST"),
     "current": Release(
-        (("all-versions", "true"),),
-        (("all-versions", "false"),),
-        posts_list=True,
-        existing=(True,),
-        reindexes="POST",
+        (("all-versions", "true"),), (("all-versions", "false"),), posts_list=True, existing=(True,), reindexes="POST"
     ),
 }
 

@@ -6,11 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from persistence.errors import BadRequestError
-from persistence.forms.controls import (
-    GridPaths,
-    path_in,
-    template_uses,
-)
+from persistence.forms.controls import GridPaths, path_in, template_uses
 from persistence.forms.definition_tree import (
     SECTION,
     BodyElement,

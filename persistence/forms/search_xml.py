@@ -80,10 +80,7 @@ _COMPARISONS: Mapping[Field, tuple[Comparison, ...]] = {
     **dict.fromkeys(_TIMES, (Comparison.GTE, Comparison.LT)),
     **dict.fromkeys(_TEXTS, (Comparison.EXACT,)),
 }
-_MATCH_OF_CONTROL = {
-    **dict.fromkeys(("input", "textarea", "output"), TextMatch.SUBSTRING),
-    "select": TextMatch.TOKEN,
-}
+_MATCH_OF_CONTROL = {**dict.fromkeys(("input", "textarea", "output"), TextMatch.SUBSTRING), "select": TextMatch.TOKEN}
 
 
 # Requests, read.

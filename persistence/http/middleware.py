@@ -35,14 +35,7 @@ from persistence.errors import (
     UnauthorizedError,
     status_of,
 )
-from persistence.http.application import (
-    HEALTH_PATHS,
-    IS_STRANGER,
-    LIMITED_KEY,
-    METRICS_PATH,
-    PAGES_PATH,
-    ROOT_PATH,
-)
+from persistence.http.application import HEALTH_PATHS, IS_STRANGER, LIMITED_KEY, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import REQUEST_NAMES, environ_key, peer_of
 from persistence.http.paths import UNCLEAR, path_of

@@ -32,13 +32,7 @@ from persistence.limits import (
     MOST_HANDED_CHARACTERS,
     VALUE_COSTS,
 )
-from persistence.model.addresses import (
-    DATA_XML,
-    DESIGNER_VERSION,
-    Collection,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.model.queries import Hit
 from persistence.model.sidecar import Sidecar

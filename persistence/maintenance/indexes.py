@@ -8,12 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, NotFoundError, disk_errors
-from persistence.index.protocol import (
-    MaintainedIndex,
-    RebuildAim,
-    RebuildJob,
-    SearchIndex,
-)
+from persistence.index.protocol import MaintainedIndex, RebuildAim, RebuildJob, SearchIndex
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form
 from persistence.model.queries import DraftFilter, Hits, Query, Scope

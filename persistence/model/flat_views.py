@@ -13,12 +13,7 @@ from typing import NamedTuple
 from persistence.limits import MOST_COLUMNS
 
 DOCUMENT_COLUMN = "metadata_document_id"
-METADATA_COLUMNS = (
-    DOCUMENT_COLUMN,
-    "metadata_created",
-    "metadata_last_modified_time",
-    "metadata_last_modified_by",
-)
+METADATA_COLUMNS = (DOCUMENT_COLUMN, "metadata_created", "metadata_last_modified_time", "metadata_last_modified_by")
 
 
 @dataclass(frozen=True, slots=True)

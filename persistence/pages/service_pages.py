@@ -198,10 +198,7 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     rates = [rate, errors] if any(errors.values) else [rate]
     half = Series("half of the requests", [None if each is None else _ms(each.median) for each in shown])
     most = Series("95 of 100 requests", [None if each is None else _ms(each.slow) for each in shown])
-    return [
-        line_plot("Requests per second", rates, labels),
-        line_plot("Latency", [half, most], labels, "ms"),
-    ]
+    return [line_plot("Requests per second", rates, labels), line_plot("Latency", [half, most], labels, "ms")]
 
 
 def _with_gaps(spans: Sequence[Span]) -> Iterator[Span | None]:

@@ -11,22 +11,12 @@ import psycopg
 
 from persistence.errors import BusyError, LockedError, NotFoundError
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
-from persistence.model.addresses import (
-    Address,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import Address, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import User
 from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
 from persistence.postgresql.connections import database_errors
-from persistence.postgresql.database import (
-    Database,
-    DatabaseJob,
-    Rows,
-    folder_of,
-    lock_key,
-)
+from persistence.postgresql.database import Database, DatabaseJob, Rows, folder_of, lock_key
 from persistence.postgresql.database_writer import CommitListener, DatabaseWriter
 from persistence.postgresql.revision_rows import (
     DatabaseDocumentFiles,

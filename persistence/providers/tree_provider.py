@@ -18,12 +18,7 @@ from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.providers.locations import (
-    base_of,
-    defined_elsewhere,
-    definitions_root,
-    root_of,
-)
+from persistence.providers.locations import base_of, defined_elsewhere, definitions_root, root_of
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import root
@@ -111,12 +106,7 @@ def catalogs(integrity: Integrity) -> CatalogAt:
     return catalog_at
 
 
-def open_index(
-    settings: Settings,
-    properties: Properties,
-    path: str,
-    catalog_at: CatalogAt | None = None,
-) -> TreeIndex:
+def open_index(settings: Settings, properties: Properties, path: str, catalog_at: CatalogAt | None = None) -> TreeIndex:
     """Open the index of the tree of a root, with its flat views and its journal."""
     path, roots = os.path.realpath(path), settings.roots
     dialect, hand_edits = DIALECTS[settings.dialect], HandEdits(settings.hand_edits)

@@ -12,27 +12,12 @@ from urllib.parse import quote
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import (
-    STATUS,
-    BadRequestError,
-    BusyError,
-    PersistenceError,
-    RemoteError,
-    RemoteFailureError,
-)
+from persistence.errors import STATUS, BadRequestError, BusyError, PersistenceError, RemoteError, RemoteFailureError
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions
 from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.model.texts import WHOLE, in_latin_1
-from persistence.wire.connection import (
-    Answer,
-    Call,
-    Connection,
-    OwnFields,
-    Peer,
-    path_of,
-    whole_number,
-)
+from persistence.wire.connection import Answer, Call, Connection, OwnFields, Peer, path_of, whole_number
 
 EncodedField = tuple[str, bytes]
 """A header field whose value is in the encoding that the other side reads."""

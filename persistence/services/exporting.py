@@ -50,15 +50,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 _ATTEMPTS = 20
 
-LEFT_OUT = (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    NotFoundError,
-    NotSupportedError,
-    RemoteError,
-)
+LEFT_OUT = (BadRequestError, BusyError, ConfigurationError, DamagedError, NotFoundError, NotSupportedError, RemoteError)
 """Errors of one revision, which is left out and named. Others end the export: a disk that refuses."""
 
 

@@ -377,12 +377,7 @@ class ImportReport(TransferReport):
     ownerless: list[str] = field(default_factory=list)
     without_owner: int = 0
     notes: dict[str, int] = field(default_factory=dict)
-    results = (
-        TransferResult.IMPORTED,
-        TransferResult.UNCHANGED,
-        TransferResult.SKIPPED,
-        TransferResult.REFUSED,
-    )
+    results = (TransferResult.IMPORTED, TransferResult.UNCHANGED, TransferResult.SKIPPED, TransferResult.REFUSED)
 
     def add(self, outcome: TransferOutcome) -> None:
         super().add(outcome)

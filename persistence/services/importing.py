@@ -389,8 +389,7 @@ class Importer:
             return unit
         form = Form(own.designer_app, form.name)
         return replace(
-            unit,
-            revisions=tuple(replace(each, address=replace(each.address, form=form)) for each in unit.revisions),
+            unit, revisions=tuple(replace(each, address=replace(each.address, form=form)) for each in unit.revisions)
         )
 
     def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:

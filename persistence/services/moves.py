@@ -24,14 +24,7 @@ from persistence.errors import (
 )
 from persistence.index.protocol import ReportTables
 from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
-from persistence.model.addresses import (
-    DATA_XML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern

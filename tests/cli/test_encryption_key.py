@@ -177,10 +177,7 @@ def test_the_option_for_the_data_hides_no_other_tree(tmp_path: Path, run: Run) -
     done = run("encryption-key", "retire", old, "--json")
     assert (done.status, [json.loads(line) for line in done.out.splitlines()]) == (
         4,
-        [
-            {"tree": "datasource/disk2", "form": "acme/order", "revisions": 1},
-            {"id": old, "needed": True, "file": None},
-        ],
+        [{"tree": "datasource/disk2", "form": "acme/order", "revisions": 1}, {"id": old, "needed": True, "file": None}],
     )
 
 

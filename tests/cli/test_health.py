@@ -63,10 +63,7 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
     """It is never silent for long."""
     with dripping(first.encode(), b"x") as url:
         status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
-    assert (status, errors) == (
-        1,
-        [f"persistence: {url} is not alive: the service does not finish its answer"],
-    )
+    assert (status, errors) == (1, [f"persistence: {url} is not alive: the service does not finish its answer"])
 
 
 @pytest.mark.parametrize(
@@ -77,11 +74,7 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
     ],
 )
 def test_a_wrong_address_is_one_line(
-    arguments: list[str],
-    status: int,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], status: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = ended(["health", *arguments], monkeypatch, capsys)
     assert found.status == status

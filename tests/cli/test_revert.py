@@ -35,11 +35,7 @@ def test_the_revision_before_the_current_one_comes_back(place: Place) -> None:
     place.put(DATA, b"<d>2</d>", Username="bob")
     second = place.instant(DATA)
     lines = place.lines("revert", D, "--as", "ann")
-    assert lines == [
-        "FILE COMES BACK BY BYTES INSTEAD OF",
-        f"data.xml {first} lea 8 {second}",
-        "1 file came back",
-    ]
+    assert lines == ["FILE COMES BACK BY BYTES INSTEAD OF", f"data.xml {first} lea 8 {second}", "1 file came back"]
     assert content(place, DATA) == b"<d>1</d>"
     assert place.lines("history", D)[1] == f"{place.instant(DATA)} ann lea 1 8 restored {first}"
     found = [json.loads(line) for line in place.lines("history", D, "--json")]

@@ -85,11 +85,7 @@ COMMANDS = {" ".join(names): command for names, command in every(commands)}
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"serve", "completion", "check-runtime", "demo"}))
 def test_no_command_prints_a_password_or_writes_it_into_the_audit(
-    effective: Effective,
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    effective: Effective, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = [*name.split(), *with_address(COMMANDS[name])]

@@ -146,11 +146,7 @@ class Database:
         )
 
     def _run(
-        self,
-        command: Sequence[str],
-        log: Path,
-        environment: dict[str, str] | None = None,
-        before: Sequence[str] = (),
+        self, command: Sequence[str], log: Path, environment: dict[str, str] | None = None, before: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
         user = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
         with log.open("ab") as output:

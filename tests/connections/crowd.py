@@ -90,14 +90,7 @@ def crowd(port: int, counts: Mapping[Kind, int], *, pause: float) -> Iterator[Cr
         process.kill()
 
 
-def _work(
-    port: int,
-    counts: dict[Kind, int],
-    pause: float,
-    over: Event,
-    ready: Event,
-    sender: Connection,
-) -> None:
+def _work(port: int, counts: dict[Kind, int], pause: float, over: Event, ready: Event, sender: Connection) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < sum(counts.values()) + _SPARE:

@@ -184,8 +184,7 @@ _BOTH = (True, False)
 _UNORDERED = (False,)
 
 _CATALOGUE: tuple[
-    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Request, ...], tuple[bool, ...]],
-    ...,
+    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Request, ...], tuple[bool, ...]], ...
 ] = (
     ("content not synced", _content_not_synced, _PUTS, _BOTH),
     ("sidecar not synced", _sidecar_not_synced, _ALL, _BOTH),

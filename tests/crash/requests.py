@@ -221,10 +221,7 @@ DELETE = Request(
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), Step("PUT", _SIGNATURE, SIGNATURE), *_WITH_DRAFT),
     step=Step("DELETE", _DATA),
     chains=(
-        (
-            (Resource(_DATA, OLD, None), Resource(_SCAN, SCAN, None), Resource(_SIGNATURE, SIGNATURE, None)),
-            _DRAFT_GOES,
-        ),
+        ((Resource(_DATA, OLD, None), Resource(_SCAN, SCAN, None), Resource(_SIGNATURE, SIGNATURE, None)), _DRAFT_GOES),
     ),
     again=(Step("DELETE", _DATA), _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
 )

@@ -9,15 +9,7 @@ import pytest
 
 from tests.crash import leases, strace, unnoted
 from tests.crash.kill import Killer, Point
-from tests.crash.requests import (
-    CREATE,
-    DELETE,
-    DELETE_ALL,
-    PROMOTE,
-    PUBLISH_NEXT,
-    REPLACE,
-    Request,
-)
+from tests.crash.requests import CREATE, DELETE, DELETE_ALL, PROMOTE, PUBLISH_NEXT, REPLACE, Request
 from tests.crash.rounds import Outcome, checking_round, ready, writing_round
 
 pytestmark = pytest.mark.xdist_group("crash-kill")  # one service is killed all the time

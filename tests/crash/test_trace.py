@@ -54,8 +54,7 @@ def searched(ground: Path, recorded: Callable[[Request], Recording]) -> Search:
     "ordered", [pytest.param(True, id="ordered"), pytest.param(False, id="unordered", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize(
-    "request_",
-    [pytest.param(each, marks=() if each in _FEW else pytest.mark.long, id=each.value) for each in Request],
+    "request_", [pytest.param(each, marks=() if each in _FEW else pytest.mark.long, id=each.value) for each in Request]
 )
 def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
     request_: Request, searched: Search, *, ordered: bool
@@ -67,9 +66,7 @@ def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
 
 
 @pytest.mark.parametrize(
-    "defect",
-    [pytest.param(each, marks=() if each in _FEW_DEFECTS else pytest.mark.long) for each in QUICK],
-    ids=str,
+    "defect", [pytest.param(each, marks=() if each in _FEW_DEFECTS else pytest.mark.long) for each in QUICK], ids=str
 )
 def test_a_missing_protection_is_noticed(
     defect: Defect, recorded: Callable[[Request], Recording], searched: Search, judge: Judge

@@ -48,12 +48,7 @@ def every(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
 
 
 def strike_all(
-    scenario: Scenario,
-    directory: Path,
-    *,
-    choose: Choose = every,
-    times: int = 0,
-    weakness: str = "",
+    scenario: Scenario, directory: Path, *, choose: Choose = every, times: int = 0, weakness: str = ""
 ) -> Run:
     """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
     run, began = Run(scenario.title), time.monotonic()

@@ -108,12 +108,7 @@ FIRST_REPLACE = Scenario(
     repeats=False,
 )
 UNINDEXED = Scenario(
-    "PUT over, its index removed",
-    _remove_indexes,
-    _put(_DATA, NEW),
-    _put(_DATA, NEXT),
-    (View(_DATA),),
-    repeats=False,
+    "PUT over, its index removed", _remove_indexes, _put(_DATA, NEW), _put(_DATA, NEXT), (View(_DATA),), repeats=False
 )
 ATTACH = Scenario(
     "PUT attachment over",

@@ -37,8 +37,7 @@ TRIP = Form(
     "<form/>",
     bind("trip", bind("top", bind("code") + bind("docs")) + bind("legs", bind("legs-iteration", bind("dest")))),
     section(
-        "trip",
-        grid("top", cell("code") + cell("docs", "attachment")) + grid("legs", cell("dest"), ' repeat="content"'),
+        "trip", grid("top", cell("code") + cell("docs", "attachment")) + grid("legs", cell("dest"), ' repeat="content"')
     ).replace(
         '<xf:input id="code-control" bind="code-bind"/>',
         '<xf:input id="code-control" bind="code-bind"><xf:label ref="$form-resources/code/label"'

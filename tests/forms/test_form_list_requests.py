@@ -29,10 +29,7 @@ def condition(text: str, metadata: str, match: str, **more: str) -> Element:
 
 
 def query(
-    *filters: Element,
-    root: Element | None = None,
-    sort: Element | None = None,
-    page: Element | None = None,
+    *filters: Element, root: Element | None = None, sort: Element | None = None, page: Element | None = None
 ) -> FormQuery:
     children = [("filter", each) for each in filters] + [("sort", sort), ("pagination", page)]
     content = "".join(written(name, each) for name, each in children if each is not None)

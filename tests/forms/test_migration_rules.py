@@ -416,10 +416,7 @@ TEMPLATES = {
         "<xf:instance id='legs-template'><it a='b'><dest c='d'>e</dest></it></xf:instance>",
         "<legs-iteration><dest c='d'>e</dest></legs-iteration>",
     ),
-    "new leaves are empty": (
-        "<xf:instance id='legs-template'/>",
-        "<legs-iteration><dest/></legs-iteration>",
-    ),
+    "new leaves are empty": ("<xf:instance id='legs-template'/>", "<legs-iteration><dest/></legs-iteration>"),
 }
 
 

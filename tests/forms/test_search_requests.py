@@ -207,13 +207,7 @@ def test_sorts(given: str, sort: Sort) -> None:
 
 @pytest.mark.parametrize(
     ("size", "number", "window"),
-    [
-        ("10", "1", (0, 10)),
-        ("2", "3", (4, 2)),
-        ("", "", (0, 10)),
-        (" \n", " 2\t", (10, 10)),
-        ("007", "01", (0, 7)),
-    ],
+    [("10", "1", (0, 10)), ("2", "3", (4, 2)), ("", "", (0, 10)), (" \n", " 2\t", (10, 10)), ("007", "01", (0, 7))],
 )
 def test_pages(size: str, number: str, window: tuple[int, int]) -> None:
     made = asked(f"<page-number>{number}</page-number>", f"<page-size>{size}</page-size>").query

@@ -94,8 +94,7 @@ V1 = Form(
     section(
         "person",
         grid(
-            "person-grid",
-            cell("first-name", place='x="1" y="1" w="6"') + cell("last-name", place='x="7" y="1" w="6"'),
+            "person-grid", cell("first-name", place='x="1" y="1" w="6"') + cell("last-name", place='x="7" y="1" w="6"')
         ),
     ),
 )
@@ -247,8 +246,7 @@ V8_DOWN = replace(
 V10 = Form(
     """<form><s><gmin><gmin-it><a>1</a></gmin-it></gmin><gplain><c>3</c><b>2</b><stray/></gplain></s></form>""",
     bind(
-        "s",
-        bind("gmin", bind("gmin-it", bind("a"))) + bind("gplain", bind("b") + bind("c"), more=' relevant="1 = 1"'),
+        "s", bind("gmin", bind("gmin-it", bind("a"))) + bind("gplain", bind("b") + bind("c"), more=' relevant="1 = 1"')
     ),
     section(
         "s",

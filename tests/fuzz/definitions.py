@@ -154,15 +154,7 @@ _OPERATIONS = (
 )
 _ODD_OPERATIONS = ("*", "READ", "fly", "read,update", "read")
 _CONDITIONS = (
-    *(
-        "",
-        "",
-        "<owner/>",
-        "<group-member/>",
-        "<any-authenticated-user/>",
-        "<anyone-with-token/>",
-        "<owner></owner>",
-    ),
+    *("", "", "<owner/>", "<group-member/>", "<any-authenticated-user/>", "<anyone-with-token/>", "<owner></owner>"),
     *('<user-role any-of="clerk payroll%20clerk"/>', "<user-role/>", '<user-role any-of="% %zz %ff"/>', "<a:owner/>"),
     *("<owner/><group-member/>", "<!-- c --><?pi x?>", "\n<owner/> <!-- c -->"),
 )

@@ -185,9 +185,7 @@ def _targets(prefix: bytes) -> SearchStrategy[_Target]:
         st.sampled_from((_ASKING, _POSTING)),
     )
     searches = st.builds(
-        lambda face, names: _Target(face, names, methods=_POSTING),
-        st.sampled_from(_FACES),
-        st.sampled_from(_SEARCHES),
+        lambda face, names: _Target(face, names, methods=_POSTING), st.sampled_from(_FACES), st.sampled_from(_SEARCHES)
     )
     others = (
         _Target(_SERVICE, (b"publish",), methods=_POSTING),

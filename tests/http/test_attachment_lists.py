@@ -66,12 +66,7 @@ def test_what_data_names_in_controls_of_the_form(service: Service, form: str) ->
     assert listed(ask(service, form)) == [
         {"name": "scan", "filename": "a&b.pdf", "mediatype": "application/pdf", "size": "812", "": f"{base}/a.bin"},
         {"name": "many", "filename": "1", "": f"{base}/1.bin"},
-        {
-            "name": "many",
-            f"{{{FR}}}kept": "true",
-            f"{{{FR}}}relevant": "false",
-            "": f"{base}/2.bin",
-        },
+        {"name": "many", f"{{{FR}}}kept": "true", f"{{{FR}}}relevant": "false", "": f"{base}/2.bin"},
         {"name": "photo", "": f"{base}/p1.bin"},
         {"name": "photo", f"{{{FR}}}relevant": "false", "": f"{base}/p2.bin"},
     ]

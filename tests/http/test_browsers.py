@@ -91,8 +91,7 @@ def test_a_page_elsewhere_cannot_publish(svc: Service, form: str) -> None:
     assert svc.put(f"{form}/form/form.xhtml", definition(OWNERS)).status == 201
     assert svc.put(f"{form}/data/A/data.xml", Username="lea", **V1).status == 201
     opened = definition(None).replace(
-        b"<metadata>",
-        f"<metadata><application-name>{app}</application-name><form-name>{name}</form-name>".encode(),
+        b"<metadata>", f"<metadata><application-name>{app}</application-name><form-name>{name}</form-name>".encode()
     )
     page = {"Origin": EVIL, "Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site"}
     refused = svc.raw("POST", "/fr/service/publish", page, opened)

@@ -205,14 +205,7 @@ def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> Non
     assert (head["Content-Length"], head["ETag"]) == (str(len(body)), got["ETag"])
     part = public.get(path, {"Range": "bytes=100-199"})
     assert (part.status, part.body, part["Content-Range"]) == (206, body[100:200], f"bytes 100-199/{len(body)}")
-    assert (
-        public.put(
-            path,
-            b"other",
-            sent,
-        ).status
-        == 204
-    )
+    assert public.put(path, b"other", sent).status == 204
     assert public.get(path).body == b"other"
     older = public.get(f"{path}?last-modified-time={got['Svc-Last-Modified']}")
     assert (older.status, older.body) == (200, body)

@@ -111,11 +111,7 @@ def stored(service: Service, form: str = "hr/leave") -> None:
         own = {"Form_Definition_Version": version}
         service.put(f"{form}/form/logo.png", b"\x89PNG%d" % version, {"Content-Type": "image/png"}, **own)
         assert service.put(f"{form}/form/form.xhtml", FORM, **own).status == 201
-    service.put(
-        f"{form}/form/form.xhtml",
-        FORM,
-        **V1,
-    )
+    service.put(f"{form}/form/form.xhtml", FORM, **V1)
     assert service.put(f"{form}/data/A/data.xml", b"<d>1</d>", **V1, **LEA, Workflow_Stage="open").status == 201
     service.put(f"{form}/data/A/a%20b.bin", b"1", {"Content-Type": "text/plain"}, **V1, **LEA)
     service.put(f"{form}/data/A/a%20b.bin", b"2", {"Content-Type": "text/plain"}, **V1, **LEA)

@@ -95,11 +95,7 @@ def test_a_page_has_the_differences_of_all_but_the_oldest(service: Service, publ
     assert found[-1] is None
     shown = [each for each in found if each is not None]
     assert [dict(each.attrib) for each in shown] == [{"older-modified-time": each} for each in instants[1:]]
-    assert [kinds(each) for each in shown] == [
-        ["iteration-added legs"],
-        ["value-changed code"],
-        [],
-    ]
+    assert [kinds(each) for each in shown] == [["iteration-added legs"], ["value-changed code"], []]
     (only,) = listed(ask(service, f"{published}/D", "?include-diffs=true&page-size=1&page-number=2"))
     assert [kinds(each) for each in only] == [["value-changed code"]]
     assert all(len(each) == 0 for each in listed(ask(service, f"{published}/D", "?include-diffs=false")))

@@ -57,10 +57,7 @@ def publisher(directory: Path, url: str, dialect: str = "svc", allowed: str = ""
         base = f"{service.designer}/builder/data/D"
         for name in NAMES:
             service.put(
-                f"{base}/{quote(name)}",
-                name.encode(),
-                {"Content-Type": "application/pdf"},
-                Form_Definition_Version=1,
+                f"{base}/{quote(name)}", name.encode(), {"Content-Type": "application/pdf"}, Form_Definition_Version=1
             )
         image, *files = (f"{CRUD}/{base}/{quote(name)}" for name in NAMES)
         elements = "".join(f"<f>{file}</f>" for file in files)
@@ -420,10 +417,7 @@ def test_the_audit_names_the_form_and_the_server(tmp_path: Path) -> None:
 
 def test_from_a_designer_of_another_service(tmp_path: Path) -> None:
     """The definition and its attachments come from a remote provider, and go to a third service."""
-    with (
-        serving(tmp_path / "designer", alone=True) as designer,
-        serving(tmp_path / "there", alone=True) as there,
-    ):
+    with serving(tmp_path / "designer", alone=True) as designer, serving(tmp_path / "there", alone=True) as there:
         file = tmp_path / "persistence.toml"
         uri = f"http://127.0.0.1:{designer.port}"
         file.write_text(

@@ -95,8 +95,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["attributes", "elements", *(pytest.param(name, marks=pytest.mark.long) for name in list(NAMES)[2:])],
+    "name", ["attributes", "elements", *(pytest.param(name, marks=pytest.mark.long) for name in list(NAMES)[2:])]
 )
 def test_names_are_not_multiplied_by_their_namespaces(service: Service, name: str) -> None:
     """Finding 3: 687 and 937 MB, which stayed."""

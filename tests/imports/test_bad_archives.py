@@ -120,10 +120,7 @@ def test_a_bad_entry_is_refused_and_the_others_are_imported(store: Store, kind: 
 
 
 BAD_FACTS = {
-    "a restored time of no calendar": (
-        b"<restored>9999-99-99T99:99:99.999Z</restored>",
-        "a time that does not exist",
-    ),
+    "a restored time of no calendar": (b"<restored>9999-99-99T99:99:99.999Z</restored>", "a time that does not exist"),
     "a long hash": (b'<client-hash algorithm="MD5">%s</client-hash>' % (b"x" * 300), "must have 1 to"),
     "a hash of two lines": (b'<client-hash algorithm="MD5">a&#10;b</client-hash>', "control characters"),
     "a hash by a long algorithm": (b'<client-hash algorithm="%s">x</client-hash>' % (b"x" * 300), "must have 1 to"),

@@ -22,13 +22,7 @@ from tests.imports.importing import LARGEST, importer, lines_source, run
 from tests.imports.test_json_lines import T1, T2, T3, line
 from tests.initialised import initialised
 
-STEPS = (
-    (files, "rename"),
-    (files, "sync"),
-    (files, "link_descriptor"),
-    (files, "keep_as"),
-    (files, "sync_open"),
-)
+STEPS = ((files, "rename"), (files, "sync"), (files, "link_descriptor"), (files, "keep_as"), (files, "sync_open"))
 
 
 @pytest.fixture(scope="module")

@@ -52,12 +52,7 @@ def _older(ask: Asker, document: str, name: str) -> Iterator[Question]:
     """Revisions by their instant: those that the service tells, and one that never was."""
     current = ask.told(f"{ORDER}/data/{document}/{name}")
     prefix = PREFIXES[ask.dialect]
-    for instant in (
-        current[f"{prefix}Last-Modified"],
-        current[f"{prefix}Created"],
-        "2020-01-01T00:00:00.000Z",
-        "x",
-    ):
+    for instant in (current[f"{prefix}Last-Modified"], current[f"{prefix}Created"], "2020-01-01T00:00:00.000Z", "x"):
         yield ask.crud("GET", f"{ORDER}/data/{document}/{name}?last-modified-time={instant}")
         yield ask.crud("HEAD", f"{ORDER}/data/{document}/{name}?last-modified-time={instant}")
 
@@ -110,16 +105,7 @@ def ranges(ask: Asker) -> Iterator[Question]:
 
 
 def definitions(ask: Asker) -> Iterator[Question]:
-    for form in (
-        ORDER,
-        "acme/owned",
-        "hr/designed",
-        "hr/from-body",
-        "hr/secret",
-        "gone/half",
-        "gone/form",
-        "none/x",
-    ):
+    for form in (ORDER, "acme/owned", "hr/designed", "hr/from-body", "hr/secret", "gone/half", "gone/form", "none/x"):
         yield ask.crud("GET", f"{form}/form/form.xhtml")
         yield ask.crud("HEAD", f"{form}/form/form.xhtml")
     for version in (1, 2, 3, 4, 5, 0, "next", "x", "01"):
@@ -204,15 +190,7 @@ def refused(ask: Asker) -> Iterator[Question]:
     data, form = f"{ORDER}/data/d-2/data.xml", f"{ORDER}/form/form.xhtml"
     tag = ask.told(data)["ETag"]
     xml = {"Content-Type": "application/xml"}
-    for body in (
-        "",
-        "<form",
-        "<form></fore>",
-        "<!DOCTYPE form><form/>",
-        "text",
-        "<form/><form/>",
-        "<form>&x;</form>",
-    ):
+    for body in ("", "<form", "<form></fore>", "<!DOCTYPE form><form/>", "text", "<form/><form/>", "<form>&x;</form>"):
         yield ask.crud("PUT", data, xml, body)
         yield ask.crud("PUT", form, xml, body)
     for headers in (
@@ -247,11 +225,7 @@ def refused(ask: Asker) -> Iterator[Question]:
     yield ask.crud("PUT", "strict/other/data/1/data.xml", xml, "<form/>")
     yield ask.crud("PUT", "strict/form/data/2/data.xml", xml, "<form/>", Form_Definition_Version=7)
     yield ask.crud("PUT", "plain/form/draft/1/data.xml", xml, "<form/>", **ANN)
-    for mark in (
-        '<permission operation="read"/>',
-        '<permission operations="fly"/>',
-        "<permission>text</permission>",
-    ):
+    for mark in ('<permission operation="read"/>', '<permission operations="fly"/>', "<permission>text</permission>"):
         published = designs.definition(ORDER, metadata=f"<permissions>{mark}</permissions>")
         yield ask.crud("PUT", form, xml, published)
     for path, body in (

@@ -45,13 +45,7 @@ _UNLISTED = "/fr/service/hr/secret/attachments?"
 """The attachments of a form whose definition does not list its grids: their elements are in its paths since then."""
 
 _FOR_BROWSERS = frozenset(
-    {
-        "Cache-Control",
-        "Content-Security-Policy",
-        "Cross-Origin-Resource-Policy",
-        "Vary",
-        "X-Content-Type-Options",
-    }
+    {"Cache-Control", "Content-Security-Policy", "Cross-Origin-Resource-Policy", "Vary", "X-Content-Type-Options"}
 )
 
 _COLUMNS = "BYTES", "SAVED"

@@ -485,10 +485,7 @@ def test_a_wrong_version_is_found_and_left_to_a_person(workshop: Workshop) -> No
     rewrite(workshop, ATTACHMENT, version=3)
     rewrite(workshop, FORM, version=2)
     checked = workshop.check("--repair", "--adopt", "--all")
-    assert set(checked.kinds) == {
-        ("version-wrong", f"{ATTACHMENT}.json"),
-        ("version-wrong", f"{FORM}.json"),
-    }
+    assert set(checked.kinds) == {("version-wrong", f"{ATTACHMENT}.json"), ("version-wrong", f"{FORM}.json")}
     assert checked.status == 4
 
 

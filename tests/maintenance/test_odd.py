@@ -96,8 +96,7 @@ def test_a_directory_in_the_way_of_a_write_is_moved(workshop: Workshop, name: st
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [replace_by_nothing, make_huge, nest, say("version", 10**40), say("modified", "9999-12-31T23:59:59.999Z")],
+    "spoil", [replace_by_nothing, make_huge, nest, say("version", 10**40), say("modified", "9999-12-31T23:59:59.999Z")]
 )
 def test_a_sidecar_that_says_impossible_things_is_unreadable(
     workshop: Workshop, spoil: Callable[[Workshop, str], None]

@@ -153,8 +153,7 @@ def test_to_create_the_user_counts_as_the_owner(conditions: str, user: User, gra
 
 
 @pytest.mark.parametrize(
-    ("user", "granted"),
-    [(ANONYMOUS, "create"), (ZOE, "create read update list"), (LEA, "create read update list")],
+    ("user", "granted"), [(ANONYMOUS, "create"), (ZOE, "create read update list"), (LEA, "create read update list")]
 )
 def test_who_creates_will_own(user: User, granted: str) -> None:
     """6.4: with create, the operations for owners and group members come on top."""
@@ -292,9 +291,7 @@ _conditions = st.sampled_from([*GrantCondition]) | st.builds(
 )
 _permissions = st.none() | st.lists(
     st.builds(
-        Permission,
-        st.frozensets(st.sampled_from(OPERATIONS), max_size=3),
-        st.lists(_conditions, max_size=2).map(tuple),
+        Permission, st.frozensets(st.sampled_from(OPERATIONS), max_size=3), st.lists(_conditions, max_size=2).map(tuple)
     ),
     max_size=3,
 ).map(tuple)

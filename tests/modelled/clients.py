@@ -299,12 +299,7 @@ class Client:
         return begun, stored
 
     def _put(
-        self,
-        resource: Resource,
-        body: bytes,
-        content_type: str,
-        version: str,
-        condition: dict[str, str] | None = None,
+        self, resource: Resource, body: bytes, content_type: str, version: str, condition: dict[str, str] | None = None
     ) -> tuple[int, State]:
         """PUT until it is known to be stored, and its drafts with it to be gone; note it."""
         begun, before = self._ledger.tick(), self._living.get(resource)

@@ -96,12 +96,7 @@ class Line:
         self.asked: Counter[str] = Counter()
 
     def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        **own: object,
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer | None:
         """The answer, or ``None`` where it cannot be known whether the request was carried out.
 

@@ -64,11 +64,7 @@ def app(service: Service) -> str:
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(DATA | FORMS, min_size=1, max_size=12), st.integers(0, 12))
 def test_there_and_back_is_the_same_tree(
-    service: Service,
-    database: MaintainedDatabase,
-    tmp_path: Path,
-    requests: Requests,
-    pause: int,
+    service: Service, database: MaintainedDatabase, tmp_path: Path, requests: Requests, pause: int
 ) -> None:
     app = f"any{next(_apps)}"
     send(service, app, requests[:pause])

@@ -44,10 +44,7 @@ def of_database(uri: str) -> Views:
 
 
 def test_flat_views_are_made_there_and_back(
-    tmp_path: Path,
-    database_server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, database_server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri, file = database_server.uri(fresh_schema()), tmp_path / "own.toml"
 

@@ -99,10 +99,7 @@ def test_what_is_stored_meanwhile_is_not_in_it(
     database: MaintainedDatabase, root: Path, database_uri: str, tmp_path: Path
 ) -> None:
     """All of it is of one moment, although it is made step by step."""
-    run = Backup(
-        Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database}),
-        str(tmp_path / "backups"),
-    )
+    run = Backup(Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database}), str(tmp_path / "backups"))
     lines = run.run()
     next(lines)
     data = DocumentAddress(Form("hr", "leave"), Collection.DATA, "gone", DATA_XML)

@@ -179,10 +179,7 @@ def test_a_server_that_is_too_old_is_one_line(
 @pytest.mark.parametrize(
     ("steps", "text"),
     [
-        (
-            lambda steps: (*steps, Step("more", "SELECT 1")),
-            "of an older version of the service: 'persistence upgrade'",
-        ),
+        (lambda steps: (*steps, Step("more", "SELECT 1")), "of an older version of the service: 'persistence upgrade'"),
         (lambda steps: steps[:-1], "of a newer version of the service than this one"),
     ],
 )

@@ -127,9 +127,7 @@ def test_a_name_that_no_document_can_have_is_refused(nodes: tuple[DatabaseStorag
         nodes[0].leases.lock(DocumentAddress(DATA.form, Collection.DATA, "a/b", "data.xml"), LEA, 600)
 
 
-def test_one_node_has_the_turn_of_a_job_and_all_see_its_report(
-    nodes: tuple[DatabaseStorage, DatabaseStorage],
-) -> None:
+def test_one_node_has_the_turn_of_a_job_and_all_see_its_report(nodes: tuple[DatabaseStorage, DatabaseStorage]) -> None:
     one, other = (node.reencryption for node in nodes)
     assert (one.read(), other.is_taken()) == (b"", False)
     with one.turn("busy", 1, lambda: False):

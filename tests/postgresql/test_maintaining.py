@@ -29,12 +29,7 @@ class Forms:
     """A tree with forms, an address of a database, and commands with settings of either."""
 
     def __init__(
-        self,
-        directory: Path,
-        root: Path,
-        uri: str,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, directory: Path, root: Path, uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         self.directory = directory
         self.root = root

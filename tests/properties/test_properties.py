@@ -99,12 +99,7 @@ def test_what_is_said_of_a_form(text: str, changes: dict[str, object], dialect: 
 
 @pytest.mark.parametrize(
     ("json", "expected"),
-    [
-        ("", None),
-        ("  ", None),
-        ("{}", ()),
-        ('{"anyone": ["create"]}', (Permission(frozenset({"create"})),)),
-    ],
+    [("", None), ("  ", None), ("{}", ()), ('{"anyone": ["create"]}', (Permission(frozenset({"create"})),))],
 )
 def test_permissions_are_read_and_blank_ones_are_undefined(json: str, expected: object) -> None:
     text = f'"permissions.hr.*" = \'{json}\'\n"permissions.*.*" = \'{{"anyone": ["read"]}}\''

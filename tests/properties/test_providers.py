@@ -65,11 +65,7 @@ def test_inactive_providers_are_not_asked_where_all_are() -> None:
         ('"persistence.provider.shop.*.*" = "a"\n"persistence.provider.*.order.data" = "b"', "a", "a"),
         ('"persistence.provider.shop.*.data" = "a"\n"persistence.provider.shop.order.*" = "b"', "b", "b"),
         ('"persistence.provider.shop.order.form" = "a"', "files", "a"),
-        (
-            '"persistence.provider.shop.*.form" = "a"\n"persistence.provider.*.order.*" = "b"',
-            "b",
-            "a",
-        ),
+        ('"persistence.provider.shop.*.form" = "a"\n"persistence.provider.*.order.*" = "b"', "b", "a"),
     ],
 )
 def test_the_most_literal_from_the_left_wins(entries: str, data: str, form: str) -> None:

@@ -29,11 +29,7 @@ class BucketPlace:
     """A tree, a place in the bucket of a server, and both as one storage. ``main`` is in place of the tree."""
 
     def __init__(
-        self,
-        directory: Path,
-        server: S3Server,
-        keeps_history: KeepsHistory = keeps_all,
-        main: Storage | None = None,
+        self, directory: Path, server: S3Server, keeps_history: KeepsHistory = keeps_all, main: Storage | None = None
     ) -> None:
         self.server = server
         self.root = directory / "root"

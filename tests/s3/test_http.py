@@ -40,11 +40,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, server: S3Server) ->
     dialect, keys = request.param, EncryptionKeys(str(tmp_path / "encryption.json"), trees=[str(tmp_path / "data")])
     keys.new()
     admin = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data").add("admin")
-    values = {
-        "provider.*.*.data.attachments": "big",
-        "big.base-path": f"s3://{BUCKET}/x",
-        "big.endpoint": server.url,
-    }
+    values = {"provider.*.*.data.attachments": "big", "big.base-path": f"s3://{BUCKET}/x", "big.endpoint": server.url}
     file = tmp_path / "settings.toml"
     file.write_text(
         'encryption_keys = "encryption.json"\nkeys = "keys.json"\nadministrators = ["admin"]\nremote_timeout = 0.5\n'

@@ -37,8 +37,7 @@ def test_places(text: str, bucket: str, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["s3:forms", "s3://", "s3://a", "s3://forms/../x", "s3://forms/x?y", "s3://forms/a b", "S3://x"],
+    "text", ["s3:forms", "s3://", "s3://a", "s3://forms/../x", "s3://forms/x?y", "s3://forms/a b", "S3://x"]
 )
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(BadRequestError, match="must be s3://BUCKET/PREFIX"):

@@ -185,13 +185,7 @@ T11 = [
 @pytest.mark.parametrize("is_restricted", [True, False], ids=["restricted", "as specified"])
 @pytest.mark.parametrize(("user", "body", "documents", "allowed"), T11)
 def test_t11_permissions(
-    bench: Bench,
-    user: User,
-    body: str,
-    documents: list[str],
-    allowed: set[str],
-    *,
-    is_restricted: bool,
+    bench: Bench, user: User, body: str, documents: list[str], allowed: set[str], *, is_restricted: bool
 ) -> None:
     """Restricted, who may only create or list sees nothing of what others may read."""
     bench.properties = {} if is_restricted else AS_SPECIFIED

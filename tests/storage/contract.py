@@ -250,11 +250,7 @@ class StorageContract:
             assert file.read() == body(address, "one")
 
     def test_the_facts_of_a_revision_are_kept(self, subject: Subject) -> None:
-        facts = {
-            "content_type": "application/xml",
-            "stage": "begun",
-            "valid": True,
-        }
+        facts = {"content_type": "application/xml", "stage": "begun", "valid": True}
         stored = write(subject.storage, subject.data, "one", **facts)
         found = revision(subject.storage.read(subject.data, content=False)).sidecar
         assert (found.id, found.modified) == (stored.id, stored.modified)

@@ -190,8 +190,7 @@ def _refuse(*_: object) -> None:
 
 @pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (files, "sync_open")])
 @pytest.mark.parametrize(
-    ("change", "left"),
-    [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")],
+    ("change", "left"), [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")]
 )
 def test_a_change_that_fails_before_its_commit_is_over_too(
     place: Place,
@@ -211,8 +210,7 @@ def test_a_change_that_fails_before_its_commit_is_over_too(
 
 
 @pytest.mark.parametrize(
-    ("change", "left"),
-    [(lambda place: place.put(DATA, "<b/>"), "<b/>"), (lambda place: place.delete(DATA), "deleted")],
+    ("change", "left"), [(lambda place: place.put(DATA, "<b/>"), "<b/>"), (lambda place: place.delete(DATA), "deleted")]
 )
 def test_a_change_that_fails_after_its_commit_is_over_too(
     place: Place, monkeypatch: pytest.MonkeyPatch, change: Callable[[Place], None], left: str

@@ -110,8 +110,7 @@ def test_a_wall_clock_that_is_set_changes_nothing(leases: DocumentLeases, clocks
 
 
 @pytest.mark.parametrize(
-    ("jump", "expected"),
-    [(0, 470), (-10, 480), (-3600, 600), (-10 * DAY, 600), (3600, 0), (10 * DAY, 0)],
+    ("jump", "expected"), [(0, 470), (-10, 480), (-3600, 600), (-10 * DAY, 600), (3600, 0), (10 * DAY, 0)]
 )
 def test_after_a_restart_of_the_machine_the_wall_clock_decides_within_the_length(
     leases: DocumentLeases, clocks: Clocks, jump: float, expected: int

@@ -146,12 +146,7 @@ class Rebuild:
         return len(sizes) <= SMALL and sum(sizes) <= _SMALL_BYTES
 
     def run(
-        self,
-        aim: RebuildAim,
-        *,
-        timeout: float,
-        progress: Progress = lambda _: None,
-        only: int | None = None,
+        self, aim: RebuildAim, *, timeout: float, progress: Progress = lambda _: None, only: int | None = None
     ) -> None:
         """Bring the index into a condition; build it if it is missing or unusable.
 

@@ -37,10 +37,7 @@ class FlatViews(Closable):
     """
 
     def __init__(
-        self,
-        root: str,
-        source_of: Callable[[Form], Source],
-        defined_elsewhere: Callable[[], Iterable[Form]] = tuple,
+        self, root: str, source_of: Callable[[Form], Source], defined_elsewhere: Callable[[], Iterable[Form]] = tuple
     ) -> None:
         self._root = os.path.realpath(root)
         self._source_of = source_of
