@@ -242,7 +242,7 @@ class AuditTrail(Closable):
     def _note(self, record: int, head: Head) -> Head:
         self._head, self._noted = head, head.record()
         with suppress(OSError):
-            files.write_at_start(record, self._noted)
+            files.write_at(record, self._noted, 0)
         return head
 
     def _settle(self) -> None:

@@ -136,7 +136,7 @@ class FolderTree:
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
             if has_locks:
-                with self._locks.document(folder.scope):
+                with self._locks.holding(LOCKS, stripe(folder.scope)):
                     yield change
             else:
                 yield change
@@ -527,9 +527,9 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
     wrong = list[str]()
     quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.
-    others = (each for each in root.own_directories(layout.root) if each != quarantine)
+    others = (layout.own(name) for name in root.OWN_DIRECTORIES if name != QUARANTINE)
     directories = ((each, stat.S_ISDIR) for each in (quarantine, *others, layout.own(PAGES)))
-    own = (*root.own_files(layout.root), layout.own(LEASE), layout.own(CHECKED))
+    own = map(layout.own, (*root.LOCK_FILES, LEASE, CHECKED))
     for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
         if any(each.startswith(f"{above}/") for above in wrong):
             continue

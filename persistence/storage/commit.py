@@ -260,7 +260,11 @@ class Committed:
     @classmethod
     def at(cls, paths: FilePaths) -> Committed:
         """Read it, under the lock; raises ``DamagedError`` and ``OSError``."""
-        return cls(paths, *stored_revision.read_committed(paths))
+        opened = stored_revision.open_sidecar(paths)
+        if opened is None:
+            return cls(paths, None, None)
+        with files.closing(opened[1]) as descriptor:
+            return cls(paths, opened[0], stored_revision.file_fingerprint(descriptor))
 
     def require(self, over: Sidecar | None) -> None:
         """Make sure that this is the revision over which another is to be stored, and that it is there still."""

@@ -60,11 +60,10 @@ class ChangedSidecarError(DamagedError):
 
 
 class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    # `checksum` is the SHA-256, in hex digits, of the compact JSON of everything before it.
     """A sidecar as its file holds it.
 
-    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
-    the SHA-256, in hex digits, of the compact JSON of everything before it.
+    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is the SHA-256, in
+    hex digits, of the compact JSON of everything before it.
     """
 
     address: str
@@ -338,7 +337,6 @@ class StoredRevision:
     were asked for.
     """
 
-    # `file` is open for a read of a living revision, and the caller's to close, else `None`.
     sidecar: Sidecar
     etag: str
     size: int
@@ -370,48 +368,32 @@ class StoredRevision:
 
 def read_sidecar(paths: FilePaths) -> Sidecar | None:
     """Return the sidecar alone; ``None`` where nothing was ever stored."""
+    opened = open_sidecar(paths)
+    if opened is None:
+        return None
+    os.close(opened[1])
+    return opened[0]
+
+
+def open_sidecar(paths: FilePaths) -> tuple[Sidecar, int] | None:
+    """Return the sidecar, and its file, which the caller closes; ``None`` where nothing was ever stored."""
+    refusal: OSError
     try:
-        descriptor = _opened(paths)
+        descriptor = files.open_to_read(paths.sidecar)
+        try:
+            return decode(files.read_small(descriptor), paths.sidecar, paths.address), descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return _decoded(descriptor, paths)
-    finally:
-        os.close(descriptor)
-
-
-def read_committed(paths: FilePaths) -> tuple[Sidecar | None, FileFingerprint | None]:
-    """Return the sidecar, as ``read_sidecar`` does, and the fingerprint of its file, which no later state has."""
-    try:
-        descriptor = _opened(paths)
-    except (FileNotFoundError, NotADirectoryError):
-        return None, None
-    try:
-        return _decoded(descriptor, paths), file_fingerprint(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
-    try:
-        return decode(files.read_small(descriptor), paths.sidecar, paths.address)
-    except IsADirectoryError as error:
-        raise _no_sidecar(paths, "a directory") from error
-    except BlockingIOError as error:
-        raise _no_sidecar(paths, "a pipe") from error
-
-
-def _opened(paths: FilePaths) -> int:
-    try:
-        return files.open_to_read(paths.sidecar)
     except NotOpenedError as error:
-        raise _no_sidecar(
-            paths, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
-        ) from error
-
-
-def _no_sidecar(paths: FilePaths, what: str) -> DamagedError:
-    return DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}")
+        what, refusal = "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one", error
+    except IsADirectoryError as error:
+        what, refusal = "a directory", error
+    except BlockingIOError as error:
+        what, refusal = "a pipe", error
+    raise DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}") from refusal
 
 
 def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
@@ -466,12 +448,11 @@ def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevi
 
 def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     for _ in range(_ATTEMPTS):
-        try:
-            descriptor = _opened(paths)
-        except (FileNotFoundError, NotADirectoryError):
+        opened = open_sidecar(paths)
+        if opened is None:
             return None
-        with FileIO(descriptor):
-            sidecar = _decoded(descriptor, paths)
+        sidecar, descriptor = opened
+        with files.closing(descriptor):
             if sidecar.deleted:
                 return StoredRevision(sidecar, sidecar.etag, 0)
             found = _beside(paths, sidecar, content=content)

@@ -184,7 +184,7 @@ class _Log:
         outstanding = len(self.tickets)
         self.tickets -= tickets
         if outstanding and not self.tickets:
-            files.cut(self._descriptor)
+            files.set_size(self._descriptor, 0)
 
     def remove(self) -> None:
         try:
