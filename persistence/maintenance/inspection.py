@@ -34,7 +34,7 @@ from persistence.maintenance.tree_walk import (
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import commit, files, stored_revision
+from persistence.storage import files, stored_revision
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
@@ -125,7 +125,7 @@ class _Inspection:
     def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         named = None
         if place.name in self.listing.next_sidecars:
-            named = commit.next_id(place)
+            named = stored_revision.next_id(place)
             yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
         for content_id in self.listing.next_contents.get(place.name, ()):
             path = place.next_content(content_id)

@@ -396,14 +396,14 @@ def open_sidecar(paths: FilePaths) -> tuple[Sidecar, int] | None:
     raise DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}") from refusal
 
 
-def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
-    """Return the sidecar of an uncommitted write; ``None`` without one, or if a power cut took it."""
+def next_id(paths: FilePaths) -> str | None:
+    """Return the content id in the sidecar of an uncommitted write; ``None`` without one, or if a power cut took it."""
     try:
         descriptor = files.open_to_read(paths.next_sidecar)
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
-        return decode(files.read_small(descriptor), paths.next_sidecar, paths.address)
+        return decode(files.read_small(descriptor), paths.next_sidecar, paths.address).id
     except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
