@@ -79,13 +79,8 @@ class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=T
     encrypted: bool = False
 
 
-class _Schema(msgspec.Struct, frozen=True):
-    schema: int
-
-
 _summed_decoder = msgspec.json.Decoder(_SummedSidecar)
 _decoder = msgspec.json.Decoder(Sidecar)
-_schema_decoder = msgspec.json.Decoder(_Schema)
 _encoder = msgspec.json.Encoder()
 _FIELDS = Sidecar.__struct_fields__
 _NO_CHECKSUM = "0" * 64
@@ -143,9 +138,13 @@ def _check_instants(sidecar: Sidecar) -> None:
         raise ValueError("nothing can come after the year 9999")
 
 
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
 def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
     try:
-        schema = _schema_decoder.decode(data).schema
+        schema = msgspec.json.decode(data, type=_Schema).schema
     except (msgspec.DecodeError, RecursionError):
         schema = SCHEMA
     if schema == _SCHEMA_BEFORE:
@@ -168,10 +167,10 @@ def is_other_json(path: str) -> bool:
     """Return whether a file is JSON that was never a sidecar; raises ``OSError``."""
     with open(files.open_file(path), "rb") as file:
         data = file.read(LARGEST_SMALL_FILE + 1)
+    if len(data) > LARGEST_SMALL_FILE:
+        return False
     try:
-        return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(
-            data, type=dict[str, msgspec.Raw]
-        )
+        return "schema" not in msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return True  # a list, or a text
     except (msgspec.DecodeError, RecursionError):
@@ -238,15 +237,6 @@ class Integrity:
         if isinstance(known, str):
             raise DamagedError(known)
         return known
-
-    def verify(self, paths: FilePaths, sidecar: Sidecar, descriptor: int) -> None:
-        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that."""
-        if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
-            return
-        if digest_of(_pieces(descriptor)) != sidecar.digest:
-            raise DamagedError(
-                f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
-            )
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         try:
@@ -425,13 +415,20 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
     """Return a revision whose open content has the digest of its sidecar, up to the size that the policy says."""
-    if found.file is not None and not found.is_edited:
-        try:
-            integrity.verify(paths, found.sidecar, found.file.fileno())
-        except (DamagedError, OSError):
-            found.file.close()
-            raise
-    return found
+    file, sidecar = found.file, found.sidecar
+    if file is None or found.is_edited or sidecar.digest is None or not 0 < sidecar.size <= integrity.verify_up_to:
+        return found
+    try:
+        digest = digest_of(_pieces(file.fileno()))
+    except OSError:
+        file.close()
+        raise
+    if digest == sidecar.digest:
+        return found
+    file.close()
+    raise DamagedError(
+        f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
+    )
 
 
 def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
