@@ -37,7 +37,7 @@ from persistence.forms.definition_tree import (
     is_plain_grid,
     is_repeated,
     on_definition,
-    on_stored_tree,
+    on_tree,
     text_in,
 )
 from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE, MOST_WALKED
@@ -301,7 +301,7 @@ class UnusableMark:
 
 def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
     """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE``."""
-    return on_stored_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)))
+    return on_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)), is_stored=True)
 
 
 def require_usable_marks(tree: Tree) -> None:

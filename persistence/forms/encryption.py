@@ -115,10 +115,10 @@ class StreamEditor(Streaming):
         """Drop attributes of a start tag by prefix and local name; to be called while the element begins."""
         text, kept, at = self._markup(tag.written), [], 0
         for attribute in streaming.tag_attributes(text):
-            prefix, _, local = self._written(attribute.name).decode(self._codec).rpartition(":")
+            prefix, _, local = self._written(attribute[1]).decode(self._codec).rpartition(":")
             if is_dropped(prefix, local):
-                kept.append(text[at : attribute.begin])
-                at = attribute.end
+                kept.append(text[at : attribute.start()])
+                at = attribute.end()
         kept.append(text[at:])
         return StartTag(self._written("".join(kept)), tag.after)
 

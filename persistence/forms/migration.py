@@ -30,7 +30,7 @@ from persistence.forms.definition_tree import (
     is_legacy_repeat,
     is_plain_grid,
     is_repeated,
-    on_stored_tree,
+    on_tree,
     reference,
     serialized,
     text_in,
@@ -448,7 +448,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
         _rebuild_templates(definition, target, editor)
         return serialized(tree)
 
-    return on_stored_tree(stored, work)
+    return on_tree(stored, work, is_stored=True)
 
 
 def _changes(source: str, target: str) -> list[_Change]:
