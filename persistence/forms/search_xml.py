@@ -12,6 +12,7 @@ from persistence.forms.messages import (
     LANGUAGE,
     Vocabulary,
     attribute,
+    attributes_of,
     element,
     read_children,
     read_request,
@@ -290,7 +291,7 @@ def _attributes(hit: Hit, operations: Operations) -> str:
         "draft": "true" if hit.is_draft else "false",
         "operations": operations.text,
     }
-    return "".join(attribute(name, value) for name, value in known.items() if value is not None)
+    return attributes_of(known)
 
 
 def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) -> Iterator[bytes]:
