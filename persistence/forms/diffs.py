@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
 from itertools import pairwise, takewhile
@@ -91,18 +91,16 @@ def opaque_data(pieces: Iterable[bytes]) -> DataNode:
     return root
 
 
+@dataclass(slots=True)
 class _Open:
     """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
 
-    __slots__ = ("attributes", "items", "known", "node", "other", "text")
-
-    def __init__(self, known: OutlineNode | None, node: DataNode, attributes: Mapping[str, str]) -> None:
-        self.known = known
-        self.node = node
-        self.attributes = attributes
-        self.text: list[str] = []
-        self.items: list[HeldValue] = []
-        self.other: list[str] = []
+    known: OutlineNode | None
+    node: DataNode
+    attributes: Mapping[str, str]
+    text: list[str] = field(default_factory=list)
+    items: list[HeldValue] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
 
 
 class _DataReader(Streaming):
