@@ -43,10 +43,10 @@ class Vocabulary:
         if child.tag not in self.children:
             hint = _hint(child.tag, self.children)
             raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{hint}")
-        subject = f"<{child.tag}> of a {self.request}"
-        _check_attributes(subject, child, self.children[child.tag])
+        _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
         for inner in child:
-            raise BadRequestError(f"{subject} has text, and no element <{shown_name(inner.tag)}>")
+            name = shown_name(inner.tag)
+            raise BadRequestError(f"<{child.tag}> of a {self.request} has text, and no element <{name}>")
 
 
 def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
