@@ -108,7 +108,8 @@ class Issuing:
         return self.tokens.issue(subject, operations, seconds, route.properties.token_validity)
 
 
-_READ = (permissions.READ,)
+READING = (permissions.READ,)
+PURGING = (permissions.DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
 _CREATE = (permissions.CREATE,)
 _CREATE_ATTACHMENT = (permissions.CREATE, permissions.UPDATE)
 _UPDATE = (permissions.UPDATE,)
@@ -123,18 +124,11 @@ _DISCARD = (permissions.UPDATE, permissions.DELETE)
 # restricts searches; otherwise those of spec search 1.8, by the permissions of one version.
 
 
-def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:
-    """Return the permissions of a published version: its own, else from the property (spec crud 6.3)."""
+def permissions_of(version: PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
+    """Return the permissions of a version: from its definition, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
-    return configured.permissions if published.permissions is None else published.permissions
-
-
-def permissions_on_data(definition: Definition, configured: FormProperties) -> Permissions | None:
-    """Return the permissions for data of a version: from its definition, else from the property."""
-    if not configured.has_permissions:
-        return None
-    own = definition.permissions
+    own = version.permissions
     return configured.permissions if own is None else own
 
 
@@ -173,26 +167,20 @@ class Access:
     dialect: Dialect
     tokens: AccessTokens
 
-    def to_read(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        return self._allow(_READ, subject, user, token)
-
-    def to_write(self, subject: Subject, user: User, token: str | None = None) -> Operations:
+    def to_write(self, subject: Subject, user: User, token: str | None) -> Operations:
         """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
-            return self._allow(_UPDATE, subject, user, token)
-        return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
+            return self.allow(_UPDATE, subject, user, token)
+        return self.allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
 
-    def to_delete(self, subject: Subject, user: User, token: str | None = None) -> Operations:
+    def to_delete(self, subject: Subject, user: User, token: str | None) -> Operations:
         if subject.is_of_saved:
-            return self._allow(_DISCARD, subject, user, token)
-        return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
+            return self.allow(_DISCARD, subject, user, token)
+        return self.allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
 
-    def to_purge(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        """Decide about the removal of a revision or attachment without a trace (spec crud 4.9)."""
-        return self._allow(_DELETE, subject, user, token)
-
-    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
-        defined = permissions_on_data(subject.definition, subject.configured)
+    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
+        """Decide about a request that needs one of some operations."""
+        defined = permissions_of(subject.definition, subject.configured)
         if defined is None:
             return permissions.UNRESTRICTED
         if subject.document is None:
@@ -206,18 +194,14 @@ class Access:
                 added = permissions.by_token(defined, user, owner, granted)
                 allowed = permissions.in_order(added.union(allowed.allowed or ()))
         if not allowed.allows(*any_of):
-            reason = self._reason(defined, any_of, user)
+            reason = ""
+            missing = permissions.missing_headers(defined, user, any_of)
+            if missing and user.is_nameless:
+                reason = f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
+            elif missing:
+                reason = f": the request was sent without {' or '.join(map(self.dialect.header, missing))}"
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
-
-    def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
-        missing = permissions.missing_headers(defined, user, any_of)
-        if not missing:
-            return ""
-        if user.is_nameless:
-            return f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
-        headers = " or ".join(map(self.dialect.header, missing))
-        return f": the request was sent without {headers}"
 
 
 class AdministratorAccess(Access):
@@ -225,7 +209,7 @@ class AdministratorAccess(Access):
 
     __slots__ = ()
 
-    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
+    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
         return permissions.UNRESTRICTED
 
 
@@ -285,23 +269,38 @@ def searched_versions(
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
-    seen = _seen(searched, user, any_of)
-    configured = searched.configured
-    if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
+    configured, definition, indexed = searched.configured, searched.definition, searched.indexed
+    defined = permissions_of(definition, configured)
+    by_definition = (indexed.version, indexed.fingerprint)
+    if not configured.restricts_searches:
+        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
+
+    @cache  # each partition of an index asks
+    def of_version(version: int) -> OwnerSets:
+        if version == definition.version:
+            return permissions.readable_owners(defined, user, any_of)
+        try:
+            own = permissions_of(_version(searched, version), configured)
+        except DamagedError:
+            return frozenset({NOBODY})
+        return permissions.readable_owners(own, user, any_of)
+
+    seen = VisibleOwners(of_version, is_by_saved=True)
+    if not configured.has_drafts:  # a GET of one is refused
         seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
-    indexed = searched.indexed
-    return Scope(searched.numbers, drafts, seen, any_of, (indexed.version, indexed.fingerprint))
+    return Scope(searched.numbers, drafts, seen, any_of, by_definition)
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
     configured, on_data_of = searched.configured, permissions.on_data_of
     if not configured.restricts_searches:
-        by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
+        by_owner = on_data_of(permissions_of(searched.definition, configured), user)
         return lambda hit: by_owner(hit.facts.owner)
     by_version = {
-        number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
+        number: on_data_of(permissions_of(_version(searched, number), configured), user)
         for number in {hit.facts.version for hit in hits}
     }
     return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
@@ -312,26 +311,6 @@ def _version(searched: SearchedVersions, number: int) -> Definition:
     if number in (0, definition.version):
         return definition
     return searched.catalog.of(definition.form, number)
-
-
-def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
-    configured, definition = searched.configured, searched.definition
-    defined = permissions_on_data(definition, configured)
-    if not configured.restricts_searches:
-        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return VisibleOwners(lambda _: owners)
-
-    @cache  # each partition of an index asks
-    def of_version(version: int) -> OwnerSets:
-        if version == definition.version:
-            return permissions.readable_owners(defined, user, any_of)
-        try:
-            own = permissions_on_data(_version(searched, version), configured)
-        except DamagedError:
-            return frozenset({NOBODY})
-        return permissions.readable_owners(own, user, any_of)
-
-    return VisibleOwners(of_version, is_by_saved=True)
 
 
 @contextmanager
@@ -355,7 +334,7 @@ def is_singleton(published: PublishedVersion | None, configured: FormProperties)
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:
     owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
-    owners = owners_of(permissions_on_data(definition, route.properties), user, FINDING)
+    owners = owners_of(permissions_of(definition, route.properties), user, FINDING)
     if owners == NOBODY:
         return False
     seen = frozenset({owners} - {EVERYBODY})

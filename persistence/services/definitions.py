@@ -37,7 +37,7 @@ from persistence.model.addresses import (
 from persistence.model.network_addresses import RemoteTarget, ServerUrl
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.texts import require_plain
-from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, ForDocument, VersionRequest
+from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, VersionRequest
 from persistence.providers.opened import PublicationServers
 from persistence.providers.router import Route, Router
 from persistence.services.codec import XHTML, marks_without_effect, receiving
@@ -94,10 +94,17 @@ class Definitions:
         """Return one file of the version asked for, its content open if asked for."""
         route = self.router.of(form)
         asked = _asked(route, get.version)
-        if asked.for_document is not None:
-            version = _version_of_document(route, asked.for_document)
-        else:
+        if (of := asked.for_document) is None:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
+        else:
+            collection = Collection.DRAFT if of.is_draft else Collection.DATA
+            document = DocumentAddress(form, collection, of.document, DATA_XML)
+            sidecar = route.storage.sidecar(document)
+            if sidecar is None or (sidecar.deleted and of.is_draft):
+                raise NotFoundError(f"{document} does not exist, so its form definition is not known")
+            if sidecar.deleted:
+                raise DeletedError(f"{document} was deleted")
+            version = sidecar.version
         address = DefinitionAddress(form, version, name)
         return Read(address, must_live(route.definition.storage.read(address, content=get.content), address), None)
 
@@ -197,17 +204,6 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
     return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
-def _version_of_document(route: Route, asked: ForDocument) -> int:
-    collection = Collection.DRAFT if asked.is_draft else Collection.DATA
-    address = DocumentAddress(route.form, collection, asked.document, DATA_XML)
-    sidecar = route.storage.sidecar(address)
-    if sidecar is None or (sidecar.deleted and asked.is_draft):
-        raise NotFoundError(f"{address} does not exist, so its form definition is not known")
-    if sidecar.deleted:
-        raise DeletedError(f"{address} was deleted")
-    return sidecar.version
-
-
 def _commit(
     writer: Writing, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
 ) -> Written:
@@ -293,15 +289,14 @@ class Publishing:
     def _publish(self, data: bytes, publication: Publication) -> PublishedForm:
         announcement = Announcement(publication.is_available, publication.comment, publication.lists_grids)
         turn = self._turn if publication.target is None else self._remote_turn
-        with taking(turn, BusyError("other definitions are being published"), timeout=_LONGEST_WAIT):
-            return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
-
-    def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> PublishedForm:
-        for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
-            require_plain(name)
-        if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
-            raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
         with ExitStack() as stack:
+            busy = BusyError("other definitions are being published")
+            stack.enter_context(taking(turn, busy, timeout=_LONGEST_WAIT))
+            prepared = prepare(data, announcement, self._is_copied)
+            for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
+                require_plain(name)
+            if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
+                raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
             parts = [
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
             ]
@@ -324,7 +319,7 @@ class Publishing:
                     flat_view=publication.flat_view,
                 ) as publisher:
                     version = publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
-        answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
+            answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
         return PublishedForm(prepared.form, version, answer)
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:

@@ -23,7 +23,7 @@ from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Provider, Route, Router
-from persistence.services.access import Access, subject_of
+from persistence.services.access import PURGING, READING, Access, subject_of
 from persistence.services.documents import Documents, protecting
 from persistence.services.exporting import SelectedForm, select_forms
 from persistence.services.purging import (
@@ -75,8 +75,8 @@ class ForcedDeletes:
             return Read(address, found, None)
         number = self.documents.admitted(route, address, get.version, None)
         versions.must_equal(number, found.sidecar.version, address)
-        operations = self.access.to_read(subject_of(route, address, found.sidecar, 0), get.user, get.token)
-        return Read(address, found, operations)
+        subject = subject_of(route, address, found.sidecar, 0)
+        return Read(address, found, self.access.allow(READING, subject, get.user, get.token))
 
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
         """Remove the revision of an instant, or without one an attachment with all its revisions."""
@@ -166,7 +166,8 @@ class ForcedDeletes:
         versions.must_equal(number, found.sidecar.version, address)
         operations: Operations | None = None
         if self.access is not None:
-            operations = self.access.to_purge(subject_of(route, address, found.sidecar, 0), delete.user, delete.token)
+            subject = subject_of(route, address, found.sidecar, 0)
+            operations = self.access.allow(PURGING, subject, delete.user, delete.token)
         return Removed(address, found.sidecar.version, None, operations)
 
 

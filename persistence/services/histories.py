@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -47,7 +47,7 @@ from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, 
 from persistence.model.versions import VersionRequest
 from persistence.model.write_conditions import NO_PRECONDITION
 from persistence.providers.router import Route, Router
-from persistence.services.access import Access, subject_of
+from persistence.services.access import READING, Access, subject_of
 from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
 from persistence.services.rules import Get, Origin, Put, Read, Revert, Written, living, must_live
@@ -67,9 +67,6 @@ class DiffOptions:
 
     language: str | None = None
     truncation: int | None = None
-
-    def writer(self) -> DiffsWriter:
-        return DiffsWriter(self.language, self.truncation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class RevisionDiffs:
         """Return the XML of the differences between two revisions."""
         by_position = self.documents.dialect.has_proxy
         found = self._compared(address, pair, reader, options.language, by_position=by_position)
-        return options.writer().write(found, pair.older, pair.newer).encode()
+        return DiffsWriter(options.language, options.truncation).write(found, pair.older, pair.newer).encode()
 
     def lines(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
@@ -139,7 +136,7 @@ class RevisionDiffs:
         Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
         version, or may not be read.
         """
-        reading, writer = _Reading(self.documents, address, reader), options.writer()
+        reading, writer = _Reading(self.documents, address, reader), DiffsWriter(options.language, options.truncation)
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
             found: Iterator[Difference] | list[Difference] = [OTHER]
@@ -300,7 +297,7 @@ class Histories:
             facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
             if facts not in known:
                 try:
-                    access.to_read(subject_of(route, address, sidecar, 0), reader.user, reader.token)
+                    access.allow(READING, subject_of(route, address, sidecar, 0), reader.user, reader.token)
                     known[facts] = True
                 except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
@@ -315,11 +312,11 @@ class Histories:
             return [range(revisions.total)]
         if not address.is_main:
             main = must_live(route.storage.read(address.main, content=False), address.main)
-            self.access.to_read(subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
             return [range(revisions.total)]
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
-            self.access.to_read(subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
         lives = _readable_lives(revisions, may_read)
         if not lives and (current is None or current.sidecar is None):
             raise RemoteFailureError(f"the data of {address} in another service is damaged")
@@ -487,8 +484,20 @@ class Reverting:
     def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
+        source = (self.elsewhere or documents).router.of(address.form).storage
         with ExitStack() as opened:
-            requests = [opened.enter_context(self._receiving(route, file)) for file in files]
+            requests = list[PutRequest]()
+            for file in files:
+                older = source.read_revision(file.address, file.older.modified, content=True)
+                if older is not None:
+                    opened.callback(older.close)
+                if older is None or older.sidecar.id != file.older.id or older.file is None:
+                    raise BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
+                pieces = _pieces(older.file, file.address)
+                request = opened.enter_context(documents.receiving(route, file.address, file.put, pieces))
+                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
+                    raise DamagedError(f"{file.address} of {older.sidecar.modified} is not what its sidecar says")
+                requests.append(request)
             with route.storage.writing(address) as writer:
                 for each, content_id in seen.items():
                     stored = writer.current(each)
@@ -497,25 +506,6 @@ class Reverting:
                 prepared = [documents.prepared(writer, request) for request in requests]
                 with protecting(route, address, files[0].asked.user):
                     return [commit(writer, *each) for each in prepared]
-
-    @contextmanager
-    def _receiving(self, route: Route, file: RestoredFile) -> Iterator[PutRequest]:
-        address = file.address
-        source = (self.elsewhere or self.documents).router.of(address.form).storage
-        older = source.read_revision(address, file.older.modified, content=True)
-        if older is None:
-            raise _changed(file)
-        with closing(older):
-            if older.sidecar.id != file.older.id or older.file is None:
-                raise _changed(file)
-            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as request:
-                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
-                    raise DamagedError(f"{address} of {older.sidecar.modified} is not what its sidecar says")
-                yield request
-
-
-def _changed(file: RestoredFile) -> BusyError:
-    return BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
 
 
 def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:

@@ -277,27 +277,26 @@ class Searching:
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        definition = asked.searched.definition
+        searched, definition, version = asked.searched, asked.searched.definition, asked.version
+        form, catalog = definition.form, searched.catalog
         if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
-        notice = None if found or asked.searched.is_designer else self._unpublished(asked)
-        if notice is not None or not asked.paths:
-            return notice
-        indexed = asked.searched.index_paths
-        if indexed is None and asked.searched.indexed is not definition:
-            return f"no control of {definition.form} is indexed: publish version {definition.version} where its data is"
-        return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
-
-    def _unpublished(self, asked: Asked) -> str | None:
-        """Return a notice about the form or version; none with a damaged one, whose documents are not known."""
-        form, version, catalog = asked.searched.definition.form, asked.version, asked.searched.catalog
-        with suppress(DamagedError):
-            published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
-            if not published:
-                return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
-            if isinstance(version, int) and catalog.of(form, version).published is None:
-                return unpublished_version(form, version, published)
-        return None
+        if not (found or searched.is_designer):
+            with suppress(DamagedError):  # whose documents are not known
+                published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
+                if not published:
+                    # The nearest name that may be shown, in the same application if possible.
+                    names = self._forms.names(form.app, asked.user) or self._forms.names(None, asked.user)
+                    near = similar(str(form), sorted({str(each) for each in names} - {str(form)}))
+                    return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
+                if isinstance(version, int) and catalog.of(form, version).published is None:
+                    return unpublished_version(form, version, published)
+        if not asked.paths:
+            return None
+        indexed = searched.index_paths
+        if indexed is None and searched.indexed is not definition:
+            return f"no control of {form} is indexed: publish version {definition.version} where its data is"
+        return None if indexed is None else unknown_controls(form, definition.version, indexed, asked.paths)
 
     def _searched(self, route: Route, version: int | Searched, searcher: Searcher) -> SearchedVersions:
         configured = route.properties
@@ -359,10 +358,3 @@ def unpublished_version(form: Form, version: int, published: Iterable[int]) -> s
     numbers = tuple(islice(published, _MOST_SHOWN + 1))
     shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + (" …" if len(numbers) > _MOST_SHOWN else "")
     return f"{form} has no published version {version}; it has {shown or 'none'}"
-
-
-def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
-    """Return a notice with the nearest of the ``names`` that may be shown, in the same application if possible."""
-    within = {str(each) for each in names(form.app)} or {str(each) for each in names(None)}
-    near = similar(str(form), sorted(within - {str(form)}))
-    return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
