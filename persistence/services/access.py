@@ -179,7 +179,6 @@ class Access:
         return self.allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
 
     def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
-        """Decide about a request that needs one of some operations."""
         defined = permissions_of(subject.definition, subject.configured)
         if defined is None:
             return permissions.UNRESTRICTED

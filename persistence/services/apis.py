@@ -37,7 +37,6 @@ class DefinitionsBehindProxy(Definitions):
     __slots__ = ()
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """Return one file of the version named."""
         versions.must_be_sent(get.version.number, form)
         return super().read(form, name, get)
 

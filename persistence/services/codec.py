@@ -299,7 +299,6 @@ class ReceivedContent:
     chunks: Iterable[bytes]
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar as it is."""
         del over, definition
         return sidecar
 
@@ -308,7 +307,6 @@ class Codec:
     """Stores and shows bytes as they are, which is the duty of a provider behind a proxy (spec crud 9, 11)."""
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return the bytes to store of a content."""
         return content
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:

@@ -123,7 +123,6 @@ class Definitions:
     def receiving(
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
     ) -> AbstractContextManager[tuple[Upload, Received]]:
-        """Receive a file that will be published, for the length of a block."""
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
@@ -283,7 +282,6 @@ class Publishing:
         return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
-        """Publish the definition of a request's body."""
         return self._publish(_whole(chunks, 0), publication)
 
     def _publish(self, data: bytes, publication: Publication) -> PublishedForm:

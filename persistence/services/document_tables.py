@@ -157,7 +157,6 @@ class TableExport:
         self._columns: dict[tuple[Form, int], Columns] = {}
 
     def count(self) -> int:
-        """Count the documents and drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:

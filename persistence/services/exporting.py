@@ -414,8 +414,15 @@ class Exporting:
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
             size = content.size
-        elif read.is_decrypted:
-            _check(read)
+        elif read.is_decrypted:  # in the middle of an entry it would be too late to find damage
+            try:
+                with disk_errors(f"reading {read.address}"):
+                    while read.found.opened.read(CHUNK):
+                        pass
+                    read.found.opened.seek(0)
+            except PersistenceError:
+                read.found.close()
+                raise
         is_decrypted = content is not None or read.is_decrypted
         if is_decrypted:
             sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
@@ -494,16 +501,3 @@ def _described(file: ExportedFile, hashing: HashedPieces) -> Sidecar:
     if found.is_edited and not file.is_decrypted:
         sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
     return sidecar
-
-
-def _check(read: Read) -> None:
-    """Read a decrypted attachment to its end once, and go back: in the middle of an entry it would be too late."""
-    file = read.found.opened
-    try:
-        with disk_errors(f"reading {read.address}"):
-            while file.read(CHUNK):
-                pass
-            file.seek(0)
-    except PersistenceError:
-        file.close()
-        raise

@@ -52,7 +52,6 @@ class StoragePurges:
         return iter(self._purges.values())
 
     def of(self, route: Route) -> StoragePurge | None:
-        """Return what purges the data of a route; ``None`` where another service has it."""
         return self._purges.get(id(route.data))
 
 
@@ -249,7 +248,6 @@ class DocumentPurge:
     user: User
 
     def totals(self) -> PurgeTotals:
-        """Count what would be removed."""
         current = self.purging.store.sidecar(self.main)
         if current is None or current.version not in self.selected.versions:
             return PurgeTotals()
@@ -258,7 +256,6 @@ class DocumentPurge:
         return self.purging.plan(self.main.form, self.main.document, self._rules).totals
 
     def purge(self) -> PurgeTotals:
-        """Remove it; count what was removed."""
         totals = self.totals()
         if totals.documents:
             return totals if self._discard() else PurgeTotals()

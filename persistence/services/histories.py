@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice, pairwise
-from typing import BinaryIO
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import (
@@ -38,9 +36,9 @@ from persistence.forms.diffs import (
     read_data,
 )
 from persistence.forms.messages import write_history
-from persistence.limits import CHUNK, LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
+from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
-from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
+from persistence.model.addresses import DefinitionAddress, DocumentAddress
 from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
@@ -85,7 +83,6 @@ class RevisionDiffs:
     documents: Documents
 
     def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
-        """Return the XML of the differences between two revisions."""
         by_position = self.documents.dialect.has_proxy
         found = self._compared(address, pair, reader, options.language, by_position=by_position)
         return DiffsWriter(options.language, options.truncation).write(found, pair.older, pair.newer).encode()
@@ -371,12 +368,10 @@ class RestoredFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Return whether there is no living revision."""
         return self.current is None or self.current.sidecar.deleted
 
     @property
     def replaced(self) -> Sidecar | None:
-        """The sidecar of the current revision."""
         return None if self.current is None else self.current.sidecar
 
     @property
@@ -493,7 +488,7 @@ class Reverting:
                     opened.callback(older.close)
                 if older is None or older.sidecar.id != file.older.id or older.file is None:
                     raise BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
-                pieces = _pieces(older.file, file.address)
+                pieces = Read(file.address, older, None).pieces()
                 request = opened.enter_context(documents.receiving(route, file.address, file.put, pieces))
                 if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
                     raise DamagedError(f"{file.address} of {older.sidecar.modified} is not what its sidecar says")
@@ -506,11 +501,6 @@ class Reverting:
                 prepared = [documents.prepared(writer, request) for request in requests]
                 with protecting(route, address, files[0].asked.user):
                     return [commit(writer, *each) for each in prepared]
-
-
-def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
-    with disk_errors("reading", address):
-        yield from iter(partial(content.read, CHUNK), b"")
 
 
 def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | None) -> bool:
@@ -603,7 +593,8 @@ def republish(
             content_type=sidecar.content_type,
             restores=sidecar,
         )
-        with definitions.receiving(address, sidecar.content_type, _pieces(older.file, address)) as (upload, received):
+        pieces = Read(address, older, None).pieces()
+        with definitions.receiving(address, sidecar.content_type, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):
                 raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
             if not is_trial:

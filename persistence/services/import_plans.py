@@ -393,7 +393,6 @@ class ImportReport(TransferReport):
                 self.notes[note] = self.notes.get(note, 0) + 1
 
     def lines(self, *, is_dry: bool) -> list[str]:
-        """Return the counts and notes for people."""
         lines = []
         for is_definition, kind in KINDS.items():
             imported, unchanged = (self.counts[is_definition, each] for each in self.results[:2])
@@ -407,7 +406,6 @@ class ImportReport(TransferReport):
         return lines
 
     def facts(self) -> dict[str, object]:
-        """Return the counts and notes for programs."""
         revisions = {"new": self.revisions, "known": self.known}
         notes = [{"note": note, "count": count} for note, count in self.notes.items()]
         return {
@@ -419,7 +417,6 @@ class ImportReport(TransferReport):
         }
 
     def as_xml(self, *, is_dry: bool) -> bytes:
-        """Write the report of a request."""
         children = [
             element(kind, "".join(attribute(result, str(count)) for result, count in counts.items()))
             for kind, counts in self.by_kind().items()

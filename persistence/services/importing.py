@@ -418,7 +418,6 @@ class SpooledImports:
     _running: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
-        """Import a body, and return the report as XML."""
         report = ImportReport()
         with taking(self._running, BusyError("another import is running", 30)), self.spool() as upload:
             for chunk in chunks:

@@ -71,7 +71,6 @@ class PublishedForms:
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
     def search(self, body: Iterable[bytes], user: User) -> bytes:
-        """Return the list for a query in XML."""
         query = read_form_query(body, is_strict=self._is_strict)
         if not self._filters:
             query = FormQuery(query.app, query.form, query.latest_only)

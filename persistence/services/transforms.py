@@ -13,6 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.closable import taking
+from persistence.crypto.frames import PlainFile
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
@@ -50,7 +51,7 @@ from persistence.model.permissions import User
 from persistence.model.texts import require_plain
 from persistence.model.versions import DATA_FORMATS, VersionRequest
 from persistence.services.documents import Documents
-from persistence.services.rules import Decryption, Get, Put, Read
+from persistence.services.rules import Get, Put, Read
 from persistence.xml.streaming import Streaming
 
 _AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
@@ -114,9 +115,14 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     file, size = read.found.opened, read.found.size
     try:
         with parsing(size), disk_errors("reading form data"):
-            content = TransformedContent(file, size, lambda: _from_start(file))
-            if read.decryption is not None:
-                content = _decrypted(content, read.decryption)
+            content = TransformedContent(file, size, lambda: from_start(file))
+            decryption = read.decryption
+            if decryption is not None and size <= _AT_ONCE:
+                data = b"".join(decryption(content.pieces()))
+                content = TransformedContent(file, len(data), lambda: iter((data,)))
+            elif decryption is not None:
+                size = sum(map(len, decryption(content.pieces())))
+                content = TransformedContent(file, size, lambda: decryption(from_start(file)))
             if not only_relevant:
                 return content
             edges = nonrelevant_edges(content.pieces())
@@ -139,15 +145,7 @@ def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
             turn += at < end
 
 
-def _decrypted(content: TransformedContent, decryption: Decryption) -> TransformedContent:
-    if content.size <= _AT_ONCE:
-        data = b"".join(decryption(content.pieces()))
-        return TransformedContent(content.file, len(data), lambda: iter((data,)))
-    size = sum(map(len, decryption(content.pieces())))
-    return TransformedContent(content.file, size, lambda: decryption(content.pieces()))
-
-
-def _from_start(file: BinaryIO) -> Iterator[bytes]:
+def from_start(file: BinaryIO | PlainFile) -> Iterator[bytes]:
     file.seek(0)
     yield from iter(partial(file.read, CHUNK), b"")
 
