@@ -222,9 +222,6 @@ def _commit(
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
 
 
-_LONGEST_WAIT = 10.0
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A request to publish, here or on another server (``target``).
@@ -289,7 +286,7 @@ class Publishing:
         turn = self._turn if publication.target is None else self._remote_turn
         with ExitStack() as stack:
             busy = BusyError("other definitions are being published")
-            stack.enter_context(taking(turn, busy, timeout=_LONGEST_WAIT))
+            stack.enter_context(taking(turn, busy, timeout=10.0))
             prepared = prepare(data, announcement, self._is_copied)
             for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
                 require_plain(name)
@@ -328,42 +325,34 @@ class Publishing:
     def _copy(
         self, stack: ExitStack, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication
     ) -> Part | None:
+        is_own, user = held.collection is None and held.form == prepared.form, publication.user
         try:
-            read = self._source(held, prepared, publication)
+            if held.collection is not None:
+                document = DocumentAddress(held.form, held.collection, held.document, held.name)
+                read = self._documents.read(document, Get(user=user))
+            else:
+                if is_own:  # a version that goes to another server is the one of that number here
+                    version = None if publication.target is None else publication.version.number
+                else:  # the name by which a definition gives the version of an application's library (spec forms 6.2)
+                    is_global = held.form.app in ("_", self._dialect.designer_app)
+                    version = prepared.libraries.get(held.form.app if is_global else "app")
+                asked = VersionRequest(number=version) if version else ABSENT
+                read = self._definitions.read(held.form, held.name, Get(version=asked, user=user))
         except (NotFoundError, DeletedError) as error:
-            if _is_own(held, prepared):
+            if is_own:
                 return None  # it may have been stored for the version that is published
             raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
         sidecar = read.found.sidecar
-        put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
+        put = Put(user=user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
         receipt = self._definitions.receiving(address, sidecar.content_type, read.pieces())
         upload, received = stack.enter_context(receipt)
-        replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
-        return Part(held.name, put, upload, received, replaces)
-
-    def _source(self, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication) -> Read:
-        user = publication.user
-        if held.collection is not None:
-            address = DocumentAddress(held.form, held.collection, held.document, held.name)
-            return self._documents.read(address, Get(user=user))
-        if held.form != prepared.form:
-            # The name by which a definition gives the version of an application's library (spec forms 6.2).
-            is_global = held.form.app in ("_", self._dialect.designer_app)
-            version = prepared.libraries.get(held.form.app if is_global else "app")
-        else:  # a version that goes to another server is the one of that number here
-            version = None if publication.target is None else publication.version.number
-        asked = VersionRequest(number=version) if version else ABSENT
-        return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
+        return Part(held.name, put, upload, received, Replaces.NOTHING if is_own else Replaces.OTHER_CONTENT)
 
 
 def _outgoing(part: Part) -> OutgoingFile:
     may_stay = part.replaces is Replaces.NOTHING
     return OutgoingFile(part.name, part.received.content_type, part.upload, part.put.client_hash, may_stay)
-
-
-def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
-    return held.collection is None and held.form == prepared.form
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:

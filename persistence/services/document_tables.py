@@ -95,16 +95,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A document: ``cells`` has the values of each column, none where all are empty."""
+    """A document with its ``FACTS``: ``cells`` has the values of each column, none where all are empty."""
 
     address: DocumentAddress
     sidecar: Sidecar
+    facts: tuple[str, ...]
     columns: Columns
     cells: tuple[tuple[str, ...], ...]
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        return facts_of(self.address.document, self.sidecar.facts)
 
 
 def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
@@ -204,7 +201,7 @@ class TableExport:
                 raise BadRequestError(f"{address}: {error}") from error
         known = (cells.get(at, ()) for at in range(len(columns.headings)))
         ordered = tuple(tuple(values) if any(values) else () for values in known)
-        return Row(address, revision.sidecar, columns, ordered)
+        return Row(address, revision.sidecar, facts_of(address.document, revision.sidecar.facts), columns, ordered)
 
     def only_version(self) -> tuple[SelectedForm, int]:
         if len(self.forms) != 1:

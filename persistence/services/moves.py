@@ -551,20 +551,18 @@ class Move:
         every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if not is_ours and not self._is_draft_of_moves(storage, TransferUnit(main)):
-                continue
+            if not is_ours:  # only a draft that a move has stored
+                try:
+                    here = state_of(storage, TransferUnit(main))
+                except DamagedError:
+                    continue
+                if here.saved or not here.draft or not self._drafts.issuperset(here.etags_of_draft):
+                    continue
             with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
                 if is_ours:
                     writer.discard_document(form, main.document)
             yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
-
-    def _is_draft_of_moves(self, storage: Readable, unit: TransferUnit) -> bool:
-        try:
-            here = state_of(storage, unit)
-        except DamagedError:
-            return False
-        return bool(here.draft) and not here.saved and self._drafts.issuperset(here.etags_of_draft)
 
     @cached_property
     def _drafts(self) -> set[str]:

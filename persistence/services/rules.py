@@ -157,11 +157,6 @@ class Cleared:
     refused: int
     refusal: str = ""
 
-    @property
-    def is_refused(self) -> bool:
-        """Return whether there were documents, and the user may delete none of them."""
-        return self.refused > 0 and self.deleted == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Removed:
