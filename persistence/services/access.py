@@ -45,8 +45,6 @@ from persistence.services.rules import must_live
 
 GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: they are about one document that exists
 
-_MINUTE = 60
-
 
 # Access tokens: which are issued, for how long, and which operations a token grants (spec crud 6.6).
 #
@@ -67,7 +65,7 @@ class AccessTokens:
             raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
         if not wanted:
             raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
-        if not 0 < seconds <= validity * _MINUTE:
+        if not 0 < seconds <= validity * 60:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
             raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
         keys = self.keys()
@@ -85,7 +83,7 @@ class AccessTokens:
         """
         grant = access_tokens.verify(token, subject, self.keys())
         now = self.clock()
-        if not grant.issued <= now < min(grant.expires, grant.issued + validity * _MINUTE):
+        if not grant.issued <= now < min(grant.expires, grant.issued + validity * 60):
             raise access_tokens.refused()
         return frozenset(grant.operations).intersection(GRANTABLE)
 
@@ -319,8 +317,24 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
     The documents count that the user would find (spec crud 4.12).
     """
     form, version = definition.form, definition.version
+    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
     with route.data.storage.creating(form):
-        if _has_document(route, definition, user):
+        owners = owners_of(permissions_of(definition, route.properties), user, FINDING)
+        seen = frozenset({owners} - {EVERYBODY})
+        scope = Scope((version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
+        try:
+            exists = owners != NOBODY and route.data.index.search(form, scope, Query(size=1)).total > 0
+        except (BusyError, DiskError):  # no PUT depends on an index
+            names = route.data.storage.documents(form)
+            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
+            exists = any(
+                sidecar is not None
+                and not sidecar.deleted
+                and sidecar.version == version
+                and owners.includes(sidecar.facts.owner)
+                for sidecar in saved
+            )
+        if exists:
             raise ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
 
@@ -329,24 +343,3 @@ def is_singleton(published: PublishedVersion | None, configured: FormProperties)
     """Return whether a version of a form is a singleton, by its definition, else by the property."""
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own
-
-
-def _has_document(route: Route, definition: Definition, user: User) -> bool:
-    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
-    owners = owners_of(permissions_of(definition, route.properties), user, FINDING)
-    if owners == NOBODY:
-        return False
-    seen = frozenset({owners} - {EVERYBODY})
-    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
-    try:
-        return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
-    except (BusyError, DiskError):  # no PUT depends on an index
-        form, names = definition.form, route.data.storage.documents(definition.form)
-        saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
-        return any(
-            sidecar is not None
-            and not sidecar.deleted
-            and sidecar.version == definition.version
-            and owners.includes(sidecar.facts.owner)
-            for sidecar in saved
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -34,7 +34,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.network_addresses import RemoteTarget, ServerUrl
+from persistence.model.network_addresses import RemoteTarget
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.texts import require_plain
 from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, VersionRequest
@@ -57,7 +57,6 @@ from persistence.services.rules import (
     tombstone_over,
 )
 from persistence.storage.commit import OutgoingFile, Upload
-from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -134,18 +133,27 @@ class Definitions:
         route = self.router.of(form)
         put = next((part.put for part in parts if part.name == FORM_XHTML), None)
         has_flat_views = put is not None and wants_flat_views(route, is_asked=put.flat_view)
+        written = list[Written]()
         with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
-            written = [
-                _commit(
-                    writer,
-                    DefinitionAddress(form, version, part.name),
-                    part,
-                    is_replacement=is_replacement,
-                    has_flat_views=has_flat_views,
-                )
-                for part in parts
-            ]
+            for part in parts:
+                address = DefinitionAddress(form, version, part.name)
+                own = writer.current(address)
+                there = living(own)
+                check_precondition(part.put.precondition, address, there)
+                if there is not None:
+                    is_same = not there.is_edited and there.sidecar.digest == part.received.digest
+                    if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
+                        written.append(Written(address, there.sidecar, created=False, operations=None))
+                        continue
+                # Definitions have a last modifier, but no owner (spec crud 4.4).
+                sidecar = next_revision(part.put, part.received, version, over=own, owner=ANONYMOUS)
+                if address.is_main:  # existing views stay, no matter what is published next
+                    had_flat_views = there is not None and there.sidecar.flat_view
+                    sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
+                sidecar = writer.commit(address, sidecar, part.upload, over=own)
+                is_created = there is None and not is_replacement
+                written.append(Written(address, sidecar, is_created, operations=None))
         if has_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
@@ -203,25 +211,6 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
     return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
-def _commit(
-    writer: Writing, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
-) -> Written:
-    own = writer.current(address)
-    there = living(own)
-    check_precondition(part.put.precondition, address, there)
-    if there is not None:
-        is_same = not there.is_edited and there.sidecar.digest == part.received.digest
-        if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
-            return Written(address, there.sidecar, created=False, operations=None)
-    # Definitions have a last modifier, but no owner (spec crud 4.4).
-    sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
-    if address.is_main:  # existing views stay, no matter what is published next
-        had_flat_views = there is not None and there.sidecar.flat_view
-        sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
-    stored = writer.commit(address, sidecar, part.upload, over=own)
-    return Written(address, stored, created=there is None and not is_replacement, operations=None)
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A request to publish, here or on another server (``target``).
@@ -248,6 +237,7 @@ class PublishedForm:
     answer: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class Publishing:
     """Publishes definitions, from the designer's storage or from a request.
 
@@ -255,27 +245,20 @@ class Publishing:
     without its attachments, and an interrupted publication is completed by publishing again.
     """
 
-    def __init__(
-        self, dialect: Dialect, documents: Documents, definitions: Definitions, servers: PublicationServers
-    ) -> None:
-        self._dialect = dialect
-        self._documents = documents
-        self._definitions = definitions
-        self._servers = servers
-        # One publication at a time: it has all attachments open, and the tree of its definition in memory.
-        self._turn = threading.Lock()
-        # Another server may be slow.
-        self._remote_turn = threading.Lock()
-
-    def server(self, url: str) -> ServerUrl:
-        """Read the address of a server that may be published to."""
-        return self._servers.require_allowed(url)
+    dialect: Dialect
+    documents: Documents
+    definitions: Definitions
+    servers: PublicationServers
+    # One publication at a time: it has all attachments open, and the tree of its definition in memory.
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    # Another server may be slow.
+    _remote_turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
         """Publish an unpublished definition, which the user must be allowed to read."""
-        designer = Form(self._dialect.designer_app, DESIGNER_FORM)
+        designer = Form(self.dialect.designer_app, DESIGNER_FORM)
         address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
-        read = self._documents.read(address, Get(user=publication.user))
+        read = self.documents.read(address, Get(user=publication.user))
         return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
@@ -299,14 +282,14 @@ class Publishing:
                 user=publication.user, content_type=XHTML, source=publication.source, flat_view=publication.flat_view
             )
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
-            upload, received = stack.enter_context(self._definitions.receiving(address, XHTML, [prepared.content]))
+            upload, received = stack.enter_context(self.definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             if publication.target is None:
-                written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
+                written = self.definitions.publish(prepared.form, publication.version, [*parts, main])
                 version = written[-1].sidecar.version
             else:
                 versions.to_publish(publication.version, None)
-                with self._servers.publisher(
+                with self.servers.publisher(
                     publication.target,
                     prepared.form,
                     user=publication.user.name,
@@ -319,7 +302,7 @@ class Publishing:
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         if held.collection is not None:
-            return self._dialect.is_designer(held.form)
+            return self.dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
 
     def _copy(
@@ -329,15 +312,15 @@ class Publishing:
         try:
             if held.collection is not None:
                 document = DocumentAddress(held.form, held.collection, held.document, held.name)
-                read = self._documents.read(document, Get(user=user))
+                read = self.documents.read(document, Get(user=user))
             else:
                 if is_own:  # a version that goes to another server is the one of that number here
                     version = None if publication.target is None else publication.version.number
                 else:  # the name by which a definition gives the version of an application's library (spec forms 6.2)
-                    is_global = held.form.app in ("_", self._dialect.designer_app)
+                    is_global = held.form.app in ("_", self.dialect.designer_app)
                     version = prepared.libraries.get(held.form.app if is_global else "app")
                 asked = VersionRequest(number=version) if version else ABSENT
-                read = self._definitions.read(held.form, held.name, Get(version=asked, user=user))
+                read = self.definitions.read(held.form, held.name, Get(version=asked, user=user))
         except (NotFoundError, DeletedError) as error:
             if is_own:
                 return None  # it may have been stored for the version that is published
@@ -345,7 +328,7 @@ class Publishing:
         sidecar = read.found.sidecar
         put = Put(user=user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
-        receipt = self._definitions.receiving(address, sidecar.content_type, read.pieces())
+        receipt = self.definitions.receiving(address, sidecar.content_type, read.pieces())
         upload, received = stack.enter_context(receipt)
         return Part(held.name, put, upload, received, Replaces.NOTHING if is_own else Replaces.OTHER_CONTENT)
 

@@ -78,14 +78,6 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
-    """The language of labels, and whether all controls have a column, or only indexed ones."""
-
-    language: str | None = None
-    has_all_controls: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of the controls of a version: their distinct headings, and the places of their values."""
 
@@ -143,14 +135,16 @@ def _without_formula(cell: str) -> str:
 
 
 class TableExport:
-    """One export of tables."""
+    """One export of tables, with labels in a language: of all controls, or only of indexed ones."""
 
-    def __init__(self, exporting: Exporting, query: ExportQuery, options: TableOptions) -> None:
+    def __init__(
+        self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
+    ) -> None:
         query = replace(query, contents=frozenset({ExportedContent.DATA}))
         self.forms = select_forms(exporting.router, query)
         self._exporting = exporting
         self._query = query
-        self._options = options
+        self._language, self._has_all_controls = language, has_all_controls
         self._columns: dict[tuple[Form, int], Columns] = {}
 
     def count(self) -> int:
@@ -228,12 +222,12 @@ class TableExport:
         if controls is None:
             raise NotFoundError(f"version {version} of {form.route.form} is not published: its controls are not known")
         outline = definition.outline(data_format) or NO_OUTLINE
-        chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
+        chosen = [each for each in controls if each.is_indexed or self._has_all_controls]
         paths = [each.path(data_format) for each in chosen]
         matcher = cell_matcher(
             Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
         )
-        return Columns(distinct_labels(outline, paths, self._options.language), matcher)
+        return Columns(distinct_labels(outline, paths, self._language), matcher)
 
 
 # The documents of a form version as a table, for administrators: found, filtered and sorted by the index.

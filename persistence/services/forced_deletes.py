@@ -22,7 +22,7 @@ from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
-from persistence.providers.router import Provider, Route, Router
+from persistence.providers.router import Route, Router
 from persistence.services.access import PURGING, READING, Access, subject_of
 from persistence.services.documents import Documents, protecting
 from persistence.services.exporting import SelectedForm, select_forms
@@ -40,19 +40,6 @@ from persistence.storage.stored_revision import StoredRevision
 
 PurgeOf = Callable[[Route], StoragePurge | None]
 """Returns what purges the data of a route; ``None`` where another service has it."""
-
-
-class StoragePurges:
-    """The purges of all storages of a service that are managed here, by the providers that have them."""
-
-    def __init__(self, purges: Iterable[tuple[Provider, StoragePurge]]) -> None:
-        self._purges = {id(provider): purge for provider, purge in purges}
-
-    def __iter__(self) -> Iterator[StoragePurge]:
-        return iter(self._purges.values())
-
-    def of(self, route: Route) -> StoragePurge | None:
-        return self._purges.get(id(route.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +165,9 @@ def _has_older(route: Route, address: DocumentAddress) -> bool:
 class PurgeRequests:
     """Purges for one caller at a time in a process; forms of another service are left to it."""
 
-    def __init__(self, purges: StoragePurges, router: Router) -> None:
-        self._purges = purges
+    def __init__(self, purges: Iterable[StoragePurge], purge_of: PurgeOf, router: Router) -> None:
+        self._purges = tuple(purges)
+        self._purge_of = purge_of
         self._router = router
         self._turn = threading.Lock()
 
@@ -189,7 +177,7 @@ class PurgeRequests:
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for purge in self._purges:
                 for form in sorted(purge.store.forms(app)):
-                    if name not in (None, form.name) or self._purges.of(self._router.of(form)) is not purge:
+                    if name not in (None, form.name) or self._purge_of(self._router.of(form)) is not purge:
                         continue
                     every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
                     yield from purge_documents(purge, form, every, rules, is_trial=dry)
@@ -198,7 +186,7 @@ class PurgeRequests:
 
     def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
         """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6)."""
-        selected = [(each, self._purges.of(each.route)) for each in select_forms(self._router, query)]
+        selected = [(each, self._purge_of(each.route)) for each in select_forms(self._router, query)]
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for chosen, purge in selected:
@@ -295,6 +283,6 @@ class DocumentPurge:
 
 
 def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
-    if not purge.has(form, document):
-        raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
-    return [document]
+    if purge.has(form, document):
+        return [document]
+    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")

@@ -231,14 +231,6 @@ _Judge = Callable[[Sidecar], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredHistory:
-    """A page of a history, and a line about what is not on it."""
-
-    body: bytes
-    notice: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Histories:
     """Lists revisions. Without ``access``, a proxy has decided already (spec crud 11)."""
 
@@ -274,16 +266,14 @@ class Histories:
 
     def answer(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, diffed: DiffOptions | None = None
-    ) -> AnsweredHistory:
-        """Return a page as XML, of a document with differences if they are ``diffed``."""
+    ) -> tuple[bytes, str | None]:
+        """Return a page as XML, of a document with differences if they are ``diffed``, and a line about the rest."""
         diffed = diffed if address.is_main else None
         page = self.page(address, asked, reader, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
         found = self.diffs.on_page(address, compared, reader, diffed) if diffed is not None else ()
-        return AnsweredHistory(
-            write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
-        )
+        return write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
 
     def _revision_filter(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         access, known = self.access, dict[tuple[object, ...], bool]()
@@ -397,10 +387,6 @@ class RestoredFile:
         )
 
 
-Seen = dict[DocumentAddress, str | None]
-"""The ids of the current revisions by which a plan was made; ``None`` for what was never stored."""
-
-
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
     """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``.
@@ -431,8 +417,8 @@ class RestorePlan:
         facts = (now.digest, now.content_type, now.stage, now.valid)
         return facts == (older.digest, older.content_type, older.stage, older.valid)
 
-    def seen(self) -> Seen:
-        """Return the revisions that must still be current when the plan is carried out."""
+    def seen(self) -> dict[DocumentAddress, str | None]:
+        """Return the ids that must still be current when the plan is carried out; ``None`` for what was not there."""
         files = [(each.address, each.current) for each in (*self.attachments, self.file)]
         return {address: None if found is None else found.sidecar.id for address, found in (*files, *self.unchanged)}
 
@@ -476,7 +462,7 @@ class Reverting:
             seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
         return replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
 
-    def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
+    def _stored(self, files: Sequence[RestoredFile], seen: dict[DocumentAddress, str | None]) -> list[Written]:
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
         source = (self.elsewhere or documents).router.of(address.form).storage

@@ -246,15 +246,6 @@ def _receive(
     return sidecar, upload
 
 
-def read_through(source: SourceContents, plan: CopyPlan) -> int:
-    """Read all that a plan would copy, and return the number of bytes."""
-    count = 0
-    for address, state in plan.copied:
-        with source.opened(address, state) as found:
-            count += sum(map(len, _checked_pieces(address, found)))
-    return count
-
-
 def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
     sidecar, file = found.sidecar, found.file
     pieces = HashedPieces(() if file is None else iter(partial(file.read, CHUNK), b""))
@@ -529,7 +520,11 @@ class Move:
 
     def _carry_out(self, unit: TransferUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
-            return read_through(contents, plan)
+            size = 0
+            for address, state in plan.copied:
+                with contents.opened(address, state) as found:
+                    size += sum(map(len, _checked_pieces(address, found)))
+            return size
         known = (*here.saved, *here.draft)
         if known and unit.main.form in self._begun_before:
             with self.target.storage.writing(unit.main) as writer:

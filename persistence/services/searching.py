@@ -62,12 +62,12 @@ class PublishedForms:
     def find(self, query: FormQuery, user: User) -> bytes:
         latest_only = self._filters if query.latest_only is None else query.latest_only
         query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self._filters)
-        total, page = select(self._listed(self._looked_up(query), user), query)
+        total, page = select(self._listed(query, user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
 
     def names(self, app: str | None, user: User) -> set[Form]:
         """Return the forms that the list shows to a user, or those of one application."""
-        listed = self._listed(self._looked_up(FormQuery(app=app, latest_only=True)), user)
+        listed = self._listed(FormQuery(app=app, latest_only=True), user)
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
     def search(self, body: Iterable[bytes], user: User) -> bytes:
@@ -79,21 +79,18 @@ class PublishedForms:
         except BadAddressError:  # a filter may have a text that cannot be a form's name
             return self._list.write(0, ())
 
-    def _looked_up(self, query: FormQuery) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
-        """Return the routes of forms with their versions (spec search 4.4, steps 1 and 2)."""
+    def _listed(self, query: FormQuery, user: User) -> Iterator[Listed]:
+        """Yield the versions of forms (spec search 4.4, steps 1 and 2)."""
+        entries = admin_entries(self._admins, user)
+        known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         if query.app is not None and query.form is not None:
             route = self._router.of(Form(query.app, query.form))
             forms = iter([(route, route.catalog.published(route.form, skips_damaged=self._filters))])
         else:
             forms = self._router.published(query.app, query.form)
-        return ((route, islice(versions, 1)) for route, versions in forms) if query.latest_only else forms
-
-    def _listed(self, forms: Iterable[tuple[Route, Iterator[PublishedVersion]]], user: User) -> Iterator[Listed]:
-        entries = admin_entries(self._admins, user)
-        known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         for route, versions in forms:
             administers = is_admin(entries, route.form)
-            for published in versions:
+            for published in islice(versions, 1) if query.latest_only else versions:
                 permissions = permissions_of(published, route.properties)
                 key = id(permissions), administers
                 found = known.get(key)
@@ -236,12 +233,8 @@ class Asked:
 _RETRY_AFTER = 30  # Seconds after which a full disk may have room again
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
-
-    pieces: Iterator[bytes]
-    notice: str | None = None
+Answered = tuple[Iterator[bytes], str | None]
+"""An answer in XML, in pieces, and a notice that names requested things that do not exist, if any."""
 
 
 class Searching:
@@ -272,8 +265,7 @@ class Searching:
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
-        operations_of = operations_on(searched, hits.page, user)
-        return Answered(write_search_answer(hits, paths, operations_of), notice)
+        return write_search_answer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         searched, definition, version = asked.searched, asked.searched.definition, asked.version
@@ -315,7 +307,7 @@ class Searching:
         paths = tuple(by for by in asked if isinstance(by, str))
         context = Asked(version, searched, paths, user)
         if scope.is_empty:
-            return Answered(write_distinct_answer(()), self._notice(context, scope.seen, found=False))
+            return write_distinct_answer(()), self._notice(context, scope.seen, found=False)
         # Read before the answer begins, so that an error has a status.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -328,7 +320,7 @@ class Searching:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notice(context, scope.seen, found=any(values.values()))
-        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
+        return write_distinct_answer((by, values[by]) for by in asked), notice
 
 
 @contextmanager
