@@ -37,13 +37,14 @@ from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe
+from persistence.providers.router import Route
 from persistence.services.access import Access, AccessTokens, Issuing
 from persistence.services.apis import Services
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
-from persistence.services.forced_deletes import PurgeRequests, StoragePurges
+from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
@@ -223,10 +224,12 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
-    storage_purges = StoragePurges(
-        (provider, StoragePurge(provider.storage, providers.bodies_by_form)) for provider in providers.local
-    )
-    services = Services.public(router, access, settings.admin, codec, storage_purges.of)
+    local = {id(provider): StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
+
+    def purge_of(route: Route) -> StoragePurge | None:
+        return local.get(id(route.data))
+
+    services = Services.public(router, access, settings.admin, codec, purge_of)
     shared = Shared(
         dialect,
         Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect),
@@ -234,7 +237,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         settings.largest_xml,
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
-        PurgeRequests(storage_purges, router),
+        PurgeRequests(local.values(), purge_of, router),
         Exporting(router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
@@ -244,7 +247,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     )
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
-    provider = _provider_api(settings, providers, shared, proxied, access, storage_purges)
+    provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
     of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports], [*both]
     if dialect.has_proxy:
@@ -260,15 +263,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 
 
 def _provider_api(  # noqa: PLR0913, PLR0917 - as above
-    settings: Settings,
-    providers: Providers,
-    shared: Shared,
-    parser: RequestParser,
-    access: Access,
-    storage_purges: StoragePurges,
+    settings: Settings, providers: Providers, shared: Shared, parser: RequestParser, access: Access, purge_of: PurgeOf
 ) -> ServedApi:
     of_places = {
-        place: Services.of_provider(provider, providers.within(place), access, settings.admin, storage_purges.of)
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
         for place, provider in providers.places.items()
     }
     named = {name: of_places[place] for name, place in settings.roots.named.items()}

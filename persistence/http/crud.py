@@ -110,7 +110,7 @@ def delete_all(app: str, form: str) -> Response:
     documents = api.services.documents
     cleared = documents.delete_all(Form(app, form), api.parser.delete(request))
     headers = api.headers.of_clearing(cleared)
-    if cleared.is_refused:
+    if cleared.refused and not cleared.deleted:
         cause = f"none of {cleared.refused} documents was deleted: {cleared.refusal}"
         return refusal(request.environ, HTTPStatus.FORBIDDEN, cause, headers)
     return empty(HTTPStatus.OK, headers)

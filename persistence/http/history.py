@@ -32,8 +32,8 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
     asked = page_request(request.args.get("page-number"), request.args.get("page-size"))
     options = _diff_options(request)
     diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
-    answered = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
-    return xml(answered.body, api.headers.of_notice(answered.notice))
+    body, notice = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
+    return xml(body, api.headers.of_notice(notice))
 
 
 @history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)

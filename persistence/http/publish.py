@@ -71,7 +71,7 @@ def _target(api: ServedApi) -> RemoteTarget | None:
     url = request.args.get("remote-server-url")
     if not url:
         return None
-    server = api.shared.publishing.server(url)
+    server = api.shared.publishing.servers.require_allowed(url)
     note_in_audit(request.environ, details={"server": str(server)})
     is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
     return RemoteTarget(server, api.parser.remote_authorization(request), is_forced)

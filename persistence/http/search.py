@@ -49,9 +49,9 @@ def _answer(
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
     version = api.parser.version_to_search(request)
     body = body_of(request.environ, LARGEST_QUERY)
-    answered = ask(api.services.searching, form, version, body, searcher)
-    notice = None if is_for_some_forms() else answered.notice  # it may name the nearest of all forms
-    return xml_in_pieces(answered.pieces, api.headers.of_notice(notice))
+    pieces, notice = ask(api.services.searching, form, version, body, searcher)
+    notice = None if is_for_some_forms() else notice  # it may name the nearest of all forms
+    return xml_in_pieces(pieces, api.headers.of_notice(notice))
 
 
 @forms.get("/form", scope=RouteScope.NAMED)
