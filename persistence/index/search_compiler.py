@@ -12,19 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from persistence.errors import BadRequestError
 from persistence.index.cards import (
     AS_FOLDED,
     FACTS,
+    OF_DRAFTS,
+    OWNER_FACTS,
     Edge,
     Fact,
     Fold,
     OwnerFacts,
     Value,
     decode,
-    hit_of,
     is_cut,
-    owner_groups,
-    time_ranges,
 )
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument, IndexedPage
@@ -37,10 +37,11 @@ from persistence.limits import (
     LEAPS,
     MOST_GATHERED,
     MOST_TRIED,
+    SEARCHED_OWNERS,
     VALUE_COSTS,
 )
 from persistence.model.instants import Instant
-from persistence.model.permissions import OwnerPattern, OwnerSets
+from persistence.model.permissions import OwnerPattern, OwnerSets, User
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
@@ -50,6 +51,7 @@ _MOST_VALUES = LARGEST_FOUND // VALUE_COSTS + 1
 """Distinct values that are looked for: so many are too large an answer already."""
 
 _LAST = 1 << 62
+_BEFORE_ALL, _AFTER_ALL = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 _AT_ONCE = 32  # Documents of a page whose cards are in memory at once
 
@@ -352,8 +354,12 @@ class Search:
         fields = tuple(dict.fromkeys(query.fields))
         exact = (each for each in fields if each.comparison is Comparison.EXACT)
         found += [dialect.keyed(FACTS[each.field], each.value) for each in exact]
-        for of, low, high in time_ranges(fields):
-            found.append((dialect.saved if of is Field.LAST_MODIFIED else dialect.created)(low, high))
+        for of in dict.fromkeys(each.field for each in fields if each.comparison is not Comparison.EXACT):
+            bounds = [each for each in fields if each.field is of]
+            low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
+            high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
+            within = dialect.saved if of is Field.LAST_MODIFIED else dialect.created
+            found.append(within(Instant(low), Instant(high)))
         if query.text:
             found.append(dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
         return found
@@ -380,7 +386,13 @@ class Search:
             is_short = keys is not None and not any(is_cut(fold) for fold, _ in keys)
             self._few[number] = {str(fold) for fold, _ in keys or () if fold} if is_short else None
         few = self._few[number]
-        folds = None if few is None else sorted(fold for fold in few if _has(fold, control))
+        if few is None:
+            return self._dialect.containing(number, control, None)
+        folded = control.text.casefold()
+        if control.match is TextMatch.SUBSTRING:
+            folds = sorted(fold for fold in few if folded in fold)
+        else:
+            folds = sorted(fold for fold in few if all(f" {word} " in f" {fold} " for word in folded.split()))
         return self._dialect.containing(number, control, folds)
 
     # The documents that a user may see, by the owners that are entered as facts.
@@ -388,8 +400,16 @@ class Search:
     def _seen(self) -> list[Condition]:
         if not any(each.owner_sets for each in self._searched):
             return []
-        partitions = ((each.number, each.is_draft, each.owner_sets) for each in self._searched)
-        groups = owner_groups(partitions, is_by_saved=self._scope.seen.is_by_saved)
+        groups: dict[tuple[OwnerSets, OwnerFacts], list[int]] = {}
+        for each in self._searched:
+            facts = OF_DRAFTS if self._scope.seen.is_by_saved and each.is_draft else OWNER_FACTS
+            groups.setdefault((each.owner_sets, facts), []).append(each.number)
+        holders = (holder for owner_sets, _ in groups for owner_set in owner_sets for holder in owner_set.holders)
+        if sum(max(1, len(holder.organizations)) for holder in holders) > SEARCHED_OWNERS:
+            raise BadRequestError(
+                f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners"
+                " for this user: search one version at a time"
+            )
         return [any_of([self._of_owners(*key, on(numbers)) for key, numbers in groups.items()])]
 
     def _of_owners(self, owner_sets: OwnerSets, facts: OwnerFacts, on: str) -> Condition:
@@ -421,7 +441,11 @@ class Search:
         """Return the number of documents that meet all conditions, and the page of them."""
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
-        counted = self._counted(conditions[0]) if len(conditions) == 1 else 0
+        counted = 0  # Where there is only one condition, unless documents must be looked at for that
+        if len(conditions) == 1:
+            counts = conditions[0].counts or (once(conditions[0]) if conditions[0].is_range else None)
+            if counts is not None:
+                ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
         if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
             first = self._first(conditions, order, min(order.end, counted))
@@ -431,14 +455,6 @@ class Search:
         if page is None:
             page = self._walk(order, total, self._dialect.tested(conditions))
         return total, page
-
-    def _counted(self, only: Condition) -> int:
-        """Return the number of documents that meet the only condition; 0 where they must be looked at for that."""
-        counts = only.counts or (once(only) if only.is_range else None)
-        if counts is None:
-            return 0
-        ((number,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
-        return int(number)
 
     def _first(self, conditions: Sequence[Condition], order: Order, wanted: int) -> list[int] | None:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
@@ -481,8 +497,20 @@ class Search:
         """Return the page of ``total`` documents, along the list in each partition, past those that fail a test."""
         if order.offset >= total:
             return []
-        dialect, end = self._dialect, min(order.end, total)
-        arms = [self._arm(order, each, where) for each in self._searched]
+        dialect, end, control = self._dialect, min(order.end, total), order.control
+        tested = Sql("") if where is None else Sql(f" AND {where.text}", where.values)
+        arms = []
+        for each in self._searched:
+            if control is None:
+                columns, source = dialect.listed, f"{dialect.document} d WHERE"
+            elif control < 0 or control in each.controls.values():
+                columns = f"{dialect.listed}, fold, value"
+                source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
+            else:
+                columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
+                source = f"{dialect.document} d WHERE"
+            text = f"SELECT {columns} FROM {source} partition = {each.number}{tested.text}"
+            arms.append(Sql(text, tested.values))
         while len(arms) > _MOST_ARMS:
             groups = [joined(" UNION ALL ", arms[at : at + _MOST_ARMS]) for at in range(0, len(arms), _MOST_ARMS)]
             arms = [
@@ -493,20 +521,6 @@ class Search:
         page = f"ORDER BY {dialect.ordered(order)} LIMIT {end - order.offset} OFFSET {order.offset}"
         return [row[0] for row in dialect.rows(Sql(f"{every.text} {page}", every.values))]
 
-    def _arm(self, order: Order, partition: Partition, where: Sql | None) -> Sql:
-        dialect, control = self._dialect, order.control
-        if control is None:
-            columns, source = dialect.listed, f"{dialect.document} d WHERE"
-        elif control < 0 or control in partition.controls.values():
-            columns = f"{dialect.listed}, fold, value"
-            source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
-        else:
-            columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
-            source = f"{dialect.document} d WHERE"
-        tested = "" if where is None else f" AND {where.text}"
-        text = f"SELECT {columns} FROM {source} partition = {partition.number}{tested}"
-        return Sql(text, () if where is None else where.values)
-
     # Documents and values.
 
     def _hits(self, rows: Sequence[int], paths: Mapping[int, str]) -> Iterator[tuple[Hit, str]]:
@@ -516,8 +530,12 @@ class Search:
             among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
             text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
             found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
-            for document, draft, fingerprint, card in (found[seq] for seq in some):
-                yield hit_of(decode(card), document, paths, is_draft=bool(draft)), fingerprint
+            for document, draft, fingerprint, encoded in (found[seq] for seq in some):
+                card = decode(encoded)
+                values = {paths[number]: values for number, values in card.values.items() if number in paths}
+                owner = card.reader
+                saved = None if owner is None else User(owner.creator, owner.group, organization=owner.organization)
+                yield Hit(document, bool(draft), card.facts, values, saved), fingerprint
 
     def _keys(self, number: int, conditions: Sequence[Condition]) -> Iterable[Key]:
         dialect = self._dialect
@@ -540,10 +558,3 @@ class Search:
             Sql(f"SELECT card FROM {dialect.document} WHERE {dialect.seq} = ({of.text})", of.values)
         )
         return next(each for each in decode(card).of(number) if dialect.key(each) == (fold, value))
-
-
-def _has(fold: str, control: ControlFilter) -> bool:
-    folded = control.text.casefold()
-    if control.match is TextMatch.SUBSTRING:
-        return folded in fold
-    return all(f" {word} " in f" {fold} " for word in folded.split())

@@ -191,9 +191,9 @@ class IndexedVersions:
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
         """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
-        if indexed.data_format != source.data_format or not source.is_by_rules(indexed.fingerprint):
+        if indexed.data_format != source.described.data_format or not source.is_by_rules(indexed.fingerprint):
             return False
-        if source.has_own_definitions:
+        if source.described.is_designer or source.catalog.storage is source.view:  # a publication has renewed it
             return True
         return indexed.fingerprint == source.definition_fingerprint(version)
 
@@ -225,7 +225,7 @@ class IndexedVersions:
             numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
         keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
         text = msgspec.json.encode(keys).decode()
-        return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
+        return VersionState(1, definition.state, source.described.data_format, definition.fingerprint, text)
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"

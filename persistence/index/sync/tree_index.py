@@ -120,7 +120,7 @@ class TreeIndex(Closable):
 
     def has_definition(self, form: Form) -> bool:
         source = self.files.source(form)
-        return not source.is_designer and next(source.versions(), None) is not None
+        return not source.described.is_designer and next(source.versions(), None) is not None
 
     def versions(self, form: Form) -> Iterator[int]:
         return self.files.source(form).versions()
