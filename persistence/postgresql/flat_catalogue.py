@@ -7,7 +7,7 @@ views show the one before. Functions raise the errors of psycopg.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -26,6 +26,14 @@ LONGEST_NAME = 63  # Characters of a name, which are bytes: names of flat views 
 MOST_COLUMNS = 1600  # Columns of a view
 
 _REMOVED_AT_ONCE = 10_000
+
+# What is appended to makes PostgreSQL unpack an array once for all columns, instead of once for each of them. The
+# barrier keeps functions in a report's conditions from seeing rows of other views.
+_VIEW = (
+    "CREATE OR REPLACE VIEW {} WITH (security_barrier) AS SELECT {} FROM {} AS stored"
+    " CROSS JOIN LATERAL (SELECT array_append(stored.cells, NULL) AS cells OFFSET 0) AS unpacked WHERE view = {}"
+)
+
 _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
 
@@ -94,7 +102,7 @@ def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Genera
     found = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
         " UNION SELECT name FROM flat_view JOIN flat_generation ON flat_generation.number = generation WHERE state = 0",
-        (_quoted(address.flat_schema),),
+        (f'"{address.flat_schema}"',),
     )
     return {str(name) for (name,) in found} - {view.name for each in own for view in each.views}
 
@@ -139,7 +147,7 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
     found = connection.execute(
         "SELECT relname, array_agg(attname::text ORDER BY attnum) FROM pg_attribute JOIN pg_class ON oid = attrelid"
         " WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) AND attnum > 0 GROUP BY relname",
-        (_quoted(address.flat_schema), list(new.numbers)),
+        (f'"{address.flat_schema}"', list(new.numbers)),
     )
     there = {str(name): tuple(columns) for name, columns in found}
     fresh = {view.name: view.column_names for view in new.views}
@@ -149,7 +157,22 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
         for name in {*gone, *unlike}:
             _drop(connection, address, name)
         for view in new.views:
-            connection.execute(_definition_of(view, address, new.numbers[view.name]))
+            own = view.column_names[1 : len(view.column_names) - len(view.columns)]
+            first = "numbers" if view.repetitions else "unpacked.cells"
+            sources = ["document", *(f"{first}[{at}]" for at, _ in enumerate(own, 1))]
+            offset = 0 if view.repetitions else len(own)
+            sources += [f"unpacked.cells[{at}]" for at, _ in enumerate(view.columns, offset + 1)]
+            columns = [
+                sql.SQL("{} AS {}").format(sql.SQL(source), sql.Identifier(name))
+                for source, name in zip(sources, view.column_names, strict=True)
+            ]
+            definition = sql.SQL(_VIEW).format(
+                sql.Identifier(address.flat_schema, view.name),
+                sql.SQL(", ").join(columns),
+                sql.Identifier(address.schema, "flat_row"),
+                sql.Literal(new.numbers[view.name]),
+            )
+            connection.execute(definition)
 
 
 def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> None:
@@ -168,34 +191,19 @@ def _drop(connection: Rows, address: DatabaseAddress, name: str) -> None:
     connection.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(sql.Identifier(address.flat_schema, name)))
 
 
-def _definition_of(view: FlatView, address: DatabaseAddress, number: int) -> sql.Composed:
-    own = view.column_names[1 : len(view.column_names) - len(view.columns)]
-    first = "numbers" if view.repetitions else "unpacked.cells"
-    sources = ["document", *(f"{first}[{at}]" for at, _ in enumerate(own, 1))]
-    offset = 0 if view.repetitions else len(own)
-    sources += [f"unpacked.cells[{at}]" for at, _ in enumerate(view.columns, offset + 1)]
-    columns = [
-        sql.SQL("{} AS {}").format(sql.SQL(source), sql.Identifier(name))
-        for source, name in zip(sources, view.column_names, strict=True)
-    ]
-    # What is appended to makes PostgreSQL unpack an array once for all columns, instead of once for each of them. The
-    # barrier keeps functions in a report's conditions from seeing rows of other views.
-    return sql.SQL(
-        "CREATE OR REPLACE VIEW {} WITH (security_barrier) AS SELECT {} FROM {} AS stored"
-        " CROSS JOIN LATERAL (SELECT array_append(stored.cells, NULL) AS cells OFFSET 0) AS unpacked WHERE view = {}"
-    ).format(
-        sql.Identifier(address.flat_schema, view.name),
-        sql.SQL(", ").join(columns),
-        sql.Identifier(address.schema, "flat_row"),
-        sql.Literal(number),
-    )
-
-
 def write_rows(
     connection: Rows, views: Sequence[int], documents: Sequence[str], rows: Iterable[tuple[DocumentRows, Generation]]
 ) -> None:
     """Replace the rows of some documents in some views. An unchanged row is not written again."""
-    fresh = [each for of_document, generation in rows for each in _records(of_document, generation)]
+    fresh = []
+    for of_document, generation in rows:
+        document, *metadata = of_document.metadata[: len(METADATA_COLUMNS)]
+        for view in of_document.views:
+            number, depth = generation.numbers[view.name], len(view.repetitions)
+            first = metadata if view.around is None else []
+            for row in of_document.rows[view.name]:
+                cells = [*first, *row[depth:]]
+                fresh.append({"view": number, "document": document, "numbers": row[:depth], "cells": cells})
     connection.execute(
         "WITH fresh AS MATERIALIZED (SELECT * FROM json_to_recordset(%(fresh)s::json)"
         " AS row (view int, document text, numbers int[], cells text[])), gone AS (DELETE FROM flat_row"
@@ -206,22 +214,6 @@ def write_rows(
         " WHERE flat_row.cells IS DISTINCT FROM excluded.cells",
         {"fresh": msgspec.json.encode(fresh).decode(), "views": list(views), "documents": list(documents)},
     )
-
-
-class _Record(msgspec.Struct):
-    view: int
-    document: object
-    numbers: Sequence[object]
-    cells: Sequence[object]
-
-
-def _records(rows: DocumentRows, generation: Generation) -> Iterator[_Record]:
-    document = rows.metadata[0]
-    for view in rows.views:
-        number, depth = generation.numbers[view.name], len(view.repetitions)
-        metadata = rows.metadata[1 : len(METADATA_COLUMNS)] if view.around is None else ()
-        for row in rows.rows[view.name]:
-            yield _Record(number, document, row[:depth], (*metadata, *row[depth:]))
 
 
 def remove_purged(connection: Rows, form: Form, views: Sequence[int]) -> None:
@@ -269,7 +261,3 @@ def forget(connection: Rows, number: int) -> None:
     )
     connection.execute("DELETE FROM flat_view WHERE generation = %s", (number,))
     connection.execute("DELETE FROM flat_generation WHERE number = %s", (number,))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from psycopg import Cursor
@@ -102,7 +102,7 @@ class VersionState:
     keys: str
 
     @classmethod
-    def of_row(cls, row: tuple[int, str, str, str, str]) -> VersionState:
+    def of_row(cls, row: Sequence[Any]) -> VersionState:
         return cls(row[0], DefinitionState[row[1]], *row[2:])
 
     @property
@@ -136,15 +136,6 @@ class VersionState:
 _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
-class PartitionKey(NamedTuple):
-    """The number of a form, the version of documents, and the generation in which they were read."""
-
-    form: int
-    version: int
-    is_draft: bool
-    generation: int
-
-
 class IndexedVersions:
     """The indexed versions and partitions in a database."""
 
@@ -152,7 +143,7 @@ class IndexedVersions:
         self._database = database
         self._numbers = numbers
         self._source_of = source_of
-        self._partitions: dict[PartitionKey, int] = {}
+        self._partitions: dict[tuple[int, int, bool, int], int] = {}
         self._definitions: BoundedCache[IndexedDefinition] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._lock = threading.Lock()
 
@@ -197,12 +188,13 @@ class IndexedVersions:
             return True
         return indexed.fingerprint == source.definition_fingerprint(version)
 
-    def partition(self, key: PartitionKey) -> int:
-        """Return the number of a partition, made in a transaction of its own where it is missing."""
+    def partition(self, form: int, document: PreparedDocument) -> int:
+        """Return the number of the partition of a document, made in a transaction of its own where it is missing."""
+        key = form, document.content.version, document.name.is_draft, document.generation
         known = self._partitions.get(key)
         if known is not None:
             return known
-        with self._database.apart("indexing", f"version {key.version}") as connection:
+        with self._database.apart("indexing", f"version {document.content.version}") as connection:
             row = connection.execute(_PARTITION, key).fetchone()
             if row is None:
                 connection.execute(_MAKE_PARTITION, key)
@@ -454,10 +446,6 @@ class IndexRows:
                     found[name] = prepared(read, known[read.hit.facts.version][0])
         return found
 
-    def _partition(self, number: int, document: PreparedDocument) -> int:
-        key = PartitionKey(number, document.content.version, document.name.is_draft, document.generation)
-        return self.versions.partition(key)
-
     def _replace(
         self,
         connection: Rows,
@@ -474,7 +462,7 @@ class IndexRows:
         rewritten, removed, added = list[int](), list[_Entry](), list[_Entry]()
         changed, new, of_new = list[_Row](), list[_Row](), list[_Entry]()
         for name, document in now.items():
-            partition, row = self._partition(number, document), kept.get(name)
+            partition, row = self.versions.partition(number, document), kept.get(name)
             totals[partition] += 1
             at = len(new) if row is None else row.seq
             texts = document.content.modified, document.card, plain(document.free_text)
@@ -510,7 +498,7 @@ class IndexRows:
             return None if kept is None else "the index still has it"
         if kept is None:
             return "the index does not have it"
-        partition = self._partition(number, now)
+        partition = self.versions.partition(number, now)
         if kept.partition != partition:
             row = connection.execute(_SAME_VERSION, (kept.partition, partition)).fetchone()
             return None if row == (True,) else "the index has another version of it"

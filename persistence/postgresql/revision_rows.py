@@ -365,7 +365,18 @@ class DatabaseReader(Readable):
             return facts(sidecar)
         if row[1] is not None and len(row[1]) != sidecar.size:
             raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
-        file = opened_content(self.database, sidecar.id, sidecar.size, row[1])
+        if row[1] is not None:
+            return StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(row[1]))
+
+        def read(begin: int, _: int) -> memoryview:
+            number, skipped = divmod(begin, PIECE)
+            with self.database.reading("reading", "a content") as connection:
+                piece = connection.execute(_READ, (sidecar.id, number), binary=True).fetchone()
+            if piece is None or len(piece[0]) != min(PIECE, sidecar.size - number * PIECE):
+                raise ReplacedError("the content was replaced while it was read, and is gone")
+            return memoryview(piece[0])[skipped:]
+
+        file = io.BufferedReader(RangedFile(sidecar.size, read))
         return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
 
     def _instants(self, address: Address) -> list[Instant]:
@@ -427,21 +438,6 @@ def sweep_all(database: Database) -> None:
     for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
         if not sweep(database):
             return
-
-
-def opened_content(database: Database, content: str, size: int, body: bytes | None) -> BinaryIO:
-    if body is not None:
-        return io.BytesIO(body)
-
-    def read(begin: int, _: int) -> memoryview:
-        number, skipped = divmod(begin, PIECE)
-        with database.reading("reading", "a content") as connection:
-            row = connection.execute(_READ, (content, number), binary=True).fetchone()
-        if row is None or len(row[0]) != min(PIECE, size - number * PIECE):
-            raise ReplacedError("the content was replaced while it was read, and is gone")
-        return memoryview(row[0])[skipped:]
-
-    return io.BufferedReader(RangedFile(size, read))
 
 
 class DatabaseUpload(Upload):
