@@ -150,7 +150,6 @@ def once(condition: Condition) -> Sql:
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return the condition that at least one of some is met."""
     if len(conditions) == 1:
         return conditions[0]
     either = joined(" OR ", [each.test for each in conditions])
@@ -304,7 +303,6 @@ class Search:
         """The folds of controls that have few values, by number; ``None`` where there are many."""
 
     def find(self, query: Query) -> IndexedPage:
-        """Return the number of documents that meet a query, and those on its page."""
         conditions = self.conditions(query) if self._searched else None
         if conditions is None:
             return IndexedPage()
@@ -438,7 +436,6 @@ class Search:
         return Order(number, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
 
     def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
-        """Return the number of documents that meet all conditions, and the page of them."""
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
         counted = 0  # Where there is only one condition, unless documents must be looked at for that

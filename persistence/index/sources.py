@@ -173,7 +173,6 @@ class SourceDescription(msgspec.Struct, frozen=True):
     hand_edits: HandEdits = HandEdits.XML
 
     def opened(self, root: str) -> Source:
-        """Open the source in the tree of a root, with a catalog of its own."""
         integrity = Integrity(self.hand_edits)
         return Source(self, StoreReader(root, integrity), Catalog(StoreReader(self.definitions, integrity)))
 

@@ -232,7 +232,6 @@ class Metrics(Collector):
                 self._plots.put(totals_of(collected(self._directory), now))
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
         self.tick()
         return generate_latest(self._registry)
 
@@ -265,7 +264,6 @@ class Measuring:
         }
 
     def measures(self) -> Iterator[Measure]:
-        """Yield all values, as they are now."""
         yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
         yield from self._places()
         home = self._settings.home

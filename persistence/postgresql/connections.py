@@ -419,7 +419,6 @@ class PooledConnections(Closable):
         self._own = _OfThread()
 
     def close(self) -> None:
-        """End all connections of this process."""
         with self._lock:
             self._is_closed = True
             pool = self._pools.pop(os.getpid(), None)
@@ -476,7 +475,6 @@ class PooledConnections(Closable):
         return connection
 
     def put_back(self, connection: Session) -> None:
-        """Give back what ``take`` has returned."""
         POOL_IN_USE.append(-1)
         self._own.taken -= 1
         pool = self._pools.get(os.getpid())
@@ -547,7 +545,6 @@ class PooledConnections(Closable):
         self._pool().drain()
 
     def configure(self, connection: Session) -> None:
-        """Set the parameters and deadlines of a new connection."""
         self.generation += 1
         connection.patience = STATEMENT_SECONDS + STATEMENT_ANSWER_SECONDS
         connection.overdue_after = self.lock_timeout

@@ -90,7 +90,6 @@ class Database(PooledConnections):
 
     @contextmanager
     def joined(self, action: str, subject: object = "") -> Iterator[Rows]:
-        """Lend the connection of this thread's transaction, or begin one."""
         block = self.reading if self._own.blocks else self.transaction
         with block(action, subject) as connection:
             yield connection

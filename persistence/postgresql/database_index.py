@@ -232,7 +232,6 @@ class DatabaseIndex(Closable):
         self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
 
     def status(self) -> ReindexingStatus:
-        """Return the progress of the job, whichever node does it."""
         return status_in(self._record)
 
     def _begin(self, form: Form) -> None:
@@ -270,7 +269,6 @@ class DatabaseIndex(Closable):
                 return
 
     def _everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
-        """Write all rows of a form again, or those of one version."""
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
@@ -285,7 +283,6 @@ class DatabaseIndex(Closable):
         recount(self._database, form, number)
 
     def _total(self, form: Form) -> int:
-        """Return how many documents of a form there are, as far as the index knows."""
         with self._database.reading("counting the documents of", form) as connection:
             row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
         return int(row[0]) if row is not None else 0

@@ -176,7 +176,6 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
 
 
 def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> None:
-    """Drop views that exist."""
     with connection.pipeline():
         _wait_briefly(connection)
         for name in names:

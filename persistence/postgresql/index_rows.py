@@ -107,17 +107,14 @@ class VersionState:
 
     @property
     def row(self) -> tuple[int, str, str, str, str]:
-        """The columns beside the key."""
         return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The numbers of the indexed controls by path."""
         return {each.key.path: each.number for each in keys_of(self.keys)}
 
     @property
     def definition(self) -> IndexedDefinition:
-        """The definition by which documents are read."""
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
     def following(self, now: VersionState) -> VersionState:
@@ -411,7 +408,6 @@ class IndexRows:
             return next(filter(None, found), None)
 
     def _lock(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
-        """Lock the rows of a document, and ask for them."""
         connection.execute(_LOCK, (self._lock_key(number, document),))
         return connection.execute(f"{_ROWS} = %s", (number, document))
 

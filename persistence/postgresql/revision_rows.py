@@ -152,7 +152,6 @@ class Lookup:
         return sorted(((version, None if row is None else row.id) for version, row in found.items()), reverse=True)
 
     def note(self, address: Address, sidecar: Sidecar | None) -> None:
-        """Record the sidecar that is current now."""
         self.sidecars[address] = sidecar
         if isinstance(address, DefinitionAddress):
             self._definitions.pop(address.form, None)
@@ -380,7 +379,6 @@ class DatabaseReader(Readable):
         return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
 
     def _instants(self, address: Address) -> list[Instant]:
-        """Return the instants of all revisions, newest first."""
         key = self._key_of(address)
         if key is None:
             return []
@@ -434,7 +432,6 @@ def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SW
 
 
 def sweep_all(database: Database) -> None:
-    """Remove the contents that no revision has had for long, up to a limit."""
     for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
         if not sweep(database):
             return

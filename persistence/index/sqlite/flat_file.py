@@ -277,7 +277,6 @@ class FlatCatalogue(Closable):
             self._execute(statement)
 
     def remove(self, form: Form, version: int) -> None:
-        """Remove a version, and drop the tables of its views."""
         for view in self.views(form, version):
             self._execute(f"DROP TABLE IF EXISTS {quoted(view.name)}")
         key = form.app, form.name, version

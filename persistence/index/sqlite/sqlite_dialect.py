@@ -255,7 +255,6 @@ class SqliteDialect(SearchDialect):
         return total, kept[order.offset :] if is_near else None
 
     def _sorted(self, found: list[int], order: Order) -> list[int] | None:
-        """Return the page of documents that are all at hand."""
         if order.offset >= len(found):
             return []
         if order.control is None:

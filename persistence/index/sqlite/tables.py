@@ -399,7 +399,6 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 
 def opened_to_write(path: str) -> sqlite3.Connection:
-    """Open a file to change it while it is in use."""
     connection = connected(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
