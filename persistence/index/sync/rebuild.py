@@ -16,14 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
 
 import msgspec
 
 from persistence import children
 from persistence.children import Child
 from persistence.closable import Closable, closed
-from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.protocol import RebuildAim
@@ -41,14 +39,12 @@ from persistence.index.sync.staleness import (
     tree_identity,
 )
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.model.sidecar import fresh_id
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import Readable
 from persistence.storage.store import JobFile
 
 SMALL = 1_000  # Documents up to which an index is made at once, by the process that needs it
@@ -276,23 +272,16 @@ _RETRY_AFTER = 5
 
 @dataclass(frozen=True, slots=True)
 class FlatMaker:
-    """Makes the flat views of one form, called as ``naming`` says."""
+    """Makes the flat views of one form in the tree of a root."""
 
-    view: Readable
-    catalog: Catalog
+    source: Source
     root: str
-    form: Form
-    naming: FlatNaming
-
-    @classmethod
-    def of(cls, source: Source, root: str) -> Self:
-        return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
 
         def work(catalogue: engine.FlatCatalogue) -> None:
-            catalogue.request(self.form, version)
+            catalogue.request(self.source.form, version)
             self._make(catalogue, version)
 
         self._change(work)
@@ -309,8 +298,8 @@ class FlatMaker:
         """
 
         def work(catalogue: engine.FlatCatalogue) -> None:
-            if version not in catalogue.versions(self.form) and self._is_wanted(version):
-                catalogue.request(self.form, version)
+            if version not in catalogue.versions(self.source.form) and self._is_wanted(version):
+                catalogue.request(self.source.form, version)
             self._make(catalogue, version, but)
 
         if self._file.identity is not None or self._is_wanted(version):
@@ -320,19 +309,21 @@ class FlatMaker:
         """Read the rows of all versions again; yield why some cannot be made."""
         known: set[int] = set()
         if self._file.identity is not None:
-            self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
-        for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
+            self._change(lambda catalogue: known.update(catalogue.versions(self.source.form)))
+        for version in sorted(
+            {*known, *filter(self._is_wanted, self.source.catalog.storage.versions(self.source.form))}
+        ):
             try:
                 self.refill(version, but=but)
             except PersistenceError as error:
-                yield f"{self.form}, version {version}: {error}"
+                yield f"{self.source.form}, version {version}: {error}"
 
     @property
     def _file(self) -> engine.FlatFile:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        action = f"making flat views of {self.form}"
+        action = f"making flat views of {self.source.form}"
         with disk_errors(action):
             for _ in range(_ATTEMPTS):
                 found = None
@@ -357,34 +348,34 @@ class FlatMaker:
 
         Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         """
-        cause: PersistenceError | None = None
+        source, form, cause = self.source, self.source.form, None
         with catalogue.changing():
-            known = catalogue.versions(self.form).get(version)
+            known = catalogue.versions(form).get(version)
             if known is None or (but and known.tree == but):
                 return
-            views, tag = catalogue.views(self.form, version), known.definition
-            catalogue.remove(self.form, version)
-            stored = flat_definition(self.catalog, self.form, version)
+            views, tag = catalogue.views(form, version), known.definition
+            catalogue.remove(form, version)
+            stored = flat_definition(source.catalog, form, version)
             if stored is None:
                 return
             if not tag:
                 tag, content = stored
                 try:
-                    views = read_flat_views(content, self.form, version, self.naming, catalogue.names())
+                    views = read_flat_views(content, form, version, source.described.naming, catalogue.names())
                 except (BadRequestError, DamagedError) as error:
                     cause = error
             if views:
-                catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
+                catalogue.add(form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
                 readers = {version: RowReader(views)}
-                for document in self.view.documents(self.form):
-                    rows = flat_rows(self.view, self.form, readers, document)
+                for document in source.view.documents(form):
+                    rows = flat_rows(source.view, form, readers, document)
                     if rows is not None:
                         catalogue.add_rows(rows)
         if cause is not None:
             raise cause
 
     def _is_wanted(self, version: int) -> bool:
-        return self.catalog.of(self.form, version).has_flat_views
+        return self.source.catalog.of(self.source.form, version).has_flat_views
 
 
 class IndexTask(msgspec.Struct, frozen=True):
@@ -438,21 +429,18 @@ class IndexJob(msgspec.Struct, frozen=True):
                     with disk_errors("making the index of", task.source.form):
                         rebuild = self._rebuild(task)
                         rebuild.run(task.aim, timeout=LONGEST_WAIT, progress=report, only=task.only)
-        yield from self._make_flat_views()
-
-    def _make_flat_views(self) -> Iterator[str]:
         file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
-        for task in self.flat:
-            maker = FlatMaker.of(task.source.opened(self.root), self.root)
-            if task.version is None:
-                yield from maker.refill_all(but=task.but)
-            elif task.is_new:
-                maker.create(task.version)
+        for flat in self.flat:
+            maker = FlatMaker(flat.source.opened(self.root), self.root)
+            if flat.version is None:
+                yield from maker.refill_all(but=flat.but)
+            elif flat.is_new:
+                maker.create(flat.version)
             else:
-                maker.refill(task.version)
-        read = {task.source.form for task in self.flat if task.version is None}
+                maker.refill(flat.version)
+        read = {flat.source.form for flat in self.flat if flat.version is None}
         if read.issuperset(StoreReader(self.root).forms()):
             with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)

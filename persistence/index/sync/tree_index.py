@@ -70,12 +70,10 @@ class TreeIndex(Closable):
     # Searches.
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """Return the documents that a query finds, within a budget if there is one. An unknown form has none.
-
-        The documents on the page are compared with their files, which a person may have edited.
-        """
         source = self.files.source(form)
-        for _ in range(_PAGES):
+        for _ in range(
+            _PAGES
+        ):  # A person may have edited the documents on the page: they are compared with their files
             found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
             stale = [
                 each.hit.document

@@ -119,7 +119,7 @@ class FlatViews(Closable):
         return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
 
     def _maker(self, form: Form) -> FlatMaker:
-        return FlatMaker.of(self._source_of(form), self._root)
+        return FlatMaker(self._source_of(form), self._root)
 
     @contextmanager
     def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
