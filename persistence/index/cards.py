@@ -113,12 +113,11 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         return () if value is None else (value,)
 
 
-_encoder = msgspec.json.Encoder()
 decode = msgspec.json.Decoder(Card).decode  # Decodes a card from its JSON
 
 
 def encode(card: Card) -> str:
-    return _encoder.encode(card).decode()
+    return msgspec.json.encode(card).decode()
 
 
 @dataclass(frozen=True, slots=True)

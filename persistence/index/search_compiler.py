@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from persistence.errors import BadRequestError
 from persistence.index.cards import (
@@ -60,8 +60,7 @@ _MOST_ARMS = 400  # Queries that one UNION ALL has; SQLite allows 500
 Key = tuple[Fold, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Sql:
+class Sql(NamedTuple):
     """A piece of SQL with its values, one for each ``?``."""
 
     text: str
@@ -105,8 +104,7 @@ class Partition:
     owner_sets: OwnerSets = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The order and page that a query asks for. ``control`` is ``None`` for the order by last save."""
 
     control: int | None
@@ -457,7 +455,7 @@ class Search:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
         for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
-            rows = self._walk(replace(order, offset=at, size=FIRST_TRIED), dialect.documents)
+            rows = self._walk(order._replace(offset=at, size=FIRST_TRIED), dialect.documents)
             if not rows:
                 break
             among = f"d.{dialect.seq} IN ({', '.join(map(str, rows))})"

@@ -195,6 +195,11 @@ class Source:
     def form(self) -> Form:
         return self.described.form
 
+    @property
+    def has_own_definitions(self) -> bool:
+        """Return whether its definitions are known for good, or are where its data is."""
+        return self.described.is_designer or self.catalog.storage is self.view
+
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.described.is_designer:

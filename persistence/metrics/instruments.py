@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.utils import floatToGoString
@@ -195,8 +196,7 @@ _NOT_SHOWN = frozenset({"health", "pages"})
 _LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can be said: no worker was there
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """Sums of what all workers have counted since the service was started.
 
     ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
@@ -210,8 +210,7 @@ class Totals:
     classes: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The requests between two samples; ``at`` is the end, in seconds since the epoch.
 
     ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
@@ -239,7 +238,7 @@ class Plots:
 
     def put(self, totals: Totals) -> None:
         """Keep a sample."""
-        sample = _FORMAT.pack(totals.at, totals.requests, totals.errors, totals.seconds, *totals.classes)
+        sample = _FORMAT.pack(*totals[:4], *totals.classes)
         place = _place(totals.at)
         self._map[place : place + len(sample)] = sample
 
@@ -250,7 +249,7 @@ class Plots:
             at, requests, errors, of_all, *classes = _FORMAT.unpack_from(self._map, number * _FORMAT.size)
             if at and at >= since:
                 samples.append(Totals(at, requests, errors, of_all, tuple(classes)))
-        for before, after in pairwise(sorted(samples, key=lambda each: each.at)):
+        for before, after in pairwise(sorted(samples)):
             between = after.at - before.at
             if between <= _LONGEST_GAP and after.requests >= before.requests:
                 rate, error_rate = (

@@ -186,8 +186,8 @@ class DatabaseIndex(Closable):
 
     def _bring_up_to_date(self, form: Form, versions: Iterable[int], documents: int) -> None:
         for version in versions:
-            with self._database.transaction("indexing", form) as connection:
-                self._rows.versions.renew(connection, form, version)
+            with self._database.transaction("indexing", form):
+                self._rows.versions.renew(form, version)
         if documents > READ_AT_ONCE:
             self._begin(form)
             raise _being_read(form)
@@ -272,7 +272,7 @@ class DatabaseIndex(Closable):
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
-                self._rows.published(form, each)
+                self._rows.versions.renew(form, each)
         with self._database.reading("looking for strays of", form) as connection:
             strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
 

@@ -104,19 +104,16 @@ class _FormViews:
         found: list[tuple[DocumentRows, Generation]] = []
         for document in documents:
             read.append(document)
-            found += self._read(source, document)
+            for layer in filter(None, self._layers):
+                readers = {version: reader for version, (_, reader) in layer.items()}
+                rows = flat_rows(source.view, source.form, readers, document)
+                if rows is not None:
+                    found.append((rows, layer[rows.version][0]))
             if sum(len(rows.rows[view.name]) for rows, _ in found for view in rows.views) >= _ROWS:
                 flat_catalogue.write_rows(connection, self._numbers, read, found)
                 read, found = [], []
         if read:
             flat_catalogue.write_rows(connection, self._numbers, read, found)
-
-    def _read(self, source: Source, document: str) -> Iterator[tuple[DocumentRows, Generation]]:
-        for layer in filter(None, self._layers):
-            readers = {version: reader for version, (_, reader) in layer.items()}
-            rows = flat_rows(source.view, source.form, readers, document)
-            if rows is not None:
-                yield rows, layer[rows.version][0]
 
 
 class DatabaseReports:

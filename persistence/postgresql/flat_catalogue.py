@@ -75,22 +75,17 @@ def generations(connection: Rows, found: Iterable[TupleRow]) -> list[Generation]
     """Return the generations that ``ask_states`` found, with their views; these never change."""
     wanted = list(found)
     views = connection.execute(
-        "SELECT generation, number, name, around, path, repetition FROM flat_view"
+        "SELECT generation, number, name, around, path, repetition, ARRAY(SELECT ARRAY[name, path]"
+        " FROM flat_column WHERE view = flat_view.number ORDER BY flat_column.number) FROM flat_view"
         " WHERE generation = ANY(%s) ORDER BY number",
         ([number for number, _, _ in wanted],),
     ).fetchall()
-    columns: dict[int, list[tuple[str, str]]] = {}
-    for view, name, path in connection.execute(
-        "SELECT view, name, path FROM flat_column WHERE view = ANY(%s) ORDER BY view, number",
-        ([row[1] for row in views],),
-    ):
-        columns.setdefault(view, []).append((name, path))
     result = []
     for number, version, state in wanted:
         own = [row for row in views if row[0] == number]
         listed = (
-            CataloguedView(name, around, path, repetition, tuple(columns.get(view, ())))
-            for _, view, name, around, path, repetition in own
+            CataloguedView(name, around, path, repetition, tuple((column, at) for column, at in columns))
+            for _, _, name, around, path, repetition, columns in own
         )
         names = {row[2]: row[1] for row in own}
         result.append(Generation(number, version, GenerationState(state), from_catalogue(listed), names))

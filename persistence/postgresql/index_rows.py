@@ -165,23 +165,24 @@ class IndexedVersions:
         self._definitions.get(key, lambda: self._source_of(form).definition(version))
         return indexed
 
-    def renew(self, connection: Rows, form: Form, version: int) -> None:
-        """Bring an indexed version up to date with its definition, in the transaction of a connection."""
+    def renew(self, form: Form, version: int) -> None:
+        """Index a version by its definition as it is now, in the transaction of this thread."""
         number = self._numbers.require(form)
-        connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
-        row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
-        if row is None:
-            raise LookupError("an indexed version was not made")
-        now = VersionState.of_row(row).following(self._read(connection, form, version))
-        if now.row != row:
-            connection.execute(_REPLACE_VERSION, (*now.row, number, version))
+        with self._database.reading("indexing", form) as connection:
+            connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
+            row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
+            if row is None:
+                raise LookupError("an indexed version was not made")
+            now = VersionState.of_row(row).following(self._read(connection, form, version))
+            if now.row != row:
+                connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
         """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
         if indexed.data_format != source.described.data_format or not source.is_by_rules(indexed.fingerprint):
             return False
-        if source.described.is_designer or source.catalog.storage is source.view:  # a publication has renewed it
+        if source.has_own_definitions:
             return True
         return indexed.fingerprint == source.definition_fingerprint(version)
 
@@ -321,8 +322,7 @@ Kept = dict[DocumentName, _IndexedRow]
 Versions = Mapping[int, Cursor[TupleRow]]  # Indexed versions by number, asked for
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """The rows of a document and its draft, and indexed versions by number, asked for."""
 
     kept: Cursor[TupleRow]
@@ -337,11 +337,6 @@ class IndexRows:
         self._database = database
         self._numbers = numbers
         self._source_of = source_of
-
-    def published(self, form: Form, version: int) -> None:
-        """Index a version by its definition as it is now, from the commit on."""
-        with self._database.reading("indexing", form) as connection:
-            self.versions.renew(connection, form, version)
 
     def changing(self, form: Form, document: str, version: int) -> None:
         """Lock the rows of a document, and ask for what ``changed`` needs."""

@@ -192,10 +192,10 @@ WHERE form = %s AND kind = %s AND is_current GROUP BY folder
 
 
 class _Lookups(threading.local):
-    """The lookups of the blocks that a thread is in, the innermost last."""
+    """The lookups of the blocks that a thread is in, the innermost last; the first one knows nothing."""
 
     def __init__(self) -> None:
-        self.inside: list[Lookup] = []
+        self.inside = [Lookup()]
 
 
 class DatabaseReader(Readable):
@@ -207,8 +207,7 @@ class DatabaseReader(Readable):
         self._lookups = _Lookups()
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        inside = self._lookups.inside
-        known = inside[-1].sidecar(address) if inside else None
+        known = self._lookups.inside[-1].sidecar(address)
         return self._sidecar(address) if known is None else known[0]
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
@@ -296,8 +295,7 @@ class DatabaseReader(Readable):
         yield from (document for document, _ in groupby(found))
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        inside = self._lookups.inside
-        known = inside[-1].content_id(address) if inside else None
+        known = self._lookups.inside[-1].content_id(address)
         found = self._row("id", address) if known is None else known
         return _fingerprint(None if found is None else found[0])
 
@@ -321,8 +319,7 @@ class DatabaseReader(Readable):
 
     def _versions(self, form: Form) -> list[tuple[int, str | None]]:
         """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
-        inside = self._lookups.inside
-        known = inside[-1].versions(form) if inside else None
+        known = self._lookups.inside[-1].versions(form)
         if known is not None:
             return known
         number = self.numbers.find(form)

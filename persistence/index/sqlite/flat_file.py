@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
@@ -159,8 +160,7 @@ def _check(connection: sqlite3.Connection) -> None:
         raise UnusableError("the file of flat views is not of this version")
 
 
-@dataclass(frozen=True, slots=True)
-class CataloguedVersion:
+class CataloguedVersion(NamedTuple):
     """A form version with flat views, or one that is to have some.
 
     ``definition`` is the entity tag of the definition that they were made by; it is empty while they are to be made by
@@ -214,7 +214,7 @@ class FlatCatalogue(Closable):
         found = self._execute(
             "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
         )
-        return {version: CataloguedVersion(definition, tree) for version, definition, tree in found}
+        return {version: CataloguedVersion(*entry) for version, *entry in found}
 
     def all_views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
         """Return the views of the versions of a form, cached until tables change; to be called in a transaction."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError, disk_errors
@@ -33,8 +32,7 @@ class _BrokenError(Exception):
     """An index that cannot be read; the message is half a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """One look at a document: the index file, the fingerprint of its files, and the one that the index has."""
 
     path: str

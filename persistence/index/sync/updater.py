@@ -61,14 +61,14 @@ class FlatViews(Closable):
     def create(self, form: Form, version: int) -> None:
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            self._maker(form).create(version)
+            FlatMaker(self._source_of(form), self._root).create(version)
         elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
         if self._file.identity is not None:
-            self._maker(form).drop(version)
+            FlatMaker(self._source_of(form), self._root).drop(version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Replace the rows of documents; do nothing where the form has no views.
@@ -117,9 +117,6 @@ class FlatViews(Closable):
 
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
-
-    def _maker(self, form: Form) -> FlatMaker:
-        return FlatMaker(self._source_of(form), self._root)
 
     @contextmanager
     def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
