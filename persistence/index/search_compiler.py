@@ -312,11 +312,21 @@ class Search:
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {number: path for path, number in self._controls.items() if wanted is None or path in wanted}
         page = []
-        for hit, fingerprint in self._hits(rows, paths):
-            if self._budget is not None:
-                self._budget.check()
-                self._budget.hold(hit, query.paths or ())
-            page.append(IndexedDocument(hit, fingerprint))
+        for at in range(0, len(rows), _AT_ONCE):
+            some, dialect = rows[at : at + _AT_ONCE], self._dialect
+            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
+            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
+            found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
+            for document, draft, fingerprint, encoded in (found[seq] for seq in some):
+                card = decode(encoded)
+                values = {paths[number]: values for number, values in card.values.items() if number in paths}
+                owner = card.reader
+                saved = None if owner is None else User(owner.creator, owner.group, organization=owner.organization)
+                hit = Hit(document, bool(draft), card.facts, values, saved)
+                if self._budget is not None:
+                    self._budget.check()
+                    self._budget.hold(hit, query.paths or ())
+                page.append(IndexedDocument(hit, fingerprint))
         return IndexedPage(total, page, has_more=begun is not None)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
@@ -517,20 +527,6 @@ class Search:
         return [row[0] for row in dialect.rows(Sql(f"{every.text} {page}", every.values))]
 
     # Documents and values.
-
-    def _hits(self, rows: Sequence[int], paths: Mapping[int, str]) -> Iterator[tuple[Hit, str]]:
-        dialect = self._dialect
-        for at in range(0, len(rows), _AT_ONCE):
-            some = rows[at : at + _AT_ONCE]
-            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
-            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
-            found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
-            for document, draft, fingerprint, encoded in (found[seq] for seq in some):
-                card = decode(encoded)
-                values = {paths[number]: values for number, values in card.values.items() if number in paths}
-                owner = card.reader
-                saved = None if owner is None else User(owner.creator, owner.group, organization=owner.organization)
-                yield Hit(document, bool(draft), card.facts, values, saved), fingerprint
 
     def _keys(self, number: int, conditions: Sequence[Condition]) -> Iterable[Key]:
         dialect = self._dialect

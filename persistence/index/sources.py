@@ -84,7 +84,7 @@ class ExtractionCache:
 
     def __init__(self) -> None:
         self.readers: BoundedCache[ValueReader] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
-        self._kept: OrderedDict[str, tuple[str, ExtractedText, int]] = OrderedDict()
+        self.kept: OrderedDict[str, tuple[str, ExtractedText, int]] = OrderedDict()
         """By content id, the definition that was used, the values, and their size in characters."""
         self._size = 0
         self._lock = threading.Lock()
@@ -94,19 +94,15 @@ class ExtractionCache:
         # Each value takes some memory besides its characters.
         size = len(extracted.rest) + sum(VALUE_COSTS + len(each) for of in extracted.values.values() for each in of)
         with self._lock:
-            self._kept[content] = definition, extracted, size
+            self.kept[content] = definition, extracted, size
             self._size += size
-            while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
-                self._size -= self._kept.popitem(last=False)[1][2]
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self._kept)
+            while len(self.kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
+                self._size -= self.kept.popitem(last=False)[1][2]
 
     def pop(self, content: str, definition: str) -> ExtractedText | None:
         """Return the values of a content, once; ``None`` where none are kept, or by another definition."""
         with self._lock:
-            by, extracted, size = self._kept.pop(content, ("", None, 0))
+            by, extracted, size = self.kept.pop(content, ("", None, 0))
             self._size -= size
         return extracted if by == definition else None
 
@@ -264,7 +260,7 @@ class Source:
         if not fingerprint:
             return None
         with suppress(DamagedError):
-            for content in (False, True) if self.cache.is_used else (True,):
+            for content in (False, True) if self.cache.kept else (True,):
                 main = self._address(DocumentName(name.document, is_draft=False))
                 saved = self.view.sidecar(main) if name.is_draft else None
                 found = self.view.read(self._address(name), content=content)

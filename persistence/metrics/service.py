@@ -264,7 +264,17 @@ class Measuring:
 
     def measures(self) -> Iterator[Measure]:
         yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
-        yield from self._places()
+        for space in self._providers.free_space():
+            provider = self._by_name.get(space.place)
+            if not space.fault and provider is not None and not provider.storage.is_remote:
+                now = moment()
+                with suppress(PersistenceError):
+                    read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
+                    living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
+                    yield Measure("persistence_leases", living, (space.place,))
+            yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
+            if space.free is not None:
+                yield Measure("persistence_place_free_bytes", space.free, (space.place,))
         home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
@@ -288,19 +298,6 @@ class Measuring:
     def delays(self) -> dict[str, float]:
         """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
         return {place: tree.index.delay for place, tree in self._providers.trees.items()}
-
-    def _places(self) -> Iterator[Measure]:
-        for space in self._providers.free_space():
-            provider = self._by_name.get(space.place)
-            if not space.fault and provider is not None and not provider.storage.is_remote:
-                now = moment()
-                with suppress(PersistenceError):
-                    read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
-                    living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
-                    yield Measure("persistence_leases", living, (space.place,))
-            yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
-            if space.free is not None:
-                yield Measure("persistence_place_free_bytes", space.free, (space.place,))
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:

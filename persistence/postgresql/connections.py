@@ -306,6 +306,7 @@ class Probe:
     def __init__(self, connected: Callable[[str, object], AbstractContextManager[Session]], address: object) -> None:
         self._connected = connected
         self._address = address
+        self._unconfirmed = f"{address}: no synchronous replica confirms commits"
         self._lock = threading.Lock()
         self._known_until = 0.0
         self._cause: str | None = None
@@ -346,10 +347,6 @@ class Probe:
         """A statement takes long, perhaps because the disk of the database hangs: try that out next."""
         if not self.is_doubted:
             self._known_until, self.is_doubted = 0.0, True
-
-    @property
-    def _unconfirmed(self) -> str:
-        return f"{self._address}: no synchronous replica confirms commits"
 
 
 def _is_confirmed(connection: Session) -> bool:

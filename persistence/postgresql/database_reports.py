@@ -33,7 +33,7 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.connections import cause
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, lock_key
 from persistence.postgresql.flat_catalogue import Generation, GenerationState
 from persistence.postgresql.index_rows import SourceOf
 
@@ -269,5 +269,7 @@ class DatabaseReports:
     @contextmanager
     def _changing(self, form: Form) -> Iterator[Rows]:
         with self._database.transaction("making flat views of", form) as connection:
-            flat_catalogue.lock(connection, self._database.address)
+            # Nobody else changes the catalogue until the transaction ends. Saves do not wait.
+            key = lock_key(self._database.address.schema, "flat views")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
             yield connection

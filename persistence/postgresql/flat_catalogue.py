@@ -19,7 +19,7 @@ from persistence.index.sources import DocumentRows
 from persistence.model.addresses import Form
 from persistence.model.flat_views import METADATA_COLUMNS, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.postgresql.connections import DatabaseAddress
-from persistence.postgresql.database import Rows, lock_key
+from persistence.postgresql.database import Rows
 
 LONGEST_NAME = 63  # Characters of a name, which are bytes: names of flat views are ASCII
 
@@ -55,11 +55,6 @@ class Generation:
     state: GenerationState
     views: tuple[FlatView, ...]
     numbers: Mapping[str, int]
-
-
-def lock(connection: Rows, address: DatabaseAddress) -> None:
-    """Let nobody else change the catalogue until the transaction ends. Saves do not wait."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(address.schema, "flat views"),))
 
 
 def ask_states(connection: Rows, form: Form) -> Cursor[TupleRow]:

@@ -105,9 +105,13 @@ class Lookup:
 
     def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
         """Know what ``select_sidecars`` has found, and that there is nothing else."""
-        if isinstance(address, DocumentAddress):
+        found: dict[Address, bytes | None]
+        asked: list[Address]
+        if isinstance(address, DefinitionAddress):
+            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
+            asked = [address, address.main]
+        else:
             definitions = [row for row in rows if row[0] == DEFINITION]
-            rows = [row for row in rows if row[0] != DEFINITION]
             self.drafts.add((address.form, address.document))
             if len(definitions) <= DEFINITIONS_FORESEEN:
                 self._definitions[address.form] = dict.fromkeys((int(row[1]) for row in definitions), None) | {
@@ -115,14 +119,9 @@ class Lookup:
                     for _, folder, _, content, data in definitions
                     if data is not None
                 }
-        found: dict[Address, bytes | None]
-        asked: list[Address]
-        if isinstance(address, DefinitionAddress):
-            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
-            asked = [address, address.main]
-        else:
             collections = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
-            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in rows}
+            own = (row for row in rows if row[0] != DEFINITION)
+            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in own}
             asked = [each.moved(collection) for collection in Collection for each in (address, address.main)]
         for each in {*asked, *found}:
             data = found.get(each)

@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from persistence.closable import Closable
@@ -75,7 +74,6 @@ def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | B
     return meaning if code_of(error) in tables.TRANSIENT else InconsistentError(str(meaning))
 
 
-@dataclass(frozen=True, slots=True)
 class FlatFile:
     """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it.
 
@@ -83,11 +81,10 @@ class FlatFile:
     Methods raise ``OSError`` and ``BusyError``.
     """
 
-    root: str
-
-    @property
-    def path(self) -> str:
-        return f"{self._directory}/flat.sqlite"
+    def __init__(self, root: str) -> None:
+        self._directory = Layout(os.path.realpath(root)).own(FLAT)
+        self._lock = f"{self._directory}/lock"
+        self.path = f"{self._directory}/flat.sqlite"
 
     @property
     def identity(self) -> FileIdentity | None:
@@ -137,14 +134,6 @@ class FlatFile:
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
                 remove_index(self.path)
-
-    @property
-    def _directory(self) -> str:
-        return Layout(os.path.realpath(self.root)).own(FLAT)
-
-    @property
-    def _lock(self) -> str:
-        return f"{self._directory}/lock"
 
 
 def _check(connection: sqlite3.Connection) -> None:
