@@ -166,18 +166,12 @@ class SearchDialect(ABC):
     entry: ClassVar[str]
     seq: ClassVar[str]
     control: ClassVar[str]
-    found: ClassVar[str]
-    """The columns of a document that meets a condition."""
-    listed: ClassVar[str]
-    """The columns of a document on a list, in the order in which a list by last save is sorted."""
-    entered: ClassVar[str]
-    """The table of entries ``d`` with the columns ``listed``."""
-    same_form: ClassVar[str]
-    """The beginning of a condition: the documents ``s`` and ``x`` are of one form."""
-    nothing: ClassVar[str]
-    """The fold, and the value, of a control without a value."""
-    hit: ClassVar[str]
-    """The columns of a hit: its name, whether it is a draft, its fingerprint and its card."""
+    found: ClassVar[str]  # The columns of a document that meets a condition
+    listed: ClassVar[str]  # The columns of a document on a list, in the order in which a list by last save is sorted
+    entered: ClassVar[str]  # The table of entries ``d`` with the columns ``listed``
+    same_form: ClassVar[str]  # The beginning of a condition: the documents ``s`` and ``x`` are of one form
+    nothing: ClassVar[str]  # The fold, and the value, of a control without a value
+    hit: ClassVar[str]  # The columns of a hit: its name, whether it is a draft, its fingerprint and its card
 
     def __init__(self, searched: Sequence[Partition]) -> None:
         self.searched = searched

@@ -100,12 +100,11 @@ def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Genera
 def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -> int:
     """Add a generation that will be filled; return its number."""
     connection.execute("INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT DO NOTHING", (form.app, form.name))
-    row = connection.execute(
+    ((number,),) = connection.execute(
         "INSERT INTO flat_generation (form, version, state) SELECT id, %s, 0 FROM form WHERE app = %s AND name = %s"
         " RETURNING number",
         (version, form.app, form.name),
-    ).fetchone()
-    number: int = row[0]  # type: ignore[index]  # one row was inserted
+    )
     listed = catalogued(views)
     made = connection.execute(
         "INSERT INTO flat_view (generation, name, around, path, repetition)"
@@ -122,7 +121,7 @@ def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -
             "INSERT INTO flat_column SELECT * FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[])",
             tuple(map(list, zip(*columns, strict=True))),
         )
-    return number
+    return int(number)
 
 
 def set_state(connection: Rows, numbers: Sequence[int], state: GenerationState) -> None:

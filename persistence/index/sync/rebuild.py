@@ -279,12 +279,7 @@ class FlatMaker:
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
-
-        def work(catalogue: engine.FlatCatalogue) -> None:
-            catalogue.request(self.source.form, version)
-            self._make(catalogue, version)
-
-        self._change(work)
+        self._change(lambda catalogue: self._make(catalogue, version, is_requested=True))
 
     def drop(self, version: int) -> None:
         """Drop the views of a version if its definition is deleted."""
@@ -298,9 +293,8 @@ class FlatMaker:
         """
 
         def work(catalogue: engine.FlatCatalogue) -> None:
-            if version not in catalogue.versions(self.source.form) and self._is_wanted(version):
-                catalogue.request(self.source.form, version)
-            self._make(catalogue, version, but)
+            is_lost = version not in catalogue.versions(self.source.form) and self._is_wanted(version)
+            self._make(catalogue, version, but, is_requested=is_lost)
 
         if self._file.identity is not None or self._is_wanted(version):
             self._change(work)
@@ -343,12 +337,16 @@ class FlatMaker:
                         return
         raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
 
-    def _make(self, catalogue: engine.FlatCatalogue, version: int, but: str = "") -> None:
+    def _make(
+        self, catalogue: engine.FlatCatalogue, version: int, but: str = "", *, is_requested: bool = False
+    ) -> None:
         """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
 
         Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         """
         source, form, cause = self.source, self.source.form, None
+        if is_requested:
+            catalogue.request(form, version)
         with catalogue.changing():
             known = catalogue.versions(form).get(version)
             if known is None or (but and known.tree == but):
