@@ -149,9 +149,19 @@ class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
+    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
+    bounded = {}
+    for path, number in keys.numbers.items():
+        kept = []
+        for value in hit.values.get(path, ()):
+            if number_left and len(value) <= left:
+                kept.append(value)
+                left -= len(value)
+                number_left -= 1
+        bounded[number] = tuple(kept)
     card = Card(
         **asdict(hit.facts),
-        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
+        values=bounded,
         reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
     )
     return PreparedDocument(
@@ -162,20 +172,6 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
         encode(card),
         read.free_text.casefold(),
     )
-
-
-def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
-    found = {}
-    for number, every in values.items():
-        kept = []
-        for value in every:
-            if number_left and len(value) <= left:
-                kept.append(value)
-                left -= len(value)
-                number_left -= 1
-        found[number] = tuple(kept)
-    return found
 
 
 def key_of(value: str) -> tuple[Fold, Value]:

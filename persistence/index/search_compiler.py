@@ -298,7 +298,13 @@ class Search:
         conditions = self.conditions(query) if self._searched else None
         if conditions is None:
             return IndexedPage()
-        order, begun = self._order(query), None
+        by = query.sort.by
+        control = FACTS.get(by) if isinstance(by, Field) else self._controls.get(by)
+        # A control that no document has a value of leaves the second order: the last save comes first.
+        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
+        sorted_by = None if control is None else int(control)
+        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
+        begun = None
         is_long = self._dialect.documents > FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
             begun = self._first(conditions, order, order.end + 1)
@@ -429,14 +435,6 @@ class Search:
 
     # Pages.
 
-    def _order(self, query: Query) -> Order:
-        by = query.sort.by
-        control = FACTS.get(by) if isinstance(by, Field) else self._controls.get(by)
-        # A control that no document has a value of leaves the second order: the last save comes first.
-        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
-        number = None if control is None else int(control)
-        return Order(number, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
-
     def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
@@ -475,7 +473,16 @@ class Search:
     def _hits_of(self, conditions: Sequence[Condition]) -> Sql:
         """Return the query for the documents that meet all conditions, each once."""
         dialect = self._dialect
-        first = conditions[0] if len(conditions) == 1 else self._narrowest(conditions)
+        first: Condition | None = conditions[0]
+        if len(conditions) > 1:
+            ranges = [each for each in conditions if each.is_range or each.reach is not None]
+            for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
+                reached = dialect.reached(ranges, most)
+                if min(reached) <= most:
+                    first = ranges[reached.index(min(reached))]
+                    break
+            else:
+                first = dialect.narrowest(conditions)
         if first is None:
             first = next((each for each in conditions if each.is_range), conditions[0])
             sets = [each.selects for each in conditions if each is not first]
@@ -483,14 +490,6 @@ class Search:
             return once(all_of([first, first], joined(" AND ", tests)))
         others = [each for each in conditions if each is not first or not each.is_exact]
         return once(all_of([first, *others], dialect.tested(others)))
-
-    def _narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
-        ranges = [each for each in conditions if each.is_range or each.reach is not None]
-        for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
-            reached = self._dialect.reached(ranges, most)
-            if min(reached) <= most:
-                return ranges[reached.index(min(reached))]
-        return self._dialect.narrowest(conditions)
 
     def _walk(self, order: Order, total: int, where: Sql | None = None) -> list[int]:
         """Return the page of ``total`` documents, along the list in each partition, past those that fail a test."""

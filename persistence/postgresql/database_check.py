@@ -108,21 +108,20 @@ class RevisionInspection:
         statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
         rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
         for _, folder in groupby(map(_Row._make, rows), lambda row: row[:3]):
-            for _, revisions in groupby(folder, lambda row: row.name):
-                yield from self._resource(connection, list(revisions))
+            for _, of_resource in groupby(folder, lambda row: row.name):
+                revisions = list(of_resource)
+                newest = revisions[-1]
+                for row in revisions:
+                    yield from self._revision(connection, row)
+                if not any(row.is_current for row in revisions):
+                    mend = partial(self._changed, _MAKE_CURRENT, newest.place, newest[:4] * 3)
+                    message = f"of {len(revisions)} revisions none is current"
+                    yield FindingKind.NO_CURRENT.at(newest.place, message, mend=mend)
+                elif not newest.is_current:
+                    message = f"the current revision is older than that of {newest.modified}"
+                    yield FindingKind.ORDER_WRONG.at(newest.place, message)
             yield None
         yield from self._contents(connection)
-
-    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[Finding]:
-        newest = rows[-1]
-        for row in rows:
-            yield from self._revision(connection, row)
-        if not any(row.is_current for row in rows):
-            mend = partial(self._changed, _MAKE_CURRENT, newest.place, newest[:4] * 3)
-            yield FindingKind.NO_CURRENT.at(newest.place, f"of {len(rows)} revisions none is current", mend=mend)
-        elif not newest.is_current:
-            message = f"the current revision is older than that of {newest.modified}"
-            yield FindingKind.ORDER_WRONG.at(newest.place, message)
 
     def _revision(self, connection: Rows, row: _Row) -> Iterator[Finding]:
         try:

@@ -31,12 +31,12 @@ class IndexedMemory:
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
         with self.database.transaction("publishing"):
             self.memory.publish(version, paths)
-            self.rows.versions.renew(self.memory.form, version)
+            self.rows.published(self.memory.form, version)
 
     def unpublish(self, version: int) -> None:
         with self.database.transaction("unpublishing"):
             self.memory.unpublish(version)
-            self.rows.versions.renew(self.memory.form, version)
+            self.rows.published(self.memory.form, version)
 
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
         """Save or delete."""

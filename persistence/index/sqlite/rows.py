@@ -111,7 +111,8 @@ class IndexWriter(IndexState):
         return self.connection.total_changes - before > len(TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
-        text = self.connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        execute = self.connection.execute
+        text = execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
@@ -119,22 +120,18 @@ class IndexWriter(IndexState):
             if first not in taken:
                 asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
                 values = first, first + tables.ROWS_PER_MILLISECOND
-                last = self.connection.execute(asked, values).fetchone()[0]
+                last = execute(asked, values).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
-            yield each, taken[first], text, self._partition(each)
-
-    def _partition(self, document: PreparedDocument) -> int:
-        key = document.content.version, document.name.is_draft, document.name in self._hidden
-        if key not in self._partitions:
-            execute = self.connection.execute
-            asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
-            found = execute(asked, key).fetchone()
-            if found is None:
-                execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+            key = each.content.version, each.name.is_draft, each.name in self._hidden
+            if key not in self._partitions:
+                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
                 found = execute(asked, key).fetchone()
-            self._partitions[key] = int(found[0])
-        return self._partitions[key]
+                if found is None:
+                    execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    found = execute(asked, key).fetchone()
+                self._partitions[key] = int(found[0])
+            yield each, taken[first], text, self._partitions[key]
 
     def _count(self, changes: Mapping[int, int]) -> None:
         self.connection.executemany(
