@@ -154,7 +154,15 @@ class Rebuild:
             if condition is IndexCondition.NONE:
                 self._build(progress, only)
             elif aim is RebuildAim.VERIFIED or condition is IndexCondition.EARLIER:
-                self._verify(progress)
+                tree, path = tree_identity(self.root), self.generations.current()
+                if path is None:
+                    return
+                with engine.IndexWriter(path) as index:
+                    for compared in Refresh(index, self.source).everything():
+                        progress(compared)
+                    with index.changing():
+                        index.tree = tree
+                        reconcile_changes(index)
 
     def condition(self) -> IndexCondition:
         path = self.generations.current()
@@ -167,24 +175,17 @@ class Rebuild:
         except (engine.UnusableError, DiskError, BusyError):
             return IndexCondition.NONE
 
-    def _verify(self, progress: Progress) -> None:
-        tree = tree_identity(self.root)
-        path = self.generations.current()
-        if path is None:
-            return
-        with engine.IndexWriter(path) as index:
-            for compared in Refresh(index, self.source).everything():
-                progress(compared)
-            with index.changing():
-                index.tree = tree
-                reconcile_changes(index)
-
     def _build(self, progress: Progress, only: int | None) -> None:
         path = self.generations.fresh()
         try:
             with self._in_use() as old:
                 self._fill(path, frozenset() if only is None else old.hidden(but=only), progress)
-                self._replace(old, path)
+                with engine.IndexWriter(path) as index:
+                    new = Refresh(index, self.source)
+                    new.documents(old.missed())  # most of it while others can go on
+                    with old.keeping_others_out():
+                        new.documents(old.missed())
+                        self.generations.use(path)
         except BaseException:
             if self.generations.current() != path:
                 engine.remove_index(path)
@@ -195,7 +196,13 @@ class Rebuild:
     @contextmanager
     def _in_use(self) -> Iterator[engine.IndexWriter]:
         path = self.generations.current()
-        if path is None or self._is_unusable(path):
+        is_usable = False
+        if path is not None:
+            with suppress(engine.UnusableError, DiskError, BusyError):
+                with engine.IndexFile(path, path) as file, file.writing() as index:
+                    index.begin_rebuild()
+                is_usable = True
+        if path is None or not is_usable:
             path = self.generations.fresh()
             engine.make_empty(path)
             self.generations.use(path)
@@ -205,14 +212,6 @@ class Rebuild:
             finally:
                 with suppress(DiskError, BusyError), engine.domain_errors(path):
                     index.end_rebuild()
-
-    def _is_unusable(self, path: str) -> bool:
-        try:
-            with engine.IndexFile(path, path) as file, file.writing() as index:
-                index.begin_rebuild()
-        except (engine.UnusableError, DiskError, BusyError):
-            return True
-        return False
 
     def _fill(self, path: str, hidden: frozenset[DocumentName], progress: Progress) -> None:
         """Fill a new index; a thread writes a batch while this one reads the next."""
@@ -245,14 +244,6 @@ class Rebuild:
             size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:
                 return
-
-    def _replace(self, old: engine.IndexWriter, path: str) -> None:
-        with engine.IndexWriter(path) as index:
-            new = Refresh(index, self.source)
-            new.documents(old.missed())  # most of it while others can go on
-            with old.keeping_others_out():
-                new.documents(old.missed())
-                self.generations.use(path)
 
 
 _LONGEST_WAIT_FOR_VIEWS = 600.0  # Seconds to wait for a process that makes other views

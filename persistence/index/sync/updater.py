@@ -307,16 +307,25 @@ class Updater(Closable):
     def _run(self) -> None:
         while not self._is_ending:
             try:
-                self._restore()
+                if time.monotonic() >= self._looked + _RECOVERING:
+                    self._looked = time.monotonic()
+                    for work in (self._flat.restore, self._recover):
+                        with suppress(OSError, PersistenceError):
+                            work()
                 if self._is_changed():
                     self._taken = self._due()
                     self._update(self._taken)
                     self._taken = []
-                else:
-                    self._tidy()
+                    continue
+                while self._untidy and not self._changed and not self._is_ending:
+                    form = self._untidy.pop()
+                    with suppress(PersistenceError):
+                        if self._files.merge(form):
+                            self._untidy.add(form)
             except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do
                 self._failed(None, error)
-                self._wait(_PAUSE)
+                with self._woken:
+                    self._woken.wait_for(lambda: self._is_ending, _PAUSE)
 
     def _is_changed(self) -> bool:
         now = time.monotonic()
@@ -344,10 +353,6 @@ class Updater(Closable):
 
     def _is_time_to_retry(self) -> bool:
         return bool(self._delayed) and time.monotonic() >= self._retried
-
-    def _wait(self, seconds: float) -> None:
-        with self._woken:
-            self._woken.wait_for(lambda: self._is_ending, seconds)
 
     def _update(self, changed: list[_Changed]) -> None:
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
@@ -391,21 +396,6 @@ class Updater(Closable):
         except Exception as error:  # noqa: BLE001 - later changes are to be indexed all the same
             self._failed(form, error)
         return True
-
-    def _tidy(self) -> None:
-        while self._untidy and not self._changed and not self._is_ending:
-            form = self._untidy.pop()
-            with suppress(PersistenceError):
-                if self._files.merge(form):
-                    self._untidy.add(form)
-
-    def _restore(self) -> None:
-        if time.monotonic() < self._looked + _RECOVERING:
-            return
-        self._looked = time.monotonic()
-        for work in (self._flat.restore, self._recover):
-            with suppress(OSError, PersistenceError):
-                work()
 
     def _give_up(self, form: Form, error: Exception | None) -> None:
         with suppress(OSError):
