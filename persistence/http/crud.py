@@ -12,17 +12,18 @@ from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of
 from persistence.http.parsing import is_forced
 from persistence.http.responses import (
+    SHOWN_TYPES,
     empty,
     head,
     is_not_modified,
     locked,
     refusal,
-    saved_as_file,
     send_transformed,
     whole,
 )
 from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
+from persistence.model.write_conditions import parse_timeout
 from persistence.services.documents import holder_document
 from persistence.services.rules import Read, Removed, Written
 from persistence.services.transforms import migrated, removes_nonrelevant, transformed
@@ -118,7 +119,9 @@ def delete_all(app: str, form: str) -> Response:
 
 def _read(api: ServedApi, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:
     environ, found, headers = request.environ, read.found, api.headers.of_read(read)
-    headers += saved_as_file(environ, headers)
+    is_navigation = environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+    if is_navigation and headers[0][1].partition(";")[0].strip().lower() not in SHOWN_TYPES:
+        headers.append(("Content-Disposition", "attachment"))
     if is_not_modified(environ, read):
         found.close()
         return empty(HTTPStatus.NOT_MODIFIED, headers)
@@ -151,7 +154,7 @@ def lease(collection: Collection, app: str, form: str, document: str, name: str)
     caller = api.parser.bearer(request)
     try:
         if request.method == "LOCK":
-            seconds = api.parser.lease_seconds(request)
+            seconds = parse_timeout(request.environ.get("HTTP_TIMEOUT"))
             body = body_of(request.environ, LARGEST_LOCK)
             holder = api.services.leasing.lock(address, caller, seconds, body)
         else:

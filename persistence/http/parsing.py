@@ -24,7 +24,7 @@ from persistence.model.permissions import Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, short
 from persistence.model.versions import Searched, VersionRequest
-from persistence.model.write_conditions import Precondition, parse_precondition, parse_timeout
+from persistence.model.write_conditions import Precondition, parse_precondition
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
@@ -128,7 +128,8 @@ class RequestParser:
         )
 
     def delete(self, request: Request) -> Delete:
-        _refuse_purge(request)
+        if is_forced(request):
+            raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
         return self._delete(request)
@@ -165,8 +166,8 @@ class RequestParser:
             token=args.get(TOKEN) or None,
         )
 
-    def version_of_token(self, request: Request) -> VersionRequest:
-        """Return the version for which an access token is to be issued, if the request names one."""
+    def version(self, request: Request) -> VersionRequest:
+        """Return the version of a form that the headers name, if any."""
         return self._version(request.environ, self._sent(request.environ))
 
     def definition_format(self, request: Request) -> str | None:
@@ -177,12 +178,6 @@ class RequestParser:
     def nonrelevant(self, request: Request) -> str | None:
         """Return the parameter about data that is not relevant (spec forms 3.1)."""
         return request.args.get("nonrelevant")
-
-    def version_to_publish(self, request: Request) -> VersionRequest:
-        """Return the version of a publication: the parameter, else the header (spec crud 8.3)."""
-        if parameter := request.args.get("form-definition-version"):
-            return versions.parse(parameter, None, None)
-        return self._version(request.environ, self._sent(request.environ))
 
     def remote_authorization(self, request: Request) -> str | None:
         """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
@@ -199,15 +194,6 @@ class RequestParser:
     def version_to_reindex(self, request: Request) -> int:
         """Return the version whose index is rebuilt (spec search 5)."""
         return versions.parse_reindexed(request.environ.get(self._keys["Form-Definition-Version"]))
-
-    def version_to_reencrypt(self, request: Request) -> int | None:
-        """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
-        asked = self._version(request.environ, self._sent(request.environ))
-        return versions.number_only(asked, "re-encryption")
-
-    def lease_seconds(self, request: Request) -> int:
-        """Return how long a lease is to be (spec crud 7)."""
-        return parse_timeout(request.environ.get("HTTP_TIMEOUT"))
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
@@ -367,11 +353,6 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
 def is_forced(request: Request) -> bool:
     """Return whether a HEAD or DELETE is about purging (spec crud 4.9); on a GET the parameter has no effect."""
     return request.method != "GET" and bool(flag(request.args.get("force-delete") or None, "force-delete"))
-
-
-def _refuse_purge(request: Request) -> None:
-    if is_forced(request):
-        raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
 
 
 def _is_true(sent: str | None) -> bool:
