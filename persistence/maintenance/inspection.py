@@ -44,18 +44,16 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 
 
+@dataclass(frozen=True, slots=True)
 class Inspector:
     """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
 
-    def __init__(
-        self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, marks: MarkCheck, *, deep: bool
-    ) -> None:
-        self.tree = tree
-        self.bodies_of = bodies_of
-        self.integrity = integrity
-        self.marks = marks
-        self.deep = deep
-        self.access = AccessCheck(tree.root)
+    tree: FolderTree
+    bodies_of: BodiesOf
+    integrity: Integrity
+    marks: MarkCheck
+    access: AccessCheck
+    deep: bool
 
     def inspect(self, folder: Folder) -> list[Finding]:
         """Return all findings in a folder; there are none if it is gone meanwhile."""
@@ -177,7 +175,10 @@ class _Inspection:
         else:
             newest = f"; {self._newest_whole(place)}" if match is ContentMatch.ROTTEN else ""
             yield from _faults(match, place, sidecar, newest)
-            yield from self._encryption(place, sidecar)
+            is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
+            if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
+                what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
+                yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
             yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
@@ -206,12 +207,6 @@ class _Inspection:
         if newest is None:
             return "no older revision is whole"
         return f"the newest whole revision is of {newest[1].modified}"
-
-    def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
-        is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
-        if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
-            what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
-            yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
     def _marks(self, name: str, path: str, sidecar: Sidecar) -> Iterator[Finding]:
         if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
