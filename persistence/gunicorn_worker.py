@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from itertools import count
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar
 from weakref import WeakSet
 
 from gunicorn import util
@@ -140,20 +140,13 @@ _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
 
-class BodyReader(Protocol):
-    """Reads a body for gunicorn, by its length or in chunks."""
-
-    def read(self, size: int) -> bytes:
-        """Read a piece."""
-
-
 class ExpectedBody:
     """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read.
 
     gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
     """
 
-    def __init__(self, reader: BodyReader, sock: socket.socket) -> None:
+    def __init__(self, reader: Any, sock: socket.socket) -> None:
         self.is_asked_for = False
         self._reader = reader
         self._sock = sock
@@ -162,7 +155,8 @@ class ExpectedBody:
         if not self.is_asked_for:
             self.is_asked_for = True
             self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return self._reader.read(size)
+        piece: bytes = self._reader.read(size)
+        return piece
 
 
 class PeerRequest(Request):  # type: ignore[misc]

@@ -285,10 +285,19 @@ def load(
         return _received()
     variables = os.environ if environment is None else environment
     named, content = _from_file(file or variables.get(_FILE_VARIABLE))
-    properties = {name: value for name, value in content.items() if _is_property(name, value)}
-    layers = (
+    properties = {
+        name: value
+        for name, value in content.items()
+        if "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
+    }
+    from_environment = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in variables.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name != _FILE_VARIABLE
+    }
+    layers: tuple[tuple[str, Mapping[str, object]], ...] = (
         (named, {name: value for name, value in content.items() if name not in properties}),
-        ("environment", _from_environment(variables)),
+        ("environment", from_environment),
         ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
     )
     settings, origins, unknown = _merged(named, layers)
@@ -367,14 +376,14 @@ def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
             )
 
 
-def _is_property(name: str, value: object) -> bool:
-    return "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
-
-
 def _merged(
     file: str, layers: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Settings, dict[str, str], dict[str, str]]:
-    values = _default_paths(file)
+    shipped, values = Settings(), dict[str, object]()
+    for name in PATHS:
+        if path := getattr(shipped, name):  # as in the shipped file, but from the directory of this one
+            beside = os.path.relpath(path, os.path.dirname(DEFAULT_FILE))
+            values[name] = absolute(name, beside, os.path.dirname(file))
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     unknown: dict[str, str] = {}
     for origin, layer in layers:
@@ -409,22 +418,7 @@ def _from_file(path: str | None) -> tuple[str, dict[str, object]]:
         raise StartupError(f"the settings file {chosen} cannot be read: {error}") from error
 
 
-def _from_environment(variables: Mapping[str, str]) -> dict[str, object]:
-    return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for name, value in variables.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name != _FILE_VARIABLE
-    }
-
-
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-
-
-def _default_paths(file: str) -> dict[str, object]:
-    shipped = Settings()
-    named = {name: path for name in PATHS if (path := getattr(shipped, name))}
-    beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
-    return {name: absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
 
 
 def _require_existing(file: str, name: str, written: str, path: str) -> None:

@@ -40,7 +40,6 @@ _OF_DATA, _OF_DRAFTS = {"collection": Collection.DATA}, {"collection": Collectio
 
 @crud.route(_DEFINITION, methods=RESOURCE_METHODS, scope=RouteScope.NAMED)
 def definition(app: str, form: str, name: str) -> Response:
-    """Answer ``/crud/$app/$form/form/$filename``."""
     api: ServedApi = g.api
     target, parser = Form(app, form), api.parser
     if request.method == "PUT":
@@ -58,7 +57,6 @@ def definition(app: str, form: str, name: str) -> Response:
 @crud.route(_DATA, methods=RESOURCE_METHODS, defaults=_OF_DATA, scope=RouteScope.NAMED)
 @crud.route(_DRAFT, methods=RESOURCE_METHODS, defaults=_OF_DRAFTS, scope=RouteScope.NAMED)
 def resource(collection: Collection, app: str, form: str, document: str, name: str) -> Response:
-    """Answer ``/crud/$app/$form/data/$document/$filename``, or below ``draft/``."""
     api: ServedApi = g.api
     # Flask's documented way to the request itself: each use of the proxy looks it up, 12 of them are 4 % of a GET.
     current: Request = request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -98,7 +96,6 @@ def _forced(api: ServedApi, address: DocumentAddress) -> Response:
 # A draft alone is discarded by a service whose attachments are here.
 @crud.delete("/crud/<app>/<form>/draft/<document>", scope=RouteScope.NAMED)
 def discard_draft(app: str, form: str, document: str) -> Response:
-    """Answer ``DELETE /crud/$app/$form/draft/$document``."""
     api: ServedApi = g.api
     documents, delete = api.services.documents, api.parser.delete(request)
     return _removed(api, documents.discard_draft(Form(app, form), document, delete))
@@ -106,7 +103,6 @@ def discard_draft(app: str, form: str, document: str) -> Response:
 
 @crud.delete("/crud/<app>/<form>/data/", strict_slashes=False, scope=RouteScope.NAMED)
 def delete_all(app: str, form: str) -> Response:
-    """Answer ``DELETE /crud/$app/$form/data/``."""
     api: ServedApi = g.api
     documents = api.services.documents
     cleared = documents.delete_all(Form(app, form), api.parser.delete(request))

@@ -172,7 +172,6 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
 
 @reencrypts.get("/reencrypt", scope=RouteScope.ALL)
 def reencryption_status() -> Response:
-    """Answer ``GET /reencrypt``."""
     api: ServedApi = g.api
     return xml(api.shared.reencrypts.status())
 

@@ -38,7 +38,6 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
 
 @history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def diff(app: str, form: str, document: str) -> Response:
-    """Answer ``/history/$app/$form/$document/diff``."""
     api: ServedApi = g.api
     address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
     version = count(request.args.get("form-version") or "", "form-version", 0)

@@ -96,7 +96,6 @@ def attachments(app: str, form: str) -> Response:
 
 @document_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
 def duplicate(app: str, form: str) -> Response:
-    """Answer ``POST /fr/service/$app/$form/duplicate``."""
     api: ServedApi = g.api
     user, body = api.parser.user(request), body_of(request.environ, LARGEST_QUERY)
     document, answer = api.shared.duplicating.duplicate(Form(app, form), body, user)

@@ -35,13 +35,11 @@ _IGNORE_ADMIN = "ignore-admin-permissions"
 
 @search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def documents(app: str, form: str) -> Response:
-    """Answer ``POST /search/$app/$form``."""
     return _answer(Searching.search, Form(app, form))
 
 
 @search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def distinct_values(app: str, form: str) -> Response:
-    """Answer ``POST /distinct-values/$app/$form``."""
     return _answer(Searching.distinct, Form(app, form))
 
 
@@ -115,7 +113,6 @@ def version(app: str, form: str) -> Response:
 @reindex.get("/reindex/status", scope=RouteScope.ALL)
 @reindex_status.get("/reindex", scope=RouteScope.ALL)
 def status() -> Response:
-    """Answer ``GET /reindex/status``."""
     api: ServedApi = g.api
     return xml(reindexing_xml(api.services.router.reindexing_status()))
 

@@ -138,10 +138,14 @@ class DocumentPages:
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
         revisions, total = _revisions(shown, number)
-        published = None
+        published, lease = None, None
         if shown.revision is not None:
             with suppress(PersistenceError):
                 published = shown.route.catalog.of(address.form, shown.revision.version).published
+        try:
+            shown.route.data.storage.leases.require(address, ANONYMOUS)
+        except LockedError as error:
+            lease = error
         return render_template(
             "document.html",
             shown=shown,
@@ -161,7 +165,7 @@ class DocumentPages:
             total=total,
             page=number,
             pages=max(1, -(-total // REVISIONS_SHOWN)),
-            lease=_lease(shown),
+            lease=lease,
             sidecar=msgspec.json.format(msgspec.json.encode(shown.revision)).decode() if shown.revision else "",
         )
 
@@ -307,14 +311,6 @@ def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision],
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _lease(shown: ShownDocument) -> LockedError | None:
-    try:
-        shown.route.data.storage.leases.require(shown.address, ANONYMOUS)
-    except LockedError as error:
-        return error
-    return None
 
 
 def _address(values: Values) -> DocumentAddress:
