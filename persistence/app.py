@@ -115,7 +115,7 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 
 
 def warn_of(cause: str | None) -> None:
-    """Return the reason why the service cannot write; stored content can be read nevertheless."""
+    """Say why the service cannot write, if so; stored content can be read nevertheless."""
     if cause is not None:
         announce(f"only reading for now: {cause}", "warning")
 

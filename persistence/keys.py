@@ -120,7 +120,6 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def is_limited(self) -> bool:
-        """Return whether it may do less than other keys."""
         return bool(self.scopes or self.forms)
 
     @property

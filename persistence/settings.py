@@ -188,14 +188,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def roots(self) -> Roots:
-        """The places of all forms."""
         return Roots(
             resolved_place(self.data), {name: resolved_place(each.data) for name, each in self.datasource.items()}
         )
 
     @property
     def binds(self) -> tuple[str, ...]:
-        """The addresses to serve on."""
         return (self.bind, self.admin_bind) if self.admin_bind else (self.bind,)
 
     @property

@@ -175,5 +175,4 @@ def no_lease(app: str, form: str, name: str) -> Response:
 @unknown_paths.route("/crud/", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
 @unknown_paths.route("/crud/<path:rest>", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
 def unknown(rest: str = "") -> Response:
-    """Refuse a path that is not a resource's."""
     raise BadAddressError(f"there are no resources under the path {rest!r}")

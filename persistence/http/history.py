@@ -26,7 +26,6 @@ history = Blueprint("history", __name__, url_prefix="/history/<app>/<form>/<docu
 @history.route("", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 @history.route("/<name>", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
-    """Answer ``/history/$app/$form/$document``, or below it that of an attachment."""
     api: ServedApi = g.api
     address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
     asked = page_request(request.args.get("page-number"), request.args.get("page-size"))

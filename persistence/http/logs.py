@@ -248,7 +248,6 @@ class MeasuredBody:
             yield piece
 
     def close(self) -> None:
-        """Close the body, and report how much of it was sent."""
         self._report(self._size)
         close = getattr(self._body, "close", None)
         if close is not None:

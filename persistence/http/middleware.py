@@ -38,7 +38,7 @@ from persistence.errors import (
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, LIMITED_KEY, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import REQUEST_NAMES, environ_key, peer_of
-from persistence.http.paths import UNCLEAR, path_of
+from persistence.http.paths import UNCLEAR
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits import HOST_LENGTH
@@ -200,7 +200,7 @@ class CallersOnly:
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = path_of(environ)
+        path = "" if UNCLEAR in environ else environ["PATH_INFO"]
         is_page = f"{path}/".startswith(f"{PAGES_PATH}/")
         is_here = True
         if self._of_pages and path not in HEALTH_PATHS:
@@ -210,7 +210,7 @@ class CallersOnly:
             if is_page and is_here and self._has_pages():
                 self._sites.check(environ, has_key=False)
                 return self._app(environ, start_response)
-            who = self._caller(environ)
+            who = self._caller(environ, path)
             if not is_here:
                 raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
         except PersistenceError as error:
@@ -229,14 +229,14 @@ class CallersOnly:
                 environ[CALLER] = who
         return self._app(environ, start_response)
 
-    def _caller(self, environ: WSGIEnvironment) -> Key | str | None:
+    def _caller(self, environ: WSGIEnvironment, path: str) -> Key | str | None:
         """Return who calls, as ``caller`` does; raise where the request must not be served."""
         who, peer = None, peer_of(environ)
         if self._policy.opens is not Opens.ALWAYS:
             try:
                 who = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
             except (UnauthorizedError, ForbiddenError):
-                if not (self._readers_of_metrics.includes(peer) and path_of(environ) == METRICS_PATH):
+                if not (self._readers_of_metrics.includes(peer) and path == METRICS_PATH):
                     raise
         self._sites.check(environ, has_key=isinstance(who, Key))
         return who

@@ -88,12 +88,13 @@ class RequestParser:
     that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
     """
 
+    _are_utf8 = True  # the values of headers
+
     def __init__(self, dialect: Dialect, *, is_public: bool) -> None:
         self._is_public = is_public
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
 
     def get(self, request: Request) -> Get:
-        """Read a GET or HEAD."""
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
         sent = self._sent(environ)
         instant, as_of = _moments(args) if args else (None, None)
@@ -151,7 +152,6 @@ class RequestParser:
         )
 
     def restore(self, request: Request) -> Revert:
-        """Read a request to bring back an older revision."""
         environ, args = request.environ, request.args
         instant, as_of = _moments(args)
         if instant is None and as_of is None:
@@ -201,7 +201,6 @@ class RequestParser:
         return known or self._user(request.environ, self._sent(request.environ))
 
     def bearer(self, request: Request) -> Bearer:
-        """Return the user that the caller names, and the access token of the request."""
         return Bearer(self.user(request), request.args.get(TOKEN) or None)
 
     def datasource(self, request: Request) -> str:
@@ -241,19 +240,17 @@ class RequestParser:
         user: User | None = environ.get(_USER)
         if user is not None:  # the audit asks once more
             return user
-        if sent.get("Credentials", "").strip():
-            self._require_utf8(environ, sent, "Credentials")
+        has_credentials = bool(sent.get("Credentials", "").strip())
+        for name in ("Credentials",) if has_credentials else ("Username", "Group", "Roles"):
+            value = sent.get(name, "")
+            if self._are_utf8 and not value.isascii() and value == environ[self._keys[name]]:
+                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
+        if has_credentials:
             user = permissions.parse_credentials(sent["Credentials"])
         else:
-            self._require_utf8(environ, sent, "Username", "Group", "Roles")
             user = permissions.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
         environ[_USER] = user
         return user
-
-    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
-        for name in names:
-            if not (value := sent.get(name, "")).isascii() and value == environ[self._keys[name]]:
-                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
 
 
 class ProxiedParser(RequestParser):
@@ -263,6 +260,8 @@ class ProxiedParser(RequestParser):
     (spec crud 11, forms 5.6). Its HTTP client writes header values in Latin-1 (spec runtime 3).
     """
 
+    _are_utf8 = False
+
     def is_administrator(self, request: Request) -> bool:
         """Return whether the search is the proxy's own, for an export or a purge (spec runtime 5).
 
@@ -271,7 +270,6 @@ class ProxiedParser(RequestParser):
         return _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
 
     def put(self, request: Request) -> Put:
-        """Read a PUT without its body."""
         put = super().put(request)
         is_singleton = _is_true(self._sent(request.environ).get("Singleton"))
         return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
@@ -293,9 +291,6 @@ class ProxiedParser(RequestParser):
         sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
         return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
-
-    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
-        pass
 
     def _origin(self, request: Request, user: User) -> Origin | None:
         sent = self._sent(request.environ)

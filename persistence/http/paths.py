@@ -42,11 +42,6 @@ def find_path(environ: WSGIEnvironment) -> None:
         environ["PATH_INFO"] = path if path.isascii() else path.encode().decode("latin-1")
 
 
-def path_of(environ: WSGIEnvironment) -> str:
-    """Return the path that ``find_path`` has found, in the form of WSGI; empty where a request has none."""
-    return "" if UNCLEAR in environ else environ["PATH_INFO"]
-
-
 def clean(path: str) -> str:
     """Return the decoded path of one that is percent-encoded.
 

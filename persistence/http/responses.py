@@ -283,7 +283,6 @@ class ResponseHeaders:
         return headers
 
     def of_clearing(self, cleared: Cleared) -> Headers:
-        """Return the headers of a DELETE of all data of a form."""
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:

@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files
 from persistence.maintenance.backup_files import (
@@ -175,9 +177,8 @@ class Backup:
                 self.folders += run.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
-            backup.write(
-                MANIFEST, backup_files.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys))
-            )
+            manifest = Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)
+            backup.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:

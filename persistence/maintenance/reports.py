@@ -441,7 +441,6 @@ def whom(permission: Permission) -> str:
 
 
 def unknown_operations(permission: Permission) -> list[str]:
-    """Return the operations of a permission that the service does not know, sorted."""
     return sorted(permission.operations - frozenset(OPERATIONS))
 
 

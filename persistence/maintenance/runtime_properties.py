@@ -76,7 +76,6 @@ class RuntimeProperties:
 
     @classmethod
     def load(cls, path: str, release: str) -> RuntimeProperties:
-        """Read a file."""
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path}")
         with disk_errors(path), open(path, "rb") as file:
@@ -108,7 +107,6 @@ class RuntimeProperties:
         return {name: uri for name, uri in found.items() if uri.partition(":")[0].lower() in SERVICES}
 
     def route(self, form: Form) -> RuntimeRoute:
-        """Return the providers of a form, or of a pattern."""
         names = ("provider", form.app, form.name)
         is_shipped = ORBEON.is_designer(form) and (*_PREFIX, *names, FORM) not in self.own
         definition = "" if is_shipped else self.value(*names, FORM)

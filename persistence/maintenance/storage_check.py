@@ -325,7 +325,6 @@ class StorageCheck:
         return names
 
     def count(self) -> int:
-        """Count the documents, drafts and versions of definitions."""
         storage = self.database.storage
         return sum(1 for form in storage.forms() for _ in mains_of(storage, form))
 

@@ -95,7 +95,6 @@ class Folder:
     name: str
 
     def address(self, name: str) -> Address:
-        """Return the address of the resource with a file name."""
         if self.collection is None:
             return DefinitionAddress(self.form, int(self.name), unescape(name))
         return DocumentAddress(self.form, self.collection, self.name, unescape(name))
@@ -163,11 +162,9 @@ class FolderTree:
         return self._below(self.root, (), only)
 
     def count(self, only: tuple[str, ...] = ()) -> int:
-        """Count the folders that ``walk`` will find."""
         return sum(isinstance(item, Folder) for item in self.walk(only))
 
     def folder_in(self, collection: Collection, folder: Folder) -> Folder:
-        """Return the folder of the same document in another collection."""
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
     def _below(self, path: str, names: tuple[str, ...], only: tuple[str, ...]) -> Iterator[Folder | Finding]:
@@ -218,7 +215,6 @@ class FolderTree:
 
 
 def is_version(name: str) -> bool:
-    """Return whether a file name is the number of a version."""
     return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
 
 

@@ -42,7 +42,6 @@ class RecentErrors:
         self._path = f"{Layout(home).own(PAGES)}/errors.jsonl"
 
     def add(self, facts: Mapping[str, object]) -> None:
-        """Add an answer, as the log has it."""
         method, path, cause = (str(facts.get(name, "")) for name in ("method", "path", "cause"))
         status = int(str(facts.get("status", 0)))
         error = RecentError(

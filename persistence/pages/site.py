@@ -262,7 +262,6 @@ class Site:
         self.form(action.path, action.name, view)
 
     def add_to(self, app: Flask) -> None:
-        """Add everything to an application."""
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(
