@@ -307,7 +307,11 @@ def load(
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""
     if there:
-        require_own(there, *_owner_of(settings))
+        owners = list[int]()
+        if os.geteuid() == 0:  # root is told the command to type there, and not about this file
+            with suppress(OSError):
+                owners.append(os.stat(settings.home).st_uid)
+        require_own(there, *owners)
     return Effective(settings, origins, Properties.load(properties, prefix, named), there)
 
 
@@ -349,19 +353,6 @@ def require_own(path: str, *owners: int) -> None:
         raise StartupError(f"{path} cannot be read: {error.strerror}") from error
     if found not in (0, os.geteuid(), *owners):
         raise StartupError(f"{path} belongs to another user (uid {found}): it must belong to root or to this user")
-
-
-def _owner_of(settings: Settings) -> Iterator[int]:
-    """Yield the user of the data directory: root is told the command to type there, and not about this file."""
-    if os.geteuid() == 0:
-        with suppress(OSError):
-            yield os.stat(settings.home).st_uid
-
-
-def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
-    """Return whether this process was given the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
-    variables = os.environ if environment is None else environment
-    return "GUNICORN_FD" in variables or "LISTEN_FDS" in variables
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:

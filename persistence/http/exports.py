@@ -5,7 +5,6 @@ Permissions of forms do not count for administrators.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
@@ -73,8 +72,17 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)
-    query = replace(_export_query(pairs, app, form), document=document)
-    note_in_audit(request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]})
+    once = known_parameters(pairs, EXPORT_PARAMETERS, "export", repeatable=("match",))
+    matches = [value for name, value in pairs if name == "match"]
+    since, until = parse_range(once.get(SINCE), once.get(UNTIL))
+    patterns = patterns_of(app, form, once.get("form-version"), matches)
+    contents, history = parse_contents(once.get("content")), parse_history(once.get("data-revision-history"))
+    drafts = once.get("drafts") or "exclude"
+    if drafts not in _DRAFTS:
+        raise BadRequestError(f"drafts must be exclude or include, not {drafts[:60]!r}")
+    decrypt = flag(once.get("decrypt") or None, "decrypt") is True
+    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document)
+    note_in_audit(request.environ, details=dict(pairs) | {"match": matches})
 
     def report(line: str) -> None:
         logs.write("not-exported", is_error=True, id=number, cause=line)
@@ -103,18 +111,6 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
         except ValueError as error:  # bytes that are not ASCII, or percent-encoded ones that are not UTF-8; too many
             raise BadRequestError("the body must be a form-encoded list of parameters, and not too many") from error
     return pairs
-
-
-def _export_query(pairs: list[tuple[str, str]], app: str | None, form: str | None) -> ExportQuery:
-    once = known_parameters(pairs, EXPORT_PARAMETERS, "export", repeatable=("match",))
-    since, until = parse_range(once.get(SINCE), once.get(UNTIL))
-    patterns = patterns_of(app, form, once.get("form-version"), [value for name, value in pairs if name == "match"])
-    contents, history = parse_contents(once.get("content")), parse_history(once.get("data-revision-history"))
-    drafts = once.get("drafts") or "exclude"
-    if drafts not in _DRAFTS:
-        raise BadRequestError(f"drafts must be exclude or include, not {drafts[:60]!r}")
-    decrypt = flag(once.get("decrypt") or None, "decrypt") is True
-    return ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt)
 
 
 @imports.post("/import", scope=RouteScope.ALL)

@@ -23,7 +23,7 @@ from persistence.model.network_addresses import UNIX, Peer, basic_authorization,
 from persistence.model.permissions import Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, short
-from persistence.model.versions import Searched, VersionRequest
+from persistence.model.versions import VersionRequest
 from persistence.model.write_conditions import Precondition, parse_precondition
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
@@ -187,13 +187,10 @@ class RequestParser:
             raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
         return parse_authorization(sent) if sent else basic_authorization(name, password)
 
-    def version_to_search(self, request: Request) -> int | Searched:
-        """Return the version whose documents are searched (spec search 1.4)."""
-        return versions.parse_searched(request.environ.get(self._keys["Form-Definition-Version"]))
-
-    def version_to_reindex(self, request: Request) -> int:
-        """Return the version whose index is rebuilt (spec search 5)."""
-        return versions.parse_reindexed(request.environ.get(self._keys["Form-Definition-Version"]))
+    def version_header(self, request: Request) -> str | None:
+        """Return the header with a version, which searches and rebuilds read in ways of their own."""
+        header: str | None = request.environ.get(self._keys["Form-Definition-Version"])
+        return header
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""

@@ -19,7 +19,7 @@ from persistence.model.addresses import Form
 from persistence.model.instants import parse_time
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.texts import flag
-from persistence.model.versions import Searched
+from persistence.model.versions import Searched, parse_reindexed, parse_searched
 from persistence.services.reencryption import reindexing_xml
 from persistence.services.searching import Answered, Searcher, Searching
 
@@ -48,7 +48,7 @@ def _answer(
 ) -> Response:
     api: ServedApi = g.api
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    version = api.parser.version_to_search(request)
+    version = parse_searched(api.parser.version_header(request))
     body = body_of(request.environ, LARGEST_QUERY)
     answered = ask(api.services.searching, form, version, body, searcher)
     key: Key | None = request.environ.get(LIMITED_KEY)
@@ -104,7 +104,7 @@ def all_forms() -> Response:
 def version(app: str, form: str) -> Response:
     """Answer ``POST /reindex/$app/$form`` when the index of the version in the header is rebuilt."""
     api: ServedApi = g.api
-    number = api.parser.version_to_reindex(request)
+    number = parse_reindexed(api.parser.version_header(request))
     drain(request.environ)
     api.services.router.reindex(Form(app, form), number)
     return empty(HTTPStatus.OK, [])

@@ -74,7 +74,14 @@ class Inspector:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
             return
         history = list_history(folder.path) if found.has_history else History()
-        yield from _strange(folder, found, history)
+        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
+        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
+        for name in sorted(found.others):
+            is_in_the_way = name == folder.main or name in found.sidecars
+            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
+        for path in obstacles:
+            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
+        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
         yield from self.access.history(folder, history)
         if found.has_history and history.is_empty:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
@@ -323,17 +330,6 @@ def _without_sidecar(place: FilePaths) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
         return FindingKind.FOREIGN.at(place.content, "a file of an editor")
     return FindingKind.NO_SIDECAR.at(place.content, "put here by hand; it is not served", place)
-
-
-def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator[Finding]:
-    yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
-    obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
-    for name in sorted(found.others):
-        is_in_the_way = name == folder.main or name in found.sidecars
-        (obstacles if is_in_the_way else others).append(folder.paths(name).content)
-    for path in obstacles:
-        yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
-    yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
 
 
 def _after_colon(error: DamagedError) -> str:

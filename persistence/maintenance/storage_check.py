@@ -344,13 +344,13 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
     if len(names) < _OF_FOLDER:
         found = storage.versions(form) if kind == _DEFINITIONS else storage.documents(form, Collection(kind))
         return any(True for _ in found)
-    main = _main(form, kind, names[_OF_FOLDER - 1])
-    if main is None or len(names) == _OF_FILE:
-        return main is not None and storage.history(replace(main, name=names[-1])) is not None
-    return bool(storage.names(main)) or storage.history(main) is not None
-
-
-def _main(form: Form, kind: str, folder: str) -> Address | None:
+    folder = names[_OF_FOLDER - 1]
     if kind != _DEFINITIONS:
-        return DocumentAddress(form, Collection(kind), folder, DATA_XML)
-    return DefinitionAddress(form, int(folder), FORM_XHTML) if folder.isascii() and folder.isdecimal() else None
+        main: Address = DocumentAddress(form, Collection(kind), folder, DATA_XML)
+    elif folder.isascii() and folder.isdecimal():
+        main = DefinitionAddress(form, int(folder), FORM_XHTML)
+    else:
+        return False
+    if len(names) == _OF_FILE:
+        return storage.history(replace(main, name=names[-1])) is not None
+    return bool(storage.names(main)) or storage.history(main) is not None
