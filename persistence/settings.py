@@ -355,6 +355,11 @@ def require_own(path: str, *owners: int) -> None:
         raise StartupError(f"{path} belongs to another user (uid {found}): it must belong to root or to this user")
 
 
+def inherits_socket() -> bool:
+    """Return whether this process was given the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
+    return "GUNICORN_FD" in os.environ or "LISTEN_FDS" in os.environ
+
+
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
     first = {name.partition(".")[0] for name in properties}
     for other in DIALECTS.values():

@@ -25,7 +25,7 @@ from persistence.pages.sessions import Administrators
 from persistence.properties.property_table import TREE, is_database
 from persistence.providers.locations import bases_of, buckets_of, open_keys
 from persistence.providers.opened import probe
-from persistence.settings import Effective, Settings
+from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
@@ -122,8 +122,8 @@ def url_of(bind: str) -> str | None:
 
 def require_free(bind: str) -> None:
     """Make sure that an address can be served on: gunicorn tries for five seconds, with a line for each."""
-    if "GUNICORN_FD" in os.environ or "LISTEN_FDS" in os.environ:
-        return  # this process was given the socket: by gunicorn on SIGUSR2, or by systemd
+    if inherits_socket():
+        return
     try:
         if bind.startswith(_UNIX):
             _try_path(bind.removeprefix(_UNIX))
