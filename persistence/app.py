@@ -16,13 +16,13 @@ from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, logs, middleware
 from persistence.http.about import about, health
-from persistence.http.application import Api, ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
+from persistence.http.application import ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
 from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, PagesAddress, Policy
+from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
 from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
@@ -31,7 +31,7 @@ from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
-from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
+from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
@@ -116,7 +116,7 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 
 
 def warn_of(cause: str | None) -> None:
-    """Return the reason why the service cannot write; stored content can be read nevertheless."""
+    """Say why the service cannot write, if so; stored content can be read nevertheless."""
     if cause is not None:
         announce(f"only reading for now: {cause}", "warning")
 
@@ -180,8 +180,8 @@ def wired(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    pages = PagesAddress(settings.admin_bind)
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
+    used, bind = kept.key_uses.use, settings.admin_bind
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, bind, administrators.exist, used)
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
@@ -253,8 +253,8 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     if dialect.has_proxy:
         of_public.append(reindex_status)
         of_provider += (reindex_by_get, unknown_paths)
-    app.register_blueprint(api_blueprint("public", Api.PUBLIC.value, public, audit, of_public))
-    app.register_blueprint(api_blueprint("provider", Api.PROVIDER.value, provider, audit, of_provider))
+    app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
+    app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
     form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
