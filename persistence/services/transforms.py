@@ -279,7 +279,8 @@ class _HolderMover(LeafEditor):
         held = parse_holder_path(text)
         path = None if held is None else self._moved(held)
         if path is not None:
-            self.replace(self.tag_of(begun.at).after, end, self.encoded(as_content(path)))
+            after = begun.at + len(self.markup_at(begun.at))
+            self.replace(after, end, self.encoded(as_content(path)))
 
     def long(self, begun: OpenElement) -> None: ...
 
