@@ -204,10 +204,7 @@ _LONGEST_PREFIX = 256
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket, and a ``prefix`` of keys without slashes around it.
-
-    The environment has ``endpoint`` and ``region`` where they are empty.
-    """
+    """A bucket, and a ``prefix`` of keys; the environment has ``endpoint`` and ``region`` where they are empty."""
 
     name: str
     prefix: str = ""
@@ -234,7 +231,6 @@ def is_bucket(text: str) -> bool:
 
 
 def parse_bucket(text: str, endpoint: str = "", region: str = "") -> Bucket:
-    """Read an address ``s3://BUCKET/PREFIX``."""
     name, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
     prefix = prefix.strip("/")
     names = prefix.split("/") if prefix else []

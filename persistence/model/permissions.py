@@ -32,10 +32,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A caller or owner; without a ``name`` it is anonymous.
-
-    ``is_nameless`` says that a group or roles were sent without a name: they count for nothing.
-    """
+    """A caller or owner, anonymous without a ``name``; if ``is_nameless``, with a group or roles that do not count."""
 
     name: str | None = None
     group: str | None = None
@@ -168,7 +165,6 @@ class OwnerSet:
     holders: frozenset[OwnerPattern] = frozenset()
 
     def includes(self, owner: User) -> bool:
-        """Return whether documents that ``owner`` has created are seen."""
         return any(holder.matches(owner) for holder in self.holders)
 
 
@@ -239,9 +235,6 @@ class GrantCondition(Enum):
     UNKNOWN = ""
 
 
-_TOKEN = GrantCondition.TOKEN
-
-
 @dataclass(frozen=True, slots=True)
 class UserRole:
     """The condition that the caller has one of the named roles."""
@@ -296,9 +289,11 @@ def by_token(permissions: Permissions, user: User, owner: User, granted: frozens
     The token has ``granted`` them, and a permission for bearers has them whose other conditions hold.
     """
     of_bearers = tuple(
-        Permission(each.operations & granted, tuple(other for other in each.conditions if other is not _TOKEN))
+        Permission(
+            each.operations & granted, tuple(other for other in each.conditions if other is not GrantCondition.TOKEN)
+        )
         for each in permissions
-        if _TOKEN in each.conditions
+        if GrantCondition.TOKEN in each.conditions
     )
     return granted.intersection(on_data(of_bearers, user, owner).allowed or ())
 
@@ -321,10 +316,7 @@ _Grant = tuple[frozenset[str], OwnerPattern]
 
 
 def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple[_Grant, ...]]:
-    """Return the operations that a user has on all data, and those on the data of some owners.
-
-    For a creation, the user counts as the owner of the new data.
-    """
+    """Return a user's operations on all data, and on that of some owners; of a creation, the user is the owner."""
     roles: dict[str, set[str | None]] = {}
     for role in user.roles:
         roles.setdefault(role.name, set()).add(role.organization)
@@ -451,15 +443,6 @@ def missing_headers(permissions: Permissions | None, user: User, any_of: Iterabl
     return tuple(name for name in ("Group", "Roles") if name in needed - sent)
 
 
-_JSON_CONDITIONS: dict[str, tuple[GrantCondition, ...]] = {
-    "anyone": (),
-    "anyone-with-token": (GrantCondition.TOKEN,),
-    "any-authenticated-user": (GrantCondition.AUTHENTICATED,),
-    "owner": (GrantCondition.OWNER,),
-    "group-member": (GrantCondition.GROUP_MEMBER,),
-}
-
-
 class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     anyone: list[str] = []
     anyone_with_token: list[str] = []
@@ -478,11 +461,15 @@ def from_json(text: str) -> Permissions:
         raw = _permissions_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadRequestError(f"malformed permissions: {error}") from error
-    found = [
-        Permission(_known(getattr(raw, name.replace("-", "_"))), conditions)
-        for name, conditions in _JSON_CONDITIONS.items()
+    rows: list[tuple[list[str], tuple[GrantCondition | UserRole, ...]]] = [
+        (raw.anyone, ()),
+        (raw.anyone_with_token, (GrantCondition.TOKEN,)),
+        (raw.any_authenticated_user, (GrantCondition.AUTHENTICATED,)),
+        (raw.owner, (GrantCondition.OWNER,)),
+        (raw.group_member, (GrantCondition.GROUP_MEMBER,)),
+        *((names, (UserRole(frozenset({role})),)) for role, names in raw.roles.items()),
     ]
-    found += [Permission(_known(names), (UserRole(frozenset({role})),)) for role, names in raw.roles.items()]
+    found = [Permission(_known(names), conditions) for names, conditions in rows]
     return tuple(permission for permission in found if permission.operations)
 
 

@@ -76,10 +76,7 @@ def require_plain(name: str) -> None:
 
 
 def flag(text: str | None, what: str, *, has_any_case: bool = False) -> bool | None:
-    """Read ``true`` or ``false``; return ``None`` where nothing was sent.
-
-    Only the form metadata API accepts them in any letter case (spec search 4.1).
-    """
+    """Read ``true`` or ``false``, in any case only for form metadata (spec search 4.1); ``None`` if it is absent."""
     if text is None:
         return None
     word = text.lower() if has_any_case else text
@@ -109,7 +106,6 @@ def duration(text: str) -> int:
 
 
 def is_descending(direction: str) -> bool:
-    """Read the direction of a sort, in any letter case."""
     trimmed = direction.strip().lower()
     if trimmed not in ("asc", "desc"):
         raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
