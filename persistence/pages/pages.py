@@ -36,11 +36,11 @@ _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
 
 
+@dataclass(frozen=True, slots=True)
 class LoginPage:
     """The form and its target. No answer says whether a name is known."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    sessions: Sessions
 
     def add_to(self, site: Site) -> None:
         site.form("/admin/login", "login", self.log_in)
@@ -53,19 +53,19 @@ class LoginPage:
         # A proxy may end TLS without saying so; then the browser does.
         is_secure = request.is_secure or request.headers.get("Origin", "").startswith("https://")
         try:
-            session = self._sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
+            session = self.sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
         except TooManyLoginsError as error:
             return _refused(HTTPStatus.TOO_MANY_REQUESTS, f"{error}", {"Retry-After": str(error.seconds)})
         if session is None:
             return _refused(HTTPStatus.FORBIDDEN, _WRONG)
         request.environ[CALLER] = session.name
         answer = redirect(_target(), HTTPStatus.SEE_OTHER)
-        self._sessions.keep(answer, request, session, "")
+        self.sessions.keep(answer, request, session, "")
         return answer
 
     def log_out(self) -> AnyResponse:
         if request.method == "POST":
-            self._sessions.end(g.session)
+            self.sessions.end(g.session)
             g.ended = True
         return redirect(ROOT, HTTPStatus.SEE_OTHER)
 
