@@ -49,7 +49,6 @@ RECEIVED = "persistence.received"
 """Environ keys: the id of a request, the line with which it was refused, the name of its key, or ``trusted``, the name
 of its user, if the log is to have it, and the bytes of its body that were read."""
 
-_HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -196,7 +195,7 @@ class RequestLog:
         answered: list[Any] = ["", []]
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            headers.append((_HEADER, number))
+            headers.append(("X-Request-Id", number))
             answered[:] = (status, headers)
             return start_response(status, headers, *error)
 
