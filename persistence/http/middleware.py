@@ -60,9 +60,6 @@ if TYPE_CHECKING:
 SCHEMES = ("bearer", "basic")
 """The schemes of ``Authorization`` in which a key is looked for, in small letters."""
 
-_UNREADABLE = "the keys of callers cannot be read: the log of the service says why"
-"""The line for callers, who may be anybody: the cause tells how the file of the keys is made."""
-
 _READS = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
@@ -208,7 +205,9 @@ class CallersOnly:
                 raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
         except PersistenceError as error:
             if path not in (*HEALTH_PATHS, ROOT_PATH) or not is_here:
-                shown = _UNREADABLE if isinstance(error, DamagedError | DiskError) else None
+                # Callers may be anybody, and the cause tells how the file of the keys is made.
+                less = "the keys of callers cannot be read: the log of the service says why"
+                shown = less if isinstance(error, DamagedError | DiskError) else None
                 answer = refusal(environ, status_of(error), str(error), headers_of(error), shown=shown)
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
