@@ -32,7 +32,8 @@ from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
-from persistence.pages.pages import PageFiles, Pages
+from persistence.pages.page_files import KeyUses, RecentErrors
+from persistence.pages.pages import Pages
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
@@ -165,10 +166,13 @@ def wired(effective: Effective, policy: Policy) -> Service:
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
         noted = partial(records.needed, settings.home)
         metrics = _metrics(app, settings, providers, lambda: len(records.missing(noted(), keys_at_rest)))
-        kept = PageFiles(settings.home)
-        Pages(administrators, effective, providers, metrics, kept, keys_at_rest, reencrypts, request_audit).add_to(app)
+        # The directory of the keys may be one that the service can only read.
+        errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
+        Pages(
+            administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit
+        ).add_to(app)
         request_audit.look_after(app)
-        app.tick = _ticking(app.tick, kept, keys, partial(records.note_all, settings.home, keys_at_rest))
+        app.tick = _ticking(app.tick, uses, keys, partial(records.note_all, settings.home, keys_at_rest))
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -180,21 +184,21 @@ def wired(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    used, bind = kept.key_uses.use, settings.admin_bind
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, bind, administrators.exist, used)
+    bind = settings.admin_bind
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, bind, administrators.exist, uses.use)
     answered = None if metrics is None else metrics.requests.add
-    app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
+    app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 
 def _ticking(
-    count: Callable[[], None], kept: PageFiles, keys: Keys, note_needed: Callable[[], None]
+    count: Callable[[], None], uses: KeyUses, keys: Keys, note_needed: Callable[[], None]
 ) -> Callable[[], None]:
     def tick() -> None:
         count()
         note_needed()
         with suppress(PersistenceError):  # the keys cannot be read: every request says so
-            kept.key_uses.note(frozenset(key.name for key in keys.read()))
+            uses.note(frozenset(key.name for key in keys.read()))
 
     return tick
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from itertools import count
@@ -89,22 +90,22 @@ _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
 
+@dataclass(slots=True)
 class ExpectedBody:
     """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read.
 
     gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
     """
 
-    def __init__(self, reader: Any, sock: socket.socket) -> None:
-        self.is_asked_for = False
-        self._reader = reader
-        self._sock = sock
+    reader: Any
+    sock: socket.socket
+    is_asked_for: bool = False
 
     def read(self, size: int) -> bytes:
         if not self.is_asked_for:
             self.is_asked_for = True
-            self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        piece: bytes = self._reader.read(size)
+            self.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        piece: bytes = self.reader.read(size)
         return piece
 
 
@@ -139,29 +140,29 @@ def _is_proxy(settings: Config, address: str) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
 class ProgressSocket:
     """A connection that ends when the client takes no byte of a response for ``seconds``; a slow one gets all of it."""
 
-    def __init__(self, sock: socket.socket, seconds: float) -> None:
-        self._sock = sock
-        self._seconds = seconds
+    sock: socket.socket
+    seconds: float
 
     def sendall(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
             try:
-                left = left[self._sock.send(left, socket.MSG_DONTWAIT) :]
+                left = left[self.sock.send(left, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
                 self._wait()
 
     def sendfile(self, file: BinaryIO, offset: int, count: int) -> None:
         """Send so many bytes of a file, or up to its end; raises as ``sendall``."""
         end = offset + count
-        self._sock.settimeout(0)
+        self.sock.settimeout(0)
         try:
             while offset < end:
                 try:
-                    sent = os.sendfile(self._sock.fileno(), file.fileno(), offset, min(end - offset, _LARGEST_CALL))
+                    sent = os.sendfile(self.sock.fileno(), file.fileno(), offset, min(end - offset, _LARGEST_CALL))
                 except BlockingIOError:
                     self._wait()
                 else:
@@ -169,22 +170,22 @@ class ProgressSocket:
                         break
                     offset += sent
         finally:
-            self._sock.settimeout(None)
+            self.sock.settimeout(None)
             file.seek(offset)
 
     def _wait(self) -> None:
         room, left = select.poll(), self._untaken()
-        room.register(self._sock, select.POLLOUT)
-        while not room.poll(1000 * self._seconds):
+        room.register(self.sock, select.POLLOUT)
+        while not room.poll(1000 * self.seconds):
             before, left = left, self._untaken()
             if left >= before:
                 # Closing it throws away what was not taken, and resets the connection.
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                self._sock.shutdown(socket.SHUT_RDWR)
-                raise TimeoutError(f"the client has taken nothing for {self._seconds:g} s")
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.sock.shutdown(socket.SHUT_RDWR)
+                raise TimeoutError(f"the client has taken nothing for {self.seconds:g} s")
 
     def _untaken(self) -> int:
-        return int.from_bytes(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return int.from_bytes(fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 class JoinedResponse(wsgi.Response):  # type: ignore[misc]

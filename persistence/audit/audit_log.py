@@ -274,10 +274,8 @@ class AuditTrail(Closable):
         with self._guard:
             descriptor = os.dup(self._descriptor) if self._descriptor >= 0 else -1
         if descriptor >= 0:
-            try:
+            with files.closing(descriptor):
                 files.sync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def prepare(path: str) -> str:

@@ -156,29 +156,27 @@ def _first_number(path: str, seal_of: SealOf) -> int:
     return 0
 
 
+@dataclass(slots=True)
 class _Verification:
     """One run over all files."""
 
-    def __init__(
-        self,
-        places: list[_Place],
-        head: Head | None,
-        seal_of: SealOf,
-        expected: tuple[int, str] | None,
-        retired: AbstractSet[str],
-    ) -> None:
-        self._places = places
-        self._head = head
-        self._seal_of = seal_of
-        self._expected = expected
-        self._retired = retired
-        self._verdict = AuditVerdict()
-        self._damaged = 0  # lines since the last whole one
-        self._first = self._discarded = 0
-        self._open: set[int] = set()
-        self._is_sealed = self._is_compared = self._has_present = False
-        self._uncompared = ("", 0, 0)  # lines in a row by a key that is not here: its id, the first and the last
-        self._unsealed = self._gone = self._lost = 0
+    _places: list[_Place]
+    _head: Head | None
+    _seal_of: SealOf
+    _expected: tuple[int, str] | None
+    _retired: AbstractSet[str]
+    _verdict: AuditVerdict = field(default_factory=AuditVerdict)
+    _damaged: int = 0  # lines since the last whole one
+    _first: int = 0
+    _discarded: int = 0
+    _open: set[int] = field(default_factory=set)
+    _is_sealed: bool = False
+    _is_compared: bool = False
+    _has_present: bool = False
+    _uncompared: tuple[str, int, int] = ("", 0, 0)  # by a key that is not here: its id, the first line and the last
+    _unsealed: int = 0
+    _gone: int = 0
+    _lost: int = 0
 
     def run(self, *, must_be_sealed: bool) -> AuditVerdict:
         verdict = self._verdict

@@ -38,10 +38,6 @@ _REFERENCE: Headers = [  # the page itself says what it may load
 _TEXT: Headers = [("Content-Type", "text/plain; charset=utf-8")]
 _VARIES = [_NOT_STORED, ("Vary", "Accept, Authorization")]
 
-_NOT_READY = "not ready: the log of the service says why"
-_RETRY_AFTER = 5
-"""Seconds after which a supervisor may ask again whether the service can store."""
-
 _HEALTH = [
     ("/admin/", "pages for administrators, once there is one"),
     ("/healthz", "is the process alive?"),
@@ -130,9 +126,8 @@ def health(shortage: Callable[[], str | None], remark: Callable[[], str | None])
         environ, cause = request.environ, shortage()
         is_stranger = bool(environ.get(IS_STRANGER))
         if cause is not None:
-            shown = _NOT_READY if is_stranger else None
-            retry = [("Retry-After", str(_RETRY_AFTER))]
-            return refusal(environ, HTTPStatus.SERVICE_UNAVAILABLE, cause, retry, shown=shown)
+            shown = "not ready: the log of the service says why" if is_stranger else None
+            return refusal(environ, HTTPStatus.SERVICE_UNAVAILABLE, cause, [("Retry-After", "5")], shown=shown)
         defect = None if is_stranger else remark()
         return text(HTTPStatus.OK, "ready" if defect is None else f"ready, but {defect}")
 

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,7 +49,6 @@ RECEIVED = "persistence.received"
 """Environ keys: the id of a request, the line with which it was refused, the name of its key, or ``trusted``, the name
 of its user, if the log is to have it, and the bytes of its body that were read."""
 
-_HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -156,40 +156,35 @@ def broken_off(number: object, cause: str) -> OSError:
     return OSError(errno.ECONNRESET, cause)
 
 
+@dataclass(frozen=True, slots=True)
 class Unbroken:
     """Pieces of the answer to the request ``number``, which are all sent; if they cannot be, its connection ends."""
 
-    def __init__(self, pieces: Iterable[bytes], number: object) -> None:
-        self._pieces = pieces
-        self._number = number
+    pieces: Iterable[bytes]
+    number: object
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._pieces
+            yield from self.pieces
         except (PersistenceError, OSError) as error:
-            raise broken_off(self._number, str(error)) from error
+            raise broken_off(self.number, str(error)) from error
 
     def close(self) -> None:
-        close = getattr(self._pieces, "close", None)
+        close = getattr(self.pieces, "close", None)
         if close is not None:
             close()
 
 
+@dataclass(frozen=True, slots=True)
 class RequestLog:
     """WSGI middleware that gives each request an id and its path, says the id in the response, and logs a line.
 
     ``answered`` is told of each for the metrics, if there are any, and ``failed`` of those with a status from 500.
     """
 
-    def __init__(
-        self,
-        app: WSGIApplication,
-        answered: Callable[[Answered], None] | None = None,
-        failed: Callable[[Mapping[str, object]], None] = lambda _: None,
-    ) -> None:
-        self._app = app
-        self._answered = answered
-        self._failed = failed
+    app: WSGIApplication
+    answered: Callable[[Answered], None] | None = None
+    failed: Callable[[Mapping[str, object]], None] = lambda _: None
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         began = time.perf_counter()
@@ -200,11 +195,11 @@ class RequestLog:
         answered: list[Any] = ["", []]
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            headers.append((_HEADER, number))
+            headers.append(("X-Request-Id", number))
             answered[:] = (status, headers)
             return start_response(status, headers, *error)
 
-        body = self._app(environ, start)
+        body = self.app(environ, start)
         status, headers = answered
         seconds, method, code = time.perf_counter() - began, environ["REQUEST_METHOD"], int(status[:3] or 0)
         size = next((int(value) for name, value in reversed(headers) if name == "Content-Length"), None)
@@ -225,8 +220,8 @@ class RequestLog:
         is_error = status.startswith("5")
         write("request", is_error=is_error, **facts)
         if is_error:
-            self._failed(facts)
-        if (tell := self._answered) is not None:
+            self.failed(facts)
+        if (tell := self.answered) is not None:
             known = (method, environ["PATH_INFO"], code, seconds, environ.get(RECEIVED, 0))
             if size is None and code == HTTPStatus.OK and method != "HEAD":
                 return MeasuredBody(body, lambda sent: tell((*known, sent)))
@@ -234,21 +229,21 @@ class RequestLog:
         return body
 
 
+@dataclass(slots=True)
 class MeasuredBody:
     """The body of a response, whose size is reported when it is closed."""
 
-    def __init__(self, body: Iterable[bytes], report: Callable[[int], None]) -> None:
-        self._body = body
-        self._report = report
-        self._size = 0
+    body: Iterable[bytes]
+    report: Callable[[int], None]
+    size: int = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self._body:
-            self._size += len(piece)
+        for piece in self.body:
+            self.size += len(piece)
             yield piece
 
     def close(self) -> None:
-        self._report(self._size)
-        close = getattr(self._body, "close", None)
+        self.report(self.size)
+        close = getattr(self.body, "close", None)
         if close is not None:
             close()

@@ -12,7 +12,7 @@ browsers then name the page's origin in ``Origin`` and ``Sec-Fetch-Site``. Other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 
 SCHEMES = ("bearer", "basic")
 """The schemes of ``Authorization`` in which a key is looked for, in small letters."""
-
-_UNREADABLE = "the keys of callers cannot be read: the log of the service says why"
-"""The line for callers, who may be anybody: the cause tells how the file of the keys is made."""
 
 _READS = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -165,39 +162,32 @@ class AllowedSites:
         return is_loopback(found) or (self._is_everywhere and found is not None)
 
 
+@dataclass(slots=True)
 class CallersOnly:
     """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
 
     A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
     for administrators decide by their sessions who may see them.
+
+    ``read_keys`` returns the keys that are valid now, and ``has_pages`` whether the pages are on. Both raise
+    ``DiskError`` and ``DamagedError``. ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else.
+    Where there is an ``admin_bind``, the pages are there alone: what is stored has another origin for a browser.
+    ``used`` is called with the name of each key that opened something.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each decides on some requests
-        self,
-        app: WSGIApplication,
-        own: Policy,
-        read_keys: Callable[[], tuple[Key, ...]],
-        sites: AllowedSites,
-        readers_of_metrics: Trusted,
-        admin_bind: str,
-        has_pages: Callable[[], bool],
-        used: Callable[[str], None],
-    ) -> None:
-        """``read_keys`` returns the keys that are valid now, and ``has_pages`` whether the pages are on.
+    app: WSGIApplication
+    policy: Policy
+    read_keys: Callable[[], tuple[Key, ...]]
+    sites: AllowedSites
+    readers_of_metrics: Trusted
+    admin_bind: str
+    has_pages: Callable[[], bool]
+    used: Callable[[str], None]
+    _of_pages: str | int = field(init=False)
 
-        Both raise ``DiskError`` and ``DamagedError``. ``readers_of_metrics`` may read ``/metrics`` without a key, and
-        nothing else. Where there is an ``admin_bind``, the pages are there alone: what is stored has another origin
-        for a browser. ``used`` is called with the name of each key that opened something.
-        """
-        self._app = app
-        self._policy = own
-        self._read_keys = read_keys
-        self._sites = sites
-        self._readers_of_metrics = readers_of_metrics
-        path = admin_bind.removeprefix(f"{UNIX}:")
-        self._of_pages = path if path != admin_bind else int(admin_bind.rpartition(":")[2] or 0)
-        self._has_pages = has_pages
-        self._used = used
+    def __post_init__(self) -> None:
+        path = self.admin_bind.removeprefix(f"{UNIX}:")
+        self._of_pages = path if path != self.admin_bind else int(self.admin_bind.rpartition(":")[2] or 0)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = "" if UNCLEAR in environ else environ["PATH_INFO"]
@@ -207,15 +197,17 @@ class CallersOnly:
             reached = environ["gunicorn.socket"].getsockname()  # of a Unix socket its path, else with the port
             is_here = ((reached if isinstance(reached, str) else reached[1]) == self._of_pages) is is_page
         try:
-            if is_page and is_here and self._has_pages():
-                self._sites.check(environ, has_key=False)
-                return self._app(environ, start_response)
+            if is_page and is_here and self.has_pages():
+                self.sites.check(environ, has_key=False)
+                return self.app(environ, start_response)
             who = self._caller(environ, path)
             if not is_here:
                 raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
         except PersistenceError as error:
             if path not in (*HEALTH_PATHS, ROOT_PATH) or not is_here:
-                shown = _UNREADABLE if isinstance(error, DamagedError | DiskError) else None
+                # Callers may be anybody, and the cause tells how the file of the keys is made.
+                less = "the keys of callers cannot be read: the log of the service says why"
+                shown = less if isinstance(error, DamagedError | DiskError) else None
                 answer = refusal(environ, status_of(error), str(error), headers_of(error), shown=shown)
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
@@ -224,32 +216,32 @@ class CallersOnly:
                 environ[CALLER] = who.name
                 if who.is_limited:
                     environ[LIMITED_KEY] = who
-                self._used(who.name)
+                self.used(who.name)
             elif who is not None:
                 environ[CALLER] = who
-        return self._app(environ, start_response)
+        return self.app(environ, start_response)
 
     def _caller(self, environ: WSGIEnvironment, path: str) -> Key | str | None:
         """Return who calls, as ``caller`` does; raise where the request must not be served."""
         who, peer = None, peer_of(environ)
-        if self._policy.opens is not Opens.ALWAYS:
+        if self.policy.opens is not Opens.ALWAYS:
             try:
-                who = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
+                who = caller(self.policy, self.read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
             except (UnauthorizedError, ForbiddenError):
-                if not (self._readers_of_metrics.includes(peer) and path == METRICS_PATH):
+                if not (self.readers_of_metrics.includes(peer) and path == METRICS_PATH):
                     raise
-        self._sites.check(environ, has_key=isinstance(who, Key))
+        self.sites.check(environ, has_key=isinstance(who, Key))
         return who
 
 
+@dataclass(frozen=True, slots=True)
 class Forwarding:
     """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3).
 
     They get no ``Authorization``, in which a key for this service may be, unless the caller is trusted without one.
     """
 
-    def __init__(self, app: WSGIApplication) -> None:
-        self._app = app
+    app: WSGIApplication
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         fields = []
@@ -262,7 +254,7 @@ class Forwarding:
             fields.append(("X-Request-Id", environ[REQUEST_ID]))
         query = environ.get("QUERY_STRING", "")
         client_request.begin(ClientRequest(environ["REQUEST_METHOD"], query, tuple(fields)))
-        return self._app(environ, start_response)
+        return self.app(environ, start_response)
 
 
 def _check_query(query: str) -> None:

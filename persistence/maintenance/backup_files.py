@@ -239,24 +239,24 @@ def mapped(directory: str) -> Iterator[Checksums]:
             yield Checksums(lines)
 
 
+@dataclass(frozen=True, slots=True)
 class Checksums:
     """Looks up digests in the lines of a sorted list."""
 
-    def __init__(self, lines: bytes | mmap.mmap) -> None:
-        self._lines = lines
+    lines: bytes | mmap.mmap
 
     def digest(self, path: str) -> str | None:
         """Return the digest of a file, ``sha256:`` and 64 hex digits; ``None`` if it is not in the list."""
         wanted = os.fsencode(path)
-        low, high = 0, len(self._lines)
+        low, high = 0, len(self.lines)
         while low < high:  # both are at the beginning of a line, or at the end
-            start = self._lines.rfind(b"\n", low, (low + high) // 2) + 1 or low
-            end = self._lines.find(b"\n", start)
+            start = self.lines.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            end = self.lines.find(b"\n", start)
             if end < 0:
                 return None
-            found = self._lines[start + _PATH : end]
+            found = self.lines[start + _PATH : end]
             if found == wanted:
-                return digest_text(self._lines[start : start + _DIGEST].decode("ascii", "replace"))
+                return digest_text(self.lines[start : start + _DIGEST].decode("ascii", "replace"))
             low, high = (end + 1, high) if found < wanted else (low, start)
         return None
 

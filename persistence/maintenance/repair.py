@@ -175,11 +175,8 @@ class Adoption:
 
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
     if tombstone is not None:
-        kept = commit.keep(place, tombstone)
-        try:
+        with files.closing(commit.keep(place, tombstone)) as kept:
             files.sync_open(kept)
-        finally:
-            os.close(kept)
 
 
 def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -135,10 +135,7 @@ class FolderTree:
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
-            if has_locks:
-                with self._locks.holding(LOCKS, stripe(folder.scope)):
-                    yield change
-            else:
+            with self._locks.holding(LOCKS, stripe(folder.scope)) if has_locks else nullcontext():
                 yield change
         finally:
             change.ends()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.pages.form_pages import ServedForms, page_number, title_of
+from persistence.pages.form_pages import UNSAFE, ServedForms, page_number, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
 from persistence.services.document_tables import ShownLines, outline_of, shown_values
@@ -71,9 +70,7 @@ def instant_of(text: str) -> Instant | None:
         raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 
 
-_PDF = "application/pdf"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 # Contents of documents for a browser: XML and attachments to download, and images and PDF to look at.
@@ -87,7 +84,7 @@ def preview_of(content_type: str | None) -> str:
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind not in SHOWN_TYPES:
         return ""
-    return "image" if kind.startswith("image/") else ("pdf" if kind == _PDF else "")
+    return "image" if kind.startswith("image/") else ("pdf" if kind == "application/pdf" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +206,7 @@ class DocumentPages:
         given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
         is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
         kind = content_type or (given if preview_of(given) else "application/octet-stream")
-        name = _UNSAFE.sub("_", address.name)
+        name = UNSAFE.sub("_", address.name)
         headers = {
             "Content-Security-Policy": _POLICY,
             "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',

@@ -123,9 +123,6 @@ class FormCounting:
                 self._thread = None
 
 
-_ENGLISH = "en"
-
-
 @dataclass(frozen=True, slots=True)
 class ShownForm:
     """A line of the list; ``counts`` is ``None`` until they are known, and where another service has the documents."""
@@ -188,7 +185,7 @@ class ServedForms:
 def title_of(published: PublishedVersion | None) -> str:
     """Return the English title of a version, else its first one."""
     titles = {} if published is None else published.metadata.titles
-    return titles.get(_ENGLISH, next(iter(titles.values()), ""))
+    return titles.get("en", next(iter(titles.values()), ""))
 
 
 def published_of(route: Route) -> list[PublishedVersion]:
@@ -302,7 +299,7 @@ def _drafts(text: str) -> Drafts:
 
 
 _PATH = "/admin/forms/<app>/<form>"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +420,7 @@ class FormPages:
         table = VersionTable.of(shown.route, shown.version, request.args.get("lang") or None)
         asked = table_query(request.args, (), [column.path for column in table.columns])
         pieces = table.csv(asked.query, asked.drafts)
-        name = _UNSAFE.sub("_", f"{shown.form.app}-{shown.form.name}-{shown.version}.csv")
+        name = UNSAFE.sub("_", f"{shown.form.app}-{shown.form.name}-{shown.version}.csv")
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Accel-Buffering": "no"}
         body = Unbroken(_begun(pieces), request.environ.get(REQUEST_ID))
         return Response(body, content_type="text/csv; charset=utf-8", headers=headers)

@@ -48,12 +48,9 @@ class RecentErrors:
         )
         with suppress(OSError):
             root.ensure_pages(self._home)
-            descriptor = files.open_shared(self._path, os.O_APPEND)
-            try:
+            with files.closing(files.open_shared(self._path, os.O_APPEND)) as descriptor:
                 files.write_all(descriptor, msgspec.json.encode(error) + b"\n")
                 is_large = os.fstat(descriptor).st_size > LARGEST_ERRORS
-            finally:
-                os.close(descriptor)
             if is_large:  # two workers may do so at once, and lose a line
                 kept = self._lines()[-ERRORS_KEPT:]
                 files.write_durably(self._path, b"".join(line + b"\n" for line in kept))

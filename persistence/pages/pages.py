@@ -36,11 +36,11 @@ _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
 
 
+@dataclass(frozen=True, slots=True)
 class LoginPage:
     """The form and its target. No answer says whether a name is known."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
+    sessions: Sessions
 
     def add_to(self, site: Site) -> None:
         site.form("/admin/login", "login", self.log_in)
@@ -53,19 +53,19 @@ class LoginPage:
         # A proxy may end TLS without saying so; then the browser does.
         is_secure = request.is_secure or request.headers.get("Origin", "").startswith("https://")
         try:
-            session = self._sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
+            session = self.sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
         except TooManyLoginsError as error:
             return _refused(HTTPStatus.TOO_MANY_REQUESTS, f"{error}", {"Retry-After": str(error.seconds)})
         if session is None:
             return _refused(HTTPStatus.FORBIDDEN, _WRONG)
         request.environ[CALLER] = session.name
         answer = redirect(_target(), HTTPStatus.SEE_OTHER)
-        self._sessions.keep(answer, request, session, "")
+        self.sessions.keep(answer, request, session, "")
         return answer
 
     def log_out(self) -> AnyResponse:
         if request.method == "POST":
-            self._sessions.end(g.session)
+            self.sessions.end(g.session)
             g.ended = True
         return redirect(ROOT, HTTPStatus.SEE_OTHER)
 
@@ -95,30 +95,20 @@ def _target() -> str:
     return asked if blueprint == NAME and name not in _NOT_AFTER_A_LOGIN else ROOT
 
 
-class PageFiles:
-    """The files of the pages, in the directory that the service writes to in any case.
-
-    The directory of the keys may be one that the service can only read.
-    """
-
-    def __init__(self, home: str) -> None:
-        self.errors = RecentErrors(home)
-        self.key_uses = KeyUses(home)
-
-
 @dataclass(frozen=True, slots=True)
 class Pages:
     """The pages of a service that is being wired.
 
     The middleware that lets requests for them through asks the same ``administrators``. The service owns ``providers``
-    and closes them. ``files`` are also written where requests are counted.
+    and closes them. ``errors`` and ``key_uses`` are written where requests are counted.
     """
 
     administrators: Administrators
     effective: Effective
     providers: Providers
     metrics: Metrics | None
-    files: PageFiles
+    errors: RecentErrors
+    key_uses: KeyUses
     at_rest: EncryptionKeys
     reencrypts: ReencryptionJobs
     audit: RequestAudit
@@ -129,7 +119,7 @@ class Pages:
         sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
         site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
-        OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)
+        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest).add_to(site)
         forms = ServedForms(providers)
         FormPages(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
@@ -147,6 +137,6 @@ class Pages:
             self.reencrypts,
         ).add_to(site)
         AuditPage(effective.settings, keys, audit).add_to(site)
-        KeysPage(keys, self.administrators.named, self.files.key_uses, self.at_rest).add_to(site)
+        KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)
         site.add_to(app)

@@ -173,20 +173,20 @@ class Administrators:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Sessions:
     """Begins, finds, renews and ends sessions, as signed cookies."""
 
-    def __init__(self, administrators: Administrators, record: LoginRecord) -> None:
-        self.administrators = administrators
-        self._record = record
+    administrators: Administrators
+    record: LoginRecord
 
     def log_in(self, name: str, secret: str, peer: str, *, is_secure: bool) -> LoginSession | None:
         """Return a new session; ``None`` if the name has neither that API key nor that password."""
-        self._record.begin(peer)
+        self.record.begin(peer)
         credential = self.administrators.credential(name, secret)
         if credential is None:
             return None
-        self._record.succeeded(peer)
+        self.record.succeeded(peer)
         now = int(time.time())
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
 
@@ -202,10 +202,10 @@ class Sessions:
         is_young = now - found.began < LONGEST_SESSION and now - found.seen < LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
-        return found if is_young and is_valid and not self._record.has_ended(found.id) else None
+        return found if is_young and is_valid and not self.record.has_ended(found.id) else None
 
     def end(self, session: LoginSession) -> None:
-        self._record.end(session.id)
+        self.record.end(session.id)
 
     def keep(self, response: Response, request: Request, session: LoginSession, notice: str | None = None) -> None:
         """Renew the cookie where that is due, or set it with a notice for the next page; "" is none."""

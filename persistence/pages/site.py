@@ -184,9 +184,6 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": "text/javascript; charset=utf-8"}
-_UNCHANGING = "private, max-age=31536000, immutable"
-"""``Cache-Control`` of what never changes under its address, which has a digest."""
-
 View = Callable[..., str | AnyResponse]
 
 
@@ -321,7 +318,8 @@ class Site:
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:
             raise NotFoundError("there is nothing under this path")
-        return Response(self._assets[name], content_type=_ASSETS[name], headers={"Cache-Control": _UNCHANGING})
+        unchanging = {"Cache-Control": "private, max-age=31536000, immutable"}  # the address has a digest
+        return Response(self._assets[name], content_type=_ASSETS[name], headers=unchanging)
 
 
 def _unknown(unknown: str) -> AnyResponse:
