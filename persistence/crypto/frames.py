@@ -82,18 +82,13 @@ class FileHeader:
         key, at = data[at : at + data[at - 1]], at + data[at - 1]
         salt, at = data[at : at + _SALT], at + _SALT
         length, at = int.from_bytes(data[at : at + _LENGTH], "big"), at + _LENGTH
-        address = _address(data[at : at + length])
-        if address is None or not key.isascii():
+        try:
+            resource = msgspec.json.decode(data[at : at + length], type=tuple[str, str, str, str, str])
+            app, form, collection, document, name = resource
+            address = DocumentAddress(Form(app, form), Collection(collection), document, name)
+        except (msgspec.DecodeError, ValueError):
             return None
-        return cls(key.decode("ascii"), salt, address, data[: at + length])
-
-
-def _address(resource: bytes) -> DocumentAddress | None:
-    try:
-        app, form, collection, document, name = msgspec.json.decode(resource, type=tuple[str, str, str, str, str])
-        return DocumentAddress(Form(app, form), Collection(collection), document, name)
-    except (msgspec.DecodeError, ValueError):
-        return None
+        return cls(key.decode("ascii"), salt, address, data[: at + length]) if key.isascii() else None
 
 
 class _FrameCipher:

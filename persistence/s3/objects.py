@@ -103,7 +103,12 @@ class Objects:
                 },
             )
             for name in ("endpoint", "aws_endpoint_url_s3"):
-                _require_endpoint(str(store.config.get(name) or ""))
+                try:
+                    object_endpoint(str(store.config.get(name) or ""))  # else the library would panic
+                except BadRequestError as error:
+                    raise BusyError(
+                        f"the endpoint of the environment (AWS_ENDPOINT_URL) {error}", _RETRY_AFTER
+                    ) from None
             return store
 
     def size(self, key: str) -> int | None:
@@ -201,14 +206,6 @@ class Objects:
         else:
             cause = "the store cannot be reached, or the connection broke"
         return BusyError(f"{action} in {place}: {cause}", _RETRY_AFTER)
-
-
-def _require_endpoint(given: str) -> None:
-    """Make sure that the environment names an endpoint, if any: the library would panic. Raises ``BusyError``."""
-    try:
-        object_endpoint(given)
-    except BadRequestError as error:
-        raise BusyError(f"the endpoint of the environment (AWS_ENDPOINT_URL) {error}", _RETRY_AFTER) from None
 
 
 def _status_of(error: Exception) -> str:

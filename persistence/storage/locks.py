@@ -203,11 +203,7 @@ class Locks:
 
     @contextmanager
     def holding(self, kind: str, number: int) -> Iterator[None]:
-        """Hold a stripe for a block, one of the lock files in a directory; ``OSError`` where it cannot be opened.
-
-        Raises:
-            BusyError: it could not be locked before the deadline.
-        """
+        """Hold a stripe for a block; ``BusyError`` where it was not to be had before the deadline."""
         began = time.monotonic()
         deadline = began + self._timeout
         thread = self._threads[kind][number]
