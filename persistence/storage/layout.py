@@ -85,6 +85,12 @@ FLAT = ".index/.flat"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
+OWN_DIRECTORIES = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+"""The service's own directories in a root, outer ones first."""
+
+NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
+"""The service's own names in a root without which requests have to make them first."""
+
 OTHERS = ("lost+found", ".git")
 """Names in a root that belong to the file system, and to those who version their forms with git."""
 
@@ -323,9 +329,6 @@ class Layout:
     def current_index(self, form: Form) -> str:
         """Return the file that names the index of a form in use; without it, the index is rebuilt."""
         return f"{self.index(form)}/current"
-
-    def lock(self, number: int) -> str:
-        return f"{self.root}/{LOCKS}/{number:02x}"
 
     def lease(self, document: str) -> str:
         """Return the file of the lease of a document, by its id alone: the form does not matter (spec crud 7)."""

@@ -18,21 +18,13 @@ from persistence.model.instants import Instant
 from persistence.storage import files, owner
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import (
-    CREATIONS,
-    ELSEWHERE_LOCKS,
-    INDEX,
     LAYOUT,
-    LEASE_LOCKS,
-    LEASES,
     LOCKS,
     OTHERS,
+    OWN_DIRECTORIES,
     PAGES,
-    QUARANTINE,
-    SERVE,
     SERVICE,
     SIDECAR_SUFFIX,
-    SPOOL,
-    TRASH,
     is_unfinished_own,
 )
 from persistence.storage.locks import STRIPES, LockFile
@@ -44,8 +36,6 @@ FORMAT = 3
 checksums and addresses.
 """
 
-# The service's own directories in a root, outer ones first, and its lock files
-OWN_DIRECTORIES = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
 LOCK_FILES = (SERVICE, *(f"{LOCKS}/{number:02x}" for number in range(STRIPES)))
 _LOOKS = 1000
 _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
@@ -184,10 +174,6 @@ def check_layout(path: str, layout: LayoutFile) -> None:
         raise StartupError(f"{path} says that an upgrade has not finished: 'persistence upgrade' again")
     if layout.format < FORMAT:
         raise StartupError(f"{path} says format {layout.format}; 'persistence upgrade' brings it to {FORMAT}")
-
-
-NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
-"""The service's own names in a root without which requests have to make them first."""
 
 
 def make_own(root: str) -> None:

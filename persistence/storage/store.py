@@ -305,12 +305,10 @@ class Store(StoreReader, Storage, Closable):
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
         return file_system.probe(self.root)
 
-    def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
-        return self.spooled()
-
-    def spooled(self) -> Upload:
-        """Begin to receive something that need not become a content."""
-        self._require_open()
+    def upload(self, address: Address | None = None) -> Upload:  # noqa: ARG002 - other storages look at it
+        """Begin to receive a content, or something that need not become one."""
+        if self._service.closed:
+            raise closed(f"the data directory {self.root}")
         return Upload(self.root)
 
     @contextmanager
@@ -359,13 +357,10 @@ class Store(StoreReader, Storage, Closable):
         return TreeDocumentFiles(self.root, form, document)
 
     def _require_writable(self) -> None:
-        self._require_open()
-        self._require_shared()
-        self._lease.require()
-
-    def _require_open(self) -> None:
         if self._service.closed:
             raise closed(f"the data directory {self.root}")
+        self._require_shared()
+        self._lease.require()
 
     def free_bytes(self) -> int:
         """Space that the service may still use on the root's file system."""

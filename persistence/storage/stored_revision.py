@@ -201,20 +201,13 @@ class HandEdits(Enum):
     ALL = "all"
 
 
-class Verdict(Enum):
-    """How a content that differs by size or time from what its sidecar says is to be taken."""
-
-    SAME = "the right content under another time"
-    EDITED = "edited by hand"
-
-
 class Integrity:
     """Judges contents by one policy, for all threads. ``verify_up_to`` is in bytes: 0 verifies no digest on reading."""
 
     def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
         self.hand_edits = hand_edits
         self.verify_up_to = verify_up_to
-        self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[object, ...], bool | str] = OrderedDict()
         self._lock = threading.Lock()
 
     def of_attachments(self) -> Integrity:
@@ -222,8 +215,11 @@ class Integrity:
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
         return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
-    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
-        """Judge a file, by path or descriptor, with ``status``: a content that does not match its sidecar."""
+    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool:
+        """Return whether a file, by path or descriptor, has the right content under another time; else it was edited.
+
+        ``status`` is that of the file, which differs by size or time from what its sidecar says.
+        """
         state = (*files.state_of(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
@@ -238,7 +234,7 @@ class Integrity:
             raise DamagedError(known)
         return known
 
-    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
+    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool | str:
         try:
             descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -247,12 +243,12 @@ class Integrity:
             if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
             if status.st_size == sidecar.size and digest_of(_pieces(descriptor)) == sidecar.digest:
-                return Verdict.SAME
+                return True
             cause = self._fault(paths, status, descriptor)
         finally:
             os.close(descriptor)
         if cause is None:
-            return Verdict.EDITED
+            return False
         return f"the content {last_names(paths.content)} is damaged: it is not that of {sidecar.modified}, and {cause}"
 
     def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
@@ -533,7 +529,7 @@ class _FoundContent:
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
-            if is_same or integrity.judge(paths, sidecar, self.path, self.status) is Verdict.SAME:
+            if is_same or integrity.judge(paths, sidecar, self.path, self.status):
                 return StoredRevision(sidecar, sidecar.etag, size, self.file)
         except BaseException:
             self.close()
