@@ -74,11 +74,10 @@ class JobFile(JobRecord):
     def is_taken(self) -> bool:
         with disk_errors(f"looking for a running {self._doing}"):
             try:
-                LockFile(self._lock).shared().close()
+                with suppress(FileNotFoundError):
+                    LockFile(self._lock).shared().close()
             except BusyError:
                 return True
-            except FileNotFoundError:
-                return False
             return False
 
     def read(self) -> bytes:
@@ -182,9 +181,7 @@ class TreeDocumentFiles(DocumentFiles):
             yield from files_below(directory, self.root)
 
     def links(self) -> Iterator[str]:
-        known = set[tuple[int, int]]()
-        for directory in self._directories():
-            known |= {_identity(path) for path in _files(directory)}
+        known = {_identity(path) for directory in self._directories() for path in _files(directory)}
         yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
@@ -195,7 +192,16 @@ class TreeDocumentFiles(DocumentFiles):
                 remove_wholly(directory)
                 with suppress(FileNotFoundError):
                     files.sync_directory(os.path.dirname(directory))
-        _empty(f"{self.root}/{TRASH}")
+        trash = f"{self.root}/{TRASH}"
+        end = time.monotonic() + _PATIENCE
+        files.empty(trash)
+        left = set(files.names_in(trash))
+        while left:
+            if time.monotonic() > end:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), f"{trash}/{min(left)}")
+            time.sleep(_PAUSE)
+            files.empty(trash)
+            left &= set(files.names_in(trash))
 
     def _directories(self) -> list[str]:
         """Return the directories of the saved document, of its draft, and of either in the quarantine."""
@@ -221,23 +227,7 @@ def remove_wholly(path: str) -> None:
     """Remove a directory with everything in it; raise ``OSError`` where any of it stays."""
     files.remove_tree(path)
     if files.exists(path):
-        raise _staying(path)
-
-
-def _empty(trash: str) -> None:
-    end = time.monotonic() + _PATIENCE
-    files.empty(trash)
-    left = set(files.names_in(trash))
-    while left:
-        if time.monotonic() > end:
-            raise _staying(f"{trash}/{min(left)}")
-        time.sleep(_PAUSE)
-        files.empty(trash)
-        left &= set(files.names_in(trash))
-
-
-def _staying(path: str) -> OSError:
-    return OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
 
 
 def _files(directory: str) -> Iterator[str]:
