@@ -21,8 +21,6 @@ from persistence.model.addresses import TokenSubject
 
 _PURPOSE = "access-token"
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", re.ASCII)
-_REFUSED = "the access token is not valid here, or not any more"
-"""One line for every reason, which would only help to guess tokens."""
 
 
 class TokenGrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -57,7 +55,8 @@ def verify(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> TokenGra
 
 
 def refused() -> ForbiddenError:
-    return ForbiddenError(_REFUSED)
+    """Return the same error for every reason, which would only help to guess tokens."""
+    return ForbiddenError("the access token is not valid here, or not any more")
 
 
 def _signer(subject: TokenSubject, keys: Sequence[bytes]) -> Signer:

@@ -13,20 +13,10 @@ import msgspec
 
 from persistence.errors import ConflictError, DamagedError, StartupError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_SMALL_FILE
-from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.instants import Instant
 from persistence.storage import files, owner
 from persistence.storage.files import NotOpenedError
-from persistence.storage.layout import (
-    LAYOUT,
-    LOCKS,
-    OTHERS,
-    OWN_DIRECTORIES,
-    PAGES,
-    SERVICE,
-    SIDECAR_SUFFIX,
-    is_unfinished_own,
-)
+from persistence.storage.layout import LAYOUT, LOCKS, OTHERS, OWN_DIRECTORIES, PAGES, SERVICE, is_unfinished_own
 from persistence.storage.locks import STRIPES, LockFile
 
 FORMAT = 3
@@ -40,7 +30,7 @@ LOCK_FILES = (SERVICE, *(f"{LOCKS}/{number:02x}" for number in range(STRIPES)))
 _LOOKS = 1000
 _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
 _COLLECTIONS = {"form", "data", "draft"}
-_MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
+_MAIN_SIDECARS = {"data.xml.json", "form.xhtml.json"}
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -404,9 +404,27 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
     if sidecar.deleted:
         return StoredRevision(sidecar, sidecar.etag, 0)
     found = _stamped(paths, sidecar, content=content)
-    if found is None:
-        return _read_guarded(paths, integrity, content=content)
-    return verified(paths, integrity, found) if integrity.verify_up_to else found
+    if found is not None:
+        return verified(paths, integrity, found) if integrity.verify_up_to else found
+    # A writer is at work or was killed, or the content is another: only a sidecar that stays in its place tells.
+    for _ in range(_ATTEMPTS):
+        opened = open_sidecar(paths)
+        if opened is None:
+            return None
+        sidecar, descriptor = opened
+        with files.closing(descriptor):
+            if sidecar.deleted:
+                return StoredRevision(sidecar, sidecar.etag, 0)
+            candidate = _beside(paths, sidecar, content=content)
+            if not is_still_at(descriptor, paths.sidecar):
+                if candidate is not None:
+                    candidate.close()
+                continue
+            if candidate is None:
+                raise _missing(paths)
+            with suppress(StateChangedError):
+                return verified(paths, integrity, candidate.judged(paths, integrity, sidecar))
+    raise BusyError(f"{paths.name} is being written too often to be read")
 
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
@@ -437,27 +455,6 @@ def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevi
     if file is not None:
         file.close()
     return None
-
-
-def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
-    for _ in range(_ATTEMPTS):
-        opened = open_sidecar(paths)
-        if opened is None:
-            return None
-        sidecar, descriptor = opened
-        with files.closing(descriptor):
-            if sidecar.deleted:
-                return StoredRevision(sidecar, sidecar.etag, 0)
-            found = _beside(paths, sidecar, content=content)
-            if not is_still_at(descriptor, paths.sidecar):
-                if found is not None:
-                    found.close()
-                continue
-            if found is None:
-                raise _missing(paths)
-            with suppress(StateChangedError):
-                return verified(paths, integrity, found.judged(paths, integrity, sidecar))
-    raise BusyError(f"{paths.name} is being written too often to be read")
 
 
 def content(paths: FilePaths) -> BinaryIO | None:
