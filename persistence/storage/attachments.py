@@ -178,7 +178,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
-        """Remove a body when its tombstone is committed; what has a history stays there."""
         paths = self.paths(address, over.version)
         if os.path.isdir(paths.directory):
             self._recover(paths, over)

@@ -91,7 +91,8 @@ def encode(sidecar: Sidecar, address: str) -> bytes:
     """Return the file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
     fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
-    checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
+    compact = _encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM))
+    checksum = hashlib.sha256(compact[:-_TAIL]).hexdigest()
     checked = _CheckedSidecar(**fields, address=address, checksum=checksum)
     return msgspec.json.format(_encoder.encode(checked), indent=2) + b"\n"
 
@@ -106,7 +107,7 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
         raise _unreadable(data, path, error) from error
     if summed.schema != SCHEMA:
         raise _of_schema(summed.schema, path)
-    if summed.checksum != _checksum(_encoder.encode(summed)):
+    if summed.checksum != hashlib.sha256(_encoder.encode(summed)[:-_TAIL]).hexdigest():
         raise ChangedSidecarError(path, "was changed since it was written: it has not the checksum it says", sidecar)
     if summed.address != address:
         raise ChangedSidecarError(path, f"belongs to {summed.address}", sidecar, is_misplaced=True)
@@ -123,10 +124,6 @@ def decode_before(data: bytes, path: str) -> Sidecar:
     if sidecar.schema != _SCHEMA_BEFORE:
         raise _of_schema(sidecar.schema, path)
     return sidecar
-
-
-def _checksum(compact: bytes) -> str:
-    return hashlib.sha256(compact[:-_TAIL]).hexdigest()
 
 
 def _check_instants(sidecar: Sidecar) -> None:
