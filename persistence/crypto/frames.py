@@ -113,7 +113,6 @@ def _nonce(number: int, *, is_last: bool) -> bytes:
 
 
 def encrypted(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
-    """Yield the encrypted file of a content, piece by piece."""
     header = FileHeader.fresh(ring.to_write(), address)
     cipher = _FrameCipher(header, ring)
     yield header.raw

@@ -95,7 +95,6 @@ class DataCipher:
         return self._cipher.decrypt(self._noted(value), place)
 
     def seal(self) -> str:
-        """Return the seal of the values so far."""
         return self._cipher.encrypt(self._digest.hexdigest(), _OF_SEAL)
 
     def verify(self, seal: str | None) -> None:

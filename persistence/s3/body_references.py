@@ -104,7 +104,6 @@ class BodyNotes:
         self._directory = Layout(root).own(BODIES)
 
     def note(self) -> BodyNote:
-        """Begin an empty note."""
         path = f"{self._directory}/{fresh_id()}"
         try:
             descriptor = files.open_new(path)

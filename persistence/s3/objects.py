@@ -156,7 +156,6 @@ class Objects:
                     raise DamagedError(f"{self.place} has another object under the key of a new body") from None
 
     def remove(self, keys: list[str]) -> None:
-        """Remove objects, as far as they are there."""
         for begin in range(0, len(keys), KEYS_AT_ONCE):
             with self._calling("removing bodies"):
                 obstore.delete(self._store, keys[begin : begin + KEYS_AT_ONCE])

@@ -113,7 +113,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         self._keeps_history = keeps_history
 
     def free_bytes(self) -> int:
-        """Space that the service may still use there."""
         with disk_errors(f"directory of attachments {self.root}"):
             return file_system.free_in(self.root)
 

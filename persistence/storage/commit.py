@@ -61,7 +61,6 @@ class Upload:
         self._descriptor = descriptor
 
     def write(self, chunk: bytes) -> None:
-        """Append to the content."""
         files.write_all(self._descriptor, chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
@@ -71,7 +70,6 @@ class Upload:
 
     @property
     def digest(self) -> str:
-        """The digest of everything written so far."""
         return digest_text(self._hash.hexdigest())
 
     def opened(self) -> FileIO:

@@ -113,7 +113,6 @@ def _regular(descriptor: int, path: str) -> int:
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Close a descriptor after a block."""
     try:
         yield descriptor
     finally:
@@ -149,7 +148,6 @@ _REMEMBERED = 4096
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
     with closing(open_directory(path)) as descriptor:
         sync_open(descriptor)
 
@@ -521,7 +519,7 @@ def separate(path: str, temporary: str) -> None:
 
 
 def copied(source: str, target: str, *, is_exact: bool = False) -> tuple[int, str]:
-    """Copy a file over ``target``, an exact copy with its mode and time, and durably; return size and SHA-256."""
+    """Copy a file over ``target``, with ``is_exact`` its mode and time, too, and durably; return size and SHA-256."""
     hashing, size = hashlib.sha256(), 0
     with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):

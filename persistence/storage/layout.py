@@ -313,7 +313,6 @@ class Layout:
         return f"{self.root}/{_form(form.app, form.name)}"
 
     def versions(self, form: Form) -> str:
-        """Return the directory of the versions of a form's definition."""
         return f"{self.form(form)}/{_DEFINITIONS}"
 
     def documents(self, form: Form, collection: Collection) -> str:
@@ -323,7 +322,6 @@ class Layout:
         return f"{self.root}/{_form(form.app, form.name)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
-        """Return the directory of the index of a form's data."""
         return f"{self.root}/{INDEX}/{_directory(form.app)}/{_directory(form.name)}"
 
     def current_index(self, form: Form) -> str:

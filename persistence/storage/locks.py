@@ -125,7 +125,6 @@ class OpenLock:
         raise BusyError(otherwise)
 
     def release(self) -> None:
-        """Let others have it."""
         if self._file is not None:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
         self._thread.release()

@@ -151,7 +151,6 @@ def write_layout(path: str, layout: LayoutFile) -> None:
 
 
 def check_layout(path: str, layout: LayoutFile) -> None:
-    """Make sure that the tree can be served."""
     if layout.format > FORMAT:
         raise StartupError(
             f"{path} says format {layout.format}: a newer version of this service wrote it; this one knows {FORMAT}"
@@ -167,7 +166,6 @@ def check_layout(path: str, layout: LayoutFile) -> None:
 
 
 def make_own(root: str) -> None:
-    """Make the service's own directories and lock files where they are missing."""
     for name in OWN_DIRECTORIES:
         path = f"{root}/{name}"
         with _in_the_way(path):

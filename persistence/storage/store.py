@@ -353,7 +353,6 @@ class Store(StoreReader, Storage, Closable):
         self._lease.require()
 
     def free_bytes(self) -> int:
-        """Space that the service may still use on the root's file system."""
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()

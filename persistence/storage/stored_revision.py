@@ -115,7 +115,6 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
 
 
 def decode_before(data: bytes, path: str) -> Sidecar:
-    """Read a sidecar of the schema before this one."""
     try:
         sidecar = _decoder.decode(data)
         _check_instants(sidecar)
@@ -344,7 +343,6 @@ class StoredRevision:
         return self.file
 
     def close(self) -> None:
-        """Close the content, where it is open."""
         if self.file is not None:
             self.file.close()
 
