@@ -32,7 +32,6 @@ from persistence.storage.storage import Revisions
 
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
-    from persistence.s3.objects import ListedObject
 
 
 _ID = re.compile(r"[0-9a-f]{40}")
@@ -176,23 +175,16 @@ def _is_unnamed(reference: BodyReference, main_of: MainOf) -> bool:
     return main is not None and not reference.is_named(main)
 
 
-@dataclass(frozen=True, slots=True)
-class StrayObject:
-    """An object that no record names; ``reference`` is ``None`` where its key is not one that the service gives."""
-
-    found: ListedObject
-    reference: BodyReference | None
-
-
 def stray_objects(
     bodies: ObjectBodies, main_of: MainOf, below: str = "", age: float = ABANDONED_OBJECT_AFTER
-) -> Iterator[StrayObject | None]:
-    """Yield the objects below the names of a key that no record names, and ``None`` for each that is in order.
+) -> Iterator[tuple[str, BodyReference | None] | None]:
+    """Yield key and reference of the objects below the names of a key that no record names, ``None`` for all others.
 
-    A younger one than ``age`` seconds is in order: its record may be about to be committed.
+    A key that is not one that the service gives has no reference. An object younger than ``age`` seconds is in order:
+    its record may be about to be committed.
     """
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):
         reference = BodyReference.of_key(found.key)
         is_stray = found.stored < limit and (reference is None or _is_unnamed(reference, main_of))
-        yield StrayObject(found, reference) if is_stray else None
+        yield (found.key, reference) if is_stray else None

@@ -200,11 +200,11 @@ def listed(root: str) -> Iterator[tuple[str, DocumentLease | DamagedError]]:
             path = f"{top}/{directory}/{name}"
             if name.endswith(UNFINISHED_LEASE):
                 continue
+            found: DocumentLease | DamagedError | None
             try:
                 found = _read(path)
             except DamagedError as error:
-                yield path, error
-                continue
+                found = error
             if found is not None:
                 yield path, found
 
