@@ -58,7 +58,9 @@ class BodiesReader:
     def __init__(self, base: str, integrity: Integrity | None = None) -> None:
         self.root = os.path.realpath(base)
         self._layout = Layout(self.root)
-        self._integrity = (integrity or Integrity()).of_attachments()
+        policy = integrity or Integrity()
+        hand_edits = HandEdits.ALL if policy.hand_edits is HandEdits.ALL else HandEdits.NONE  # none is of its own XML
+        self._integrity = Integrity(hand_edits, verify_up_to=policy.verify_up_to)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """Return the body of a revision, open if asked for: at its place, or where older ones are kept."""

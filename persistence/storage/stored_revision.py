@@ -206,11 +206,6 @@ class Integrity:
         self._verdicts: OrderedDict[tuple[object, ...], bool | str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of_attachments(self) -> Integrity:
-        """Return the policy for contents that are never XML of the service's own."""
-        hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
-        return Integrity(hand_edits, verify_up_to=self.verify_up_to)
-
     def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool:
         """Return whether a file, by path or descriptor, has the right content under another time; else it was edited.
 
