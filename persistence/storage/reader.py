@@ -24,7 +24,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.storage import commit, files, root, stored_revision
+from persistence.storage import files, root, stored_revision
 from persistence.storage.layout import (
     LAYOUT,
     OTHERS,
@@ -311,12 +311,21 @@ class StoreReader:
     def freed(self, address: Address, instant: Instant | None) -> int:
         paths = self._layout.paths(address)
         paths = paths if instant is None else paths.revision(instant)
+        total = 0
         with disk_errors("looking at", address):
-            return commit.freed(paths.content) + commit.freed(paths.sidecar)
+            for path in (paths.content, paths.sidecar):
+                with suppress(FileNotFoundError):
+                    status = os.lstat(path)
+                    total += status.st_size if status.st_nlink == 1 else 0  # another name keeps it
+        return total
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
+        # Only files all of whose names are in the directory are freed.
+        found = dict[int, tuple[int, os.stat_result]]()
         with disk_errors("looking at", main):
-            return commit.freed_below(self._layout.paths(main).directory)
+            for status in _statuses(self._layout.paths(main).directory):
+                found[status.st_ino] = found.get(status.st_ino, (0, status))[0] + 1, status
+        return sum(status.st_size for names, status in found.values() if names >= status.st_nlink)
 
     def revisions(self, address: Address) -> list[Instant]:
         with disk_errors("listing the older revisions of", address):
@@ -329,6 +338,15 @@ def _numbers(directory: str) -> list[int]:
     except FileNotFoundError:
         return []
     return sorted([int(name) for name in names if name.isascii() and name.isdigit()], reverse=True)
+
+
+def _statuses(directory: str) -> Iterator[os.stat_result]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _statuses(entry.path)
+            else:
+                yield entry.stat(follow_symlinks=False)
 
 
 def _names(directory: str) -> Iterator[str]:
