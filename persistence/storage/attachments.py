@@ -49,7 +49,6 @@ from persistence.storage.store import TreeDocumentFiles
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 _ANYTHING = Integrity(HandEdits.ALL)
-_FORM_DEPTH = 3  # Directories that stay, even if nothing is in them: of an application, a form and a collection
 
 
 class BodiesReader:
@@ -82,11 +81,9 @@ class BodiesReader:
             return stored_revision.verified(paths, integrity, older)
         if older is not None:
             older.close()
-        if found is not None and not found.is_edited:
-            return stored_revision.verified(paths, integrity, found)
         if damage is not None:
             raise damage
-        return found
+        return None if found is None else stored_revision.verified(paths, integrity, found)
 
     def paths(self, address: DocumentAddress, version: int) -> FilePaths:
         """Return the paths of the body of an attachment's current revision; older ones lie beside it."""
@@ -215,7 +212,8 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             files.sync_directory(directory)
         if os.path.basename(directory) != HISTORY:
             files.remove_if_empty(FilePaths(directory, "").history)
-        while directory.count("/") > self.root.count("/") + _FORM_DEPTH:
+        # Those of an application, a form and a collection stay, even if nothing is in them.
+        while directory.count("/") > self.root.count("/") + 3:
             files.remove_if_empty(directory)
             directory = os.path.dirname(directory)
 

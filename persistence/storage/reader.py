@@ -45,12 +45,8 @@ _SHAPE = b"0000-00-00T00-00-00.000Z\n"
 _STEP = len(_SHAPE)
 _LENGTH = _STEP - 1
 _DIGITS = bytes.maketrans(b"0123456789", b"0000000000")
-_COLONS = (13, 16)
 _TENS = ((11, b"2"), (14, b"5"), (17, b"5"))  # The highest tens of hours, minutes and seconds, by their places
 _HOUR = slice(11, 13)
-_LAST_HOUR = b"23"
-_DAY = slice(10)
-_MIDNIGHT = "T00:00:00.000Z"
 
 
 # The revisions of a resource in a tree, the older ones by the names in its .history.
@@ -76,7 +72,7 @@ def instants_text(names: Iterable[bytes], name: bytes) -> str:
     if not _are_instants(lines, found):
         found = [each for each in found if each.isascii() and instant_of(each.decode()) is not None]
         lines = _lines(found)
-    for at in _COLONS:
+    for at in (13, 16):
         lines[at::_STEP] = b":" * len(found)
     return lines.decode("ascii")
 
@@ -91,10 +87,10 @@ def _are_instants(lines: bytearray, found: list[bytes]) -> bool:
     if any(max(lines[at::_STEP], default=0) > highest[0] for at, highest in _TENS):
         return False
     is_late = _TENS[0][1] in lines[_HOUR.start :: _STEP]
-    if is_late and max(each[_HOUR] for each in found) > _LAST_HOUR:
+    if is_late and max(each[_HOUR] for each in found) > b"23":
         return False
-    days = {each[_DAY] for each in found}
-    return all(is_in_calendar(Instant(f"{day.decode()}{_MIDNIGHT}")) for day in days)
+    days = {each[:10] for each in found}
+    return all(is_in_calendar(Instant(f"{day.decode()}T00:00:00.000Z")) for day in days)
 
 
 class StoreReader:

@@ -202,7 +202,6 @@ def _in_the_way(path: str) -> Iterator[None]:
 
 T = TypeVar("T")
 
-_MODE = 0o600
 _PATIENCE = 10.0
 _SETTLED = 2_000_000_000
 
@@ -261,7 +260,7 @@ class KeyFile(Generic[T]):
         text = msgspec.json.format(msgspec.json.encode(content), indent=2)
         if len(text) >= LARGEST_SMALL_FILE:
             raise ConflictError(f"the {self._what} would take more than {LARGEST_SMALL_FILE} bytes: remove some first")
-        files.write_durably(self._path, text + b"\n", _MODE)
+        files.write_durably(self._path, text + b"\n", 0o600)
 
     def _load(self) -> T:
         try:

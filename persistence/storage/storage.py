@@ -407,9 +407,6 @@ class ChangeEvents:
             self._listener.changed(form, document)
 
 
-_HASHED = 8  # Bytes of the number of a revision
-
-
 # Marks of the states of documents and definitions: cheap to list, and others after each change.
 #
 # A caller that has seen a state finds out what has changed since without reading anything again.
@@ -441,7 +438,7 @@ def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> i
     for is_draft, name, instant, content, is_current in found:
         line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
         digest = hashlib.sha256(line.encode("utf-8", "surrogatepass")).digest()
-        total += int.from_bytes(digest[:_HASHED], signed=True)
+        total += int.from_bytes(digest[:8], signed=True)
     return total
 
 

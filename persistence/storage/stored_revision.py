@@ -38,8 +38,6 @@ from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, revision_of, unfinished_of
 from persistence.xml.streaming import XmlCheck
 
-_LAST_YEAR = "9999"
-_CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 
 
@@ -67,7 +65,7 @@ class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, fo
     """
 
     address: str
-    checksum: _CHECKSUM
+    checksum: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,14 +80,13 @@ class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=T
 _summed_decoder = msgspec.json.Decoder(_SummedSidecar)
 _decoder = msgspec.json.Decoder(Sidecar)
 _encoder = msgspec.json.Encoder()
-_FIELDS = Sidecar.__struct_fields__
 _NO_CHECKSUM = "0" * 64
 _TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
 
 
 def encode(sidecar: Sidecar, address: str) -> bytes:
     """Return the file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
-    fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
+    fields = {name: getattr(sidecar, name) for name in Sidecar.__struct_fields__} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
     compact = _encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM))
     checksum = hashlib.sha256(compact[:-_TAIL]).hexdigest()
@@ -130,7 +127,7 @@ def _check_instants(sidecar: Sidecar) -> None:
     epoch_nanoseconds(sidecar.created)
     if sidecar.restored is not None:
         epoch_nanoseconds(sidecar.restored)
-    if sidecar.modified.startswith(_LAST_YEAR):
+    if sidecar.modified.startswith("9999"):
         raise ValueError("nothing can come after the year 9999")
 
 
