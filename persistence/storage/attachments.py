@@ -133,8 +133,7 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         self._recover(paths, over)
         if over is not None and address.keeps_history and self._keeps_history(address.form):
             _keep(paths, over)
-        arrived = paths.next_content(sidecar.id)
-        self._place(upload, arrived, stamp(sidecar))
+        arrived = self._place(upload, paths, sidecar)
         self._directories.settle(paths.directory)
         yield sidecar
         with suppress(OSError):  # the next writer finishes it
@@ -150,13 +149,12 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             paths = paths.revision(instant)
             files.make(paths.directory)
         self._recover(paths, over)
-        arrived = paths.next_content(rewritten.id)
-        self._place(upload, arrived, stamp(rewritten))
+        arrived = self._place(upload, paths, rewritten)
         yield
         files.rename(arrived, paths.content)
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        return any(True for _ in self._unfinished(main))
+        return next(self._unfinished(main), None) is not None
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         for version, paths in list(self._unfinished(main)):
@@ -233,11 +231,13 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
 
-    def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
-        with files.closing(files.open_directory(os.path.dirname(path))) as directory:
-            upload.place_at(path, nanoseconds)
+    def _place(self, upload: Upload, paths: FilePaths, sidecar: Sidecar) -> str:
+        arrived = paths.next_content(sidecar.id)
+        with files.closing(files.open_directory(paths.directory)) as directory:
+            upload.place_at(arrived, stamp(sidecar))
             upload.sync()
             files.sync_open(directory)
+        return arrived
 
     def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
         """Finish an interrupted commit of the stored revision, and remove files that were never committed."""
