@@ -39,7 +39,7 @@ from persistence.storage.layout import (
 )
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import StateMark
-from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision
+from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
 
 _SHAPE = b"0000-00-00T00-00-00.000Z\n"
 _STEP = len(_SHAPE)
@@ -130,16 +130,16 @@ class StoreReader:
     def fingerprint(self, address: Address) -> Fingerprint:
         paths = self._layout.paths(address)
         try:
-            return stored_revision.fingerprint(paths.content)
+            return file_fingerprint(paths.sidecar), file_fingerprint(paths.content)
         except OSError as error:
             raise as_disk_error(error, "looking at", address) from error
 
     def fingerprints(self, form: Form) -> tuple[tuple[int, Fingerprint], ...]:
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
+            mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
             return tuple(
-                (number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}"))
-                for number in _numbers(directory)
+                (number, (file_fingerprint(path + SIDECAR_SUFFIX), file_fingerprint(path))) for number, path in mains
             )
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:

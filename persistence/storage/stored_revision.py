@@ -35,7 +35,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, stamp
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
-from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, revision_of, unfinished_of
+from persistence.storage.layout import FilePaths, revision_of, unfinished_of
 from persistence.xml.streaming import XmlCheck
 
 _SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
@@ -455,16 +455,13 @@ def content(paths: FilePaths) -> BinaryIO | None:
 FileFingerprint = tuple[int, int, int]
 """Tells one state of a file from every other: its inode, modification time and size."""
 
-Fingerprint = tuple[FileFingerprint | None, ...]  # Tells one state of a resource from every other, by its two files
+Fingerprint = tuple[FileFingerprint | None, ...]
+"""Tells one state of a resource from every other, by its sidecar and its content.
 
+A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
+"""
 
 NOTHING_THERE: Fingerprint = (None, None)
-
-
-def fingerprint(content: str) -> Fingerprint:
-    """Return the fingerprint of what is there now, by the path of its content."""
-    # A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
-    return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
 def file_fingerprint(file: str | int) -> FileFingerprint | None:
