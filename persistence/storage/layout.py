@@ -105,8 +105,8 @@ _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
-_INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3])-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
-_REVISION = re.compile(rf"({_INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
+INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3])-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
+_REVISION = re.compile(rf"({INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
 _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
 _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
@@ -219,7 +219,7 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
 
 def instant_of(name: str) -> Instant | None:
     """Return the instant that ``file_name`` has written; ``None`` for any other text."""
-    if not _INSTANT_IN_NAME.fullmatch(name):
+    if not INSTANT_IN_NAME.fullmatch(name):
         return None
     instant = Instant(f"{name[:13]}:{name[14:16]}:{name[17:]}")
     return instant if is_in_calendar(instant) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.storage import files, root, stored_revision
 from persistence.storage.layout import (
+    INSTANT_IN_NAME,
     LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
@@ -41,12 +43,9 @@ from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
 
-_SHAPE = b"0000-00-00T00-00-00.000Z\n"
-_STEP = len(_SHAPE)
+_STEP = len("0000-00-00T00-00-00.000Z\n")
 _LENGTH = _STEP - 1
-_DIGITS = bytes.maketrans(b"0123456789", b"0000000000")
-_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))  # The highest tens of hours, minutes and seconds, by their places
-_HOUR = slice(11, 13)
+_INSTANTS = re.compile(rb"(?:%b\n)*+" % INSTANT_IN_NAME.pattern.encode())
 
 
 # The revisions of a resource in a tree, the older ones by the names in its .history.
@@ -68,29 +67,16 @@ def instants_text(names: Iterable[bytes], name: bytes) -> str:
     end = b".%s%s" % (name, SIDECAR_SUFFIX.encode())
     length = _LENGTH + len(end)
     found = sorted((each[:_LENGTH] for each in names if len(each) == length and each.endswith(end)), reverse=True)
-    lines = _lines(found)
-    if not _are_instants(lines, found):
-        found = [each for each in found if each.isascii() and instant_of(each.decode()) is not None]
-        lines = _lines(found)
-    for at in (13, 16):
-        lines[at::_STEP] = b":" * len(found)
-    return lines.decode("ascii")
-
-
-def _lines(found: list[bytes]) -> bytearray:
-    return bytearray(b"".join(each + b"\n" for each in found))
-
-
-def _are_instants(lines: bytearray, found: list[bytes]) -> bool:
-    if lines.translate(_DIGITS) != _SHAPE * len(found):
-        return False
-    if any(max(lines[at::_STEP], default=0) > highest[0] for at, highest in _TENS):
-        return False
-    is_late = _TENS[0][1] in lines[_HOUR.start :: _STEP]
-    if is_late and max(each[_HOUR] for each in found) > b"23":
-        return False
+    lines = bytearray(b"".join(each + b"\n" for each in found))
     days = {each[:10] for each in found}
-    return all(is_in_calendar(Instant(f"{day.decode()}T00:00:00.000Z")) for day in days)
+    if not _INSTANTS.fullmatch(lines) or not all(
+        is_in_calendar(Instant(f"{day.decode()}T00:00:00.000Z")) for day in days
+    ):
+        valid = (each for each in found if each.isascii() and instant_of(each.decode()) is not None)
+        lines = bytearray(b"".join(each + b"\n" for each in valid))
+    for at in (13, 16):
+        lines[at::_STEP] = b":" * (len(lines) // _STEP)
+    return lines.decode("ascii")
 
 
 class StoreReader:
