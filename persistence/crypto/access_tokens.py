@@ -19,10 +19,7 @@ from persistence.errors import ForbiddenError
 from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import TokenSubject
 
-_PURPOSE = "access-token"
 _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", re.ASCII)
-_REFUSED = "the access token is not valid here, or not any more"
-"""One line for every reason, which would only help to guess tokens."""
 
 
 class TokenGrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -31,9 +28,6 @@ class TokenGrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     issued: int
     expires: int
     operations: tuple[str, ...]
-
-
-_decode = msgspec.json.Decoder(TokenGrant).decode
 
 
 def sign(grant: TokenGrant, subject: TokenSubject, keys: Sequence[bytes]) -> str:
@@ -51,16 +45,17 @@ def verify(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> TokenGra
         # The last of 43 digits has two bits too many, which decoding ignores: four texts would be one signature.
         if base64_encode(base64_decode(signature)) != signature:
             raise refused()
-        return _decode(payload)
+        return msgspec.json.decode(payload, type=TokenGrant)
     except (BadData, msgspec.DecodeError) as error:
         raise refused() from error
 
 
 def refused() -> ForbiddenError:
-    return ForbiddenError(_REFUSED)
+    """Return the same error for every reason, which would only help to guess tokens."""
+    return ForbiddenError("the access token is not valid here, or not any more")
 
 
 def _signer(subject: TokenSubject, keys: Sequence[bytes]) -> Signer:
     form = subject.form
-    salt = msgspec.json.encode([_PURPOSE, form.app, form.name, subject.version, subject.document])
+    salt = msgspec.json.encode(["access-token", form.app, form.name, subject.version, subject.document])
     return Signer(list(keys), salt=salt, key_derivation="hmac", digest_method=hashlib.sha256)

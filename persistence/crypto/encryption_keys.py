@@ -20,7 +20,6 @@ from persistence.model.instants import Instant, next_after
 from persistence.storage.root import KeyFile
 
 _KEY_BYTES = 32
-_LEGACY_KEY_BYTES = 16
 _MOST = 100
 _OTHERS = 0o077
 _ID = r"[0-9a-z]{1,16}"
@@ -163,7 +162,7 @@ def purpose(name: str, *parts: str) -> bytes:
 
 def legacy_keys(passwords: Iterable[str]) -> tuple[bytes, ...]:
     """Derive the keys of the real system's passwords; blank ones count as none (spec forms 4.4)."""
-    return tuple(hashlib.sha256(each.encode()).digest()[:_LEGACY_KEY_BYTES] for each in passwords if each.strip())
+    return tuple(hashlib.sha256(each.encode()).digest()[:16] for each in passwords if each.strip())
 
 
 def _parsed(texts: Iterable[str]) -> list[tuple[str, str]]:

@@ -67,14 +67,6 @@ class FileHeader:
     raw: bytes
 
     @classmethod
-    def fresh(cls, key_id: str, address: DocumentAddress) -> FileHeader:
-        form, collection = address.form, address.collection.value
-        resource = msgspec.json.encode([form.app, form.name, collection, address.document, address.name])
-        salt, key = secrets.token_bytes(_SALT), key_id.encode("ascii")
-        raw = b"".join((MAGIC, bytes((len(key),)), key, salt, len(resource).to_bytes(_LENGTH, "big"), resource))
-        return cls(key_id, salt, address, raw)
-
-    @classmethod
     def parse(cls, data: bytes) -> FileHeader | None:
         if not data.startswith(MAGIC) or len(data) == len(MAGIC):
             return None
@@ -82,18 +74,13 @@ class FileHeader:
         key, at = data[at : at + data[at - 1]], at + data[at - 1]
         salt, at = data[at : at + _SALT], at + _SALT
         length, at = int.from_bytes(data[at : at + _LENGTH], "big"), at + _LENGTH
-        address = _address(data[at : at + length])
-        if address is None or not key.isascii():
+        try:
+            resource = msgspec.json.decode(data[at : at + length], type=tuple[str, str, str, str, str])
+            app, form, collection, document, name = resource
+            address = DocumentAddress(Form(app, form), Collection(collection), document, name)
+        except (msgspec.DecodeError, ValueError):
             return None
-        return cls(key.decode("ascii"), salt, address, data[: at + length])
-
-
-def _address(resource: bytes) -> DocumentAddress | None:
-    try:
-        app, form, collection, document, name = msgspec.json.decode(resource, type=tuple[str, str, str, str, str])
-        return DocumentAddress(Form(app, form), Collection(collection), document, name)
-    except (msgspec.DecodeError, ValueError):
-        return None
+        return cls(key.decode("ascii"), salt, address, data[: at + length]) if key.isascii() else None
 
 
 class _FrameCipher:
@@ -118,8 +105,11 @@ def _nonce(number: int, *, is_last: bool) -> bytes:
 
 
 def encrypted(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
-    """Yield the encrypted file of a content, piece by piece."""
-    header = FileHeader.fresh(ring.to_write(), address)
+    key_id, salt, form = ring.to_write(), secrets.token_bytes(_SALT), address.form
+    key = key_id.encode("ascii")
+    resource = msgspec.json.encode([form.app, form.name, address.collection.value, address.document, address.name])
+    raw = b"".join((MAGIC, bytes((len(key),)), key, salt, len(resource).to_bytes(_LENGTH, "big"), resource))
+    header = FileHeader(key_id, salt, address, raw)
     cipher = _FrameCipher(header, ring)
     yield header.raw
     for number, (content, is_last) in enumerate(_cut(chunks, _FRAME)):

@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
@@ -38,15 +39,12 @@ class ValueCipher:
 
     def __init__(self, ring: KeyRing, form: Form, document: str) -> None:
         self._ring = ring
+        self.writing = ring.writing
         self._form = form
         self._document = document
         self._cipher = lru_cache(8)(
             lambda key_id: AESGCM(ring.derived(key_id, None, purpose("value", form.app, form.name, document)))
         )
-
-    @property
-    def writing(self) -> str | None:
-        return self._ring.writing
 
     def encrypt(self, text: str, place: Place) -> str:
         key_id = self._ring.to_write()
@@ -58,7 +56,12 @@ class ValueCipher:
         """Return the text of an encrypted value, in this format or the real system's."""
         key_id, data = _parts(value)
         if key_id is None:
-            return _legacy_text(data, self._ring)
+            if not self._ring.legacy:
+                raise ConfigurationError("no password is configured for a value in the real system's format")
+            for key in self._ring.legacy:
+                with suppress(InvalidTag, ValueError):
+                    return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], None).decode()
+            raise DamagedError("a value in the real system's format was changed, or has another password")
         bound = _aad(place) if is_bound(value) else _BETWEEN.join(name for name, _ in place).encode()
         try:
             return self._cipher(key_id).decrypt(data[:_NONCE], data[_NONCE:], bound).decode()
@@ -92,7 +95,6 @@ class DataCipher:
         return self._cipher.decrypt(self._noted(value), place)
 
     def seal(self) -> str:
-        """Return the seal of the values so far."""
         return self._cipher.encrypt(self._digest.hexdigest(), _OF_SEAL)
 
     def verify(self, seal: str | None) -> None:
@@ -136,14 +138,3 @@ def is_bound(value: str) -> bool:
 
 def _aad(place: Place) -> bytes:
     return _BETWEEN.join(f"{name}[{number}]" for name, number in place).encode()
-
-
-def _legacy_text(data: bytes, ring: KeyRing) -> str:
-    if not ring.legacy:
-        raise ConfigurationError("no password is configured for a value in the real system's format")
-    for key in ring.legacy:
-        try:
-            return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], None).decode()
-        except (InvalidTag, ValueError):
-            continue
-    raise DamagedError("a value in the real system's format was changed, or has another password")

@@ -37,7 +37,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.storage import files, stored_revision
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import FilePaths
-from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
+from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError
 
 ABANDONED_AFTER = timedelta(days=7)  # How long attachments may wait for the first save of their document
 _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
@@ -194,13 +194,13 @@ class _Inspection:
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
                 return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
-            verdict = self.by.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
+            is_same = self.by.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
         except (StateChangedError, FileNotFoundError):
             return FindingKind.BUSY.at(place.content, "it is being changed")
         except DamagedError as error:
             what = f"{_after_colon(error)}; {self._newest_whole(place)}"
             return FindingKind.CONTENT_DAMAGED.at(place.content, what, place)
-        if verdict is Verdict.SAME:
+        if is_same:
             return FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
         what = f"edited by hand since {sidecar.modified}; it is served as it is"
         try:

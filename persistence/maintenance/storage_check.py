@@ -35,7 +35,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.s3.body_references import StrayObject, stray_objects
+from persistence.s3.body_references import BodyReference, stray_objects
 from persistence.services.transfers import mains_of
 from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import FileBodies
@@ -241,18 +241,18 @@ class ObjectsCheck:
         """Check the objects below the names of keys; yield ``None`` for each that is in order."""
         for part in parts:
             for each in stray_objects(self._bodies, self._main_of, "/".join(part)):
-                yield None if each is None else self._finding(each)
+                yield None if each is None else self._finding(*each)
 
-    def _finding(self, stray: StrayObject) -> Finding:
-        path = f"{self._bodies.place}/{stray.found.key}"
-        if stray.reference is None:
+    def _finding(self, key: str, reference: BodyReference | None) -> Finding:
+        path = f"{self._bodies.place}/{key}"
+        if reference is None:
             return FindingKind.FOREIGN.at(path, "a key that the service does not give")
-        form = stray.reference.address.form
+        form = reference.address.form
         if self._place(form) is None:
             return FindingKind.FOREIGN.at(path, _UNROUTED)
         if not self._known(form):
             return FindingKind.FOREIGN.at(path, f"there are no records of {form}: is it the right data directory?")
-        remove = partial(self._bodies.objects.remove, [stray.found.key])
+        remove = partial(self._bodies.objects.remove, [key])
         return FindingKind.STRAY_OBJECT.at(
             path, "a body that no record names, stored more than an hour ago", mend=remove
         )

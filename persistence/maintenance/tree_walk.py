@@ -39,7 +39,9 @@ from persistence.storage.layout import (
     LEASE,
     LEASES,
     LOCKS,
+    NEEDED,
     OTHERS,
+    OWN_DIRECTORIES,
     PAGES,
     QUARANTINE,
     RESTORED,
@@ -132,7 +134,7 @@ class FolderTree:
     def locked(self, folder: Folder) -> Iterator[ChangeEvents]:
         """Keep writers out of a folder for a block. Nobody writes in a tree that lacks the lock file."""
         change = ChangeEvents(self._listener)
-        lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
+        lock = self.layout.own(LOCKS if self._is_own else f"{LOCKS}/{stripe(folder.scope):02x}")
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
             with self._locks.holding(LOCKS, stripe(folder.scope)) if has_locks else nullcontext():
@@ -502,7 +504,7 @@ def check_format(layout: Layout) -> Iterator[Finding]:
 
 def missing(layout: Layout) -> Iterator[Finding]:
     """Find the service's own directories and lock files that are missing, for example after ``git clean``."""
-    for path in map(layout.own, root.NEEDED):
+    for path in map(layout.own, NEEDED):
         if not os.path.lexists(path):
             what = "it was removed, or not copied; the service makes it when it needs it"
             yield FindingKind.OWN_MISSING.at(path, what)
@@ -513,7 +515,7 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
     wrong = list[str]()
     quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.
-    others = (layout.own(name) for name in root.OWN_DIRECTORIES if name != QUARANTINE)
+    others = (layout.own(name) for name in OWN_DIRECTORIES if name != QUARANTINE)
     directories = ((each, stat.S_ISDIR) for each in (quarantine, *others, layout.own(PAGES)))
     own = map(layout.own, (*root.LOCK_FILES, LEASE, CHECKED))
     for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):

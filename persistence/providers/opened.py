@@ -241,7 +241,7 @@ class Providers(Closable):
     def spooled(self) -> Upload:
         """Begin to receive something that need not become a content."""
         default = self.trees.get(self._settings.roots.default)
-        return Upload(os.path.realpath(self._settings.home)) if default is None else default.store.spooled()
+        return Upload(os.path.realpath(self._settings.home)) if default is None else default.store.upload()
 
     @property
     def bodies_by_form(self) -> BodiesOf:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from io import FileIO
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -33,7 +32,6 @@ from persistence.storage.storage import Revisions
 
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
-    from persistence.s3.objects import ListedObject
 
 
 _ID = re.compile(r"[0-9a-f]{40}")
@@ -92,25 +90,6 @@ def require_short(place: Bucket, reference: BodyReference) -> str:
     return key
 
 
-def encode_reference(place: Bucket, reference: BodyReference) -> bytes:
-    """Return a line that notes a body."""
-    return msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n"
-
-
-def decode_references(place: Bucket, lines: bytes) -> list[BodyReference]:
-    """Return the references of a place in lines that may break off."""
-    found = list[BodyReference]()
-    for line in lines.splitlines():
-        try:
-            noted = msgspec.json.decode(line, type=_Noted)
-        except msgspec.DecodeError:
-            continue
-        reference = BodyReference.of_key(noted.key)
-        if noted.place == str(place) and reference is not None:
-            found.append(reference)
-    return found
-
-
 # Notes of bodies in an object store whose records are being changed, in files of this machine.
 #
 # A note is written before an object is stored, or before a change leaves it without a record, and removed after the
@@ -124,7 +103,6 @@ class BodyNotes:
         self._directory = Layout(root).own(BODIES)
 
     def note(self) -> BodyNote:
-        """Begin an empty note."""
         path = f"{self._directory}/{fresh_id()}"
         try:
             descriptor = files.open_new(path)
@@ -134,12 +112,10 @@ class BodyNotes:
         try_lock(descriptor)  # tells ``left`` that its process lives
         return BodyNote(path, descriptor)
 
-    def left(self, age: float = ABANDONED_OBJECT_AFTER) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of the notes of dead processes that are older than so many seconds."""
+    def left(self, age: float) -> Iterator[str]:
+        """Yield the paths of the notes of dead processes that are older than so many seconds."""
         with suppress(FileNotFoundError):
-            for path in abandoned(self._directory, age):
-                with FileIO(files.open_file(path)) as file:
-                    yield path, files.read_small(file.fileno())
+            yield from abandoned(self._directory, age)
 
 
 class BodyNote:
@@ -149,9 +125,9 @@ class BodyNote:
         self._path = path
         self._descriptor = descriptor
 
-    def add(self, line: bytes) -> None:
-        """Note something. Raises ``OSError``."""
-        files.write_all(self._descriptor, line)
+    def add(self, place: Bucket, reference: BodyReference) -> None:
+        """Note a body. Raises ``OSError``."""
+        files.write_all(self._descriptor, msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n")
 
     def remove(self) -> None:
         """Remove the note: what it says is done."""
@@ -174,10 +150,17 @@ def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_O
 
     A note whose records or objects cannot be looked at stays.
     """
-    count = 0
-    for path, lines in bodies.notes.left(age):
-        with suppress(PersistenceError):
-            references = decode_references(bodies.place, lines)
+    count, place = 0, str(bodies.place)
+    for path in bodies.notes.left(age):
+        with suppress(PersistenceError, FileNotFoundError):
+            lines = files.read_file(path)
+            references = list[BodyReference]()
+            for line in lines.splitlines():  # the last one may break off
+                with suppress(msgspec.DecodeError):
+                    noted = msgspec.json.decode(line, type=_Noted)
+                    reference = BodyReference.of_key(noted.key)
+                    if noted.place == place and reference is not None:
+                        references.append(reference)
             if lines.strip() and not references:
                 continue  # of another place
             unnamed = [each for each in references if _is_unnamed(each, main_of)]
@@ -192,23 +175,16 @@ def _is_unnamed(reference: BodyReference, main_of: MainOf) -> bool:
     return main is not None and not reference.is_named(main)
 
 
-@dataclass(frozen=True, slots=True)
-class StrayObject:
-    """An object that no record names; ``reference`` is ``None`` where its key is not one that the service gives."""
-
-    found: ListedObject
-    reference: BodyReference | None
-
-
 def stray_objects(
     bodies: ObjectBodies, main_of: MainOf, below: str = "", age: float = ABANDONED_OBJECT_AFTER
-) -> Iterator[StrayObject | None]:
-    """Yield the objects below the names of a key that no record names, and ``None`` for each that is in order.
+) -> Iterator[tuple[str, BodyReference | None] | None]:
+    """Yield key and reference of the objects below the names of a key that no record names, ``None`` for all others.
 
-    A younger one than ``age`` seconds is in order: its record may be about to be committed.
+    A key that is not one that the service gives has no reference. An object younger than ``age`` seconds is in order:
+    its record may be about to be committed.
     """
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):
         reference = BodyReference.of_key(found.key)
         is_stray = found.stored < limit and (reference is None or _is_unnamed(reference, main_of))
-        yield StrayObject(found, reference) if is_stray else None
+        yield (found.key, reference) if is_stray else None

@@ -18,7 +18,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import Sidecar, described
-from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, encode_reference, require_short
+from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, require_short
 from persistence.s3.objects import DocumentObjects, Objects
 from persistence.storage.commit import Upload
 from persistence.storage.on_demand import RangedFile
@@ -35,20 +35,16 @@ class ObjectBodies(Bodies):
     def __init__(self, objects: Objects, root: str, keeps_history: KeepsHistory = keeps_all) -> None:
         self.objects = objects
         self.notes = BodyNotes(root)
-        self._root = root
+        self.root = str(objects.place)  # the place as it is shown
+        self._directory = root
         self._keeps_history = keeps_history
 
     @property
     def place(self) -> Bucket:
         return self.objects.place
 
-    @property
-    def root(self) -> str:
-        """The place as it is shown."""
-        return str(self.place)
-
     def upload(self, address: DocumentAddress) -> Upload:
-        return _ObjectUpload(self._root, self, address)
+        return _ObjectUpload(self._directory, self, address)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         if record.body is None:
@@ -115,7 +111,7 @@ class _ObjectUpload(Upload):
         objects = self._bodies.objects
         key = require_short(objects.place, self._reference)
         self.note = self._bodies.notes.note()
-        self.note.add(encode_reference(objects.place, self._reference))
+        self.note.add(objects.place, self._reference)
         with self.opened() as file:
             objects.put(key, file, self.size)
         self._is_stored = True
@@ -227,5 +223,5 @@ class ObjectChanges(BodyChanges):
         if self._note is None:
             self._note = self._bodies.notes.note()
         for each in references:
-            self._note.add(encode_reference(self._bodies.place, each))
+            self._note.add(self._bodies.place, each)
             self._freed.append(each)

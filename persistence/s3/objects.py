@@ -35,13 +35,10 @@ if TYPE_CHECKING:
 
 
 _RETRY_AFTER = 5
-_RETRIES = 2
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
 _MISSING = re.compile(r"Missing (?:AccessKeyId|SecretAccessKey)")
 _STATUS = re.compile(r"status code: (\d{3})")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "EntityTooLarge"}
-_REFUSED = {"401", "403"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +90,18 @@ class Objects:
                     "timeout": timedelta(seconds=limits.timeout),
                 },
                 retry_config={
-                    "max_retries": _RETRIES,
+                    "max_retries": 2,
                     "retry_timeout": timedelta(seconds=limits.timeout),
-                    "backoff": {
-                        "init_backoff": timedelta(seconds=_FIRST_PAUSE),
-                        "max_backoff": timedelta(seconds=_LONGEST_PAUSE),
-                        "base": 2,
-                    },
+                    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
                 },
             )
             for name in ("endpoint", "aws_endpoint_url_s3"):
-                _require_endpoint(str(store.config.get(name) or ""))
+                try:
+                    object_endpoint(str(store.config.get(name) or ""))  # else the library would panic
+                except BadRequestError as error:
+                    raise BusyError(
+                        f"the endpoint of the environment (AWS_ENDPOINT_URL) {error}", _RETRY_AFTER
+                    ) from None
             return store
 
     def size(self, key: str) -> int | None:
@@ -151,7 +149,6 @@ class Objects:
                     raise DamagedError(f"{self.place} has another object under the key of a new body") from None
 
     def remove(self, keys: list[str]) -> None:
-        """Remove objects, as far as they are there."""
         for begin in range(0, len(keys), KEYS_AT_ONCE):
             with self._calling("removing bodies"):
                 obstore.delete(self._store, keys[begin : begin + KEYS_AT_ONCE])
@@ -192,7 +189,7 @@ class Objects:
             cause = f"the bucket {place.name} does not exist"
         elif "/latest/" in text or "CredentialsError" in text or _MISSING.search(text):
             cause = "credentials are missing: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in _REFUSED:
+        elif isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in {"401", "403"}:
             cause = f"the store refuses the credentials, or the action ({answer})"
         elif answer:
             cause = f"the store answers {answer}"
@@ -201,14 +198,6 @@ class Objects:
         else:
             cause = "the store cannot be reached, or the connection broke"
         return BusyError(f"{action} in {place}: {cause}", _RETRY_AFTER)
-
-
-def _require_endpoint(given: str) -> None:
-    """Make sure that the environment names an endpoint, if any: the library would panic. Raises ``BusyError``."""
-    try:
-        object_endpoint(given)
-    except BadRequestError as error:
-        raise BusyError(f"the endpoint of the environment (AWS_ENDPOINT_URL) {error}", _RETRY_AFTER) from None
 
 
 def _status_of(error: Exception) -> str:

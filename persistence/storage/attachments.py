@@ -49,7 +49,6 @@ from persistence.storage.store import TreeDocumentFiles
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 _ANYTHING = Integrity(HandEdits.ALL)
-_FORM_DEPTH = 3  # Directories that stay, even if nothing is in them: of an application, a form and a collection
 
 
 class BodiesReader:
@@ -58,7 +57,9 @@ class BodiesReader:
     def __init__(self, base: str, integrity: Integrity | None = None) -> None:
         self.root = os.path.realpath(base)
         self._layout = Layout(self.root)
-        self._integrity = (integrity or Integrity()).of_attachments()
+        policy = integrity or Integrity()
+        hand_edits = HandEdits.ALL if policy.hand_edits is HandEdits.ALL else HandEdits.NONE  # none is of its own XML
+        self._integrity = Integrity(hand_edits, verify_up_to=policy.verify_up_to)
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """Return the body of a revision, open if asked for: at its place, or where older ones are kept."""
@@ -80,11 +81,9 @@ class BodiesReader:
             return stored_revision.verified(paths, integrity, older)
         if older is not None:
             older.close()
-        if found is not None and not found.is_edited:
-            return stored_revision.verified(paths, integrity, found)
         if damage is not None:
             raise damage
-        return found
+        return None if found is None else stored_revision.verified(paths, integrity, found)
 
     def paths(self, address: DocumentAddress, version: int) -> FilePaths:
         """Return the paths of the body of an attachment's current revision; older ones lie beside it."""
@@ -113,7 +112,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         self._keeps_history = keeps_history
 
     def free_bytes(self) -> int:
-        """Space that the service may still use there."""
         with disk_errors(f"directory of attachments {self.root}"):
             return file_system.free_in(self.root)
 
@@ -135,8 +133,7 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         self._recover(paths, over)
         if over is not None and address.keeps_history and self._keeps_history(address.form):
             _keep(paths, over)
-        arrived = paths.next_content(sidecar.id)
-        self._place(upload, arrived, stamp(sidecar))
+        arrived = self._place(upload, paths, sidecar)
         self._directories.settle(paths.directory)
         yield sidecar
         with suppress(OSError):  # the next writer finishes it
@@ -152,13 +149,12 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             paths = paths.revision(instant)
             files.make(paths.directory)
         self._recover(paths, over)
-        arrived = paths.next_content(rewritten.id)
-        self._place(upload, arrived, stamp(rewritten))
+        arrived = self._place(upload, paths, rewritten)
         yield
         files.rename(arrived, paths.content)
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        return any(True for _ in self._unfinished(main))
+        return next(self._unfinished(main), None) is not None
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         for version, paths in list(self._unfinished(main)):
@@ -178,7 +174,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
-        """Remove a body when its tombstone is committed; what has a history stays there."""
         paths = self.paths(address, over.version)
         if os.path.isdir(paths.directory):
             self._recover(paths, over)
@@ -215,7 +210,8 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             files.sync_directory(directory)
         if os.path.basename(directory) != HISTORY:
             files.remove_if_empty(FilePaths(directory, "").history)
-        while directory.count("/") > self.root.count("/") + _FORM_DEPTH:
+        # Those of an application, a form and a collection stay, even if nothing is in them.
+        while directory.count("/") > self.root.count("/") + 3:
             files.remove_if_empty(directory)
             directory = os.path.dirname(directory)
 
@@ -235,11 +231,13 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
 
-    def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
-        with files.closing(files.open_directory(os.path.dirname(path))) as directory:
-            upload.place_at(path, nanoseconds)
+    def _place(self, upload: Upload, paths: FilePaths, sidecar: Sidecar) -> str:
+        arrived = paths.next_content(sidecar.id)
+        with files.closing(files.open_directory(paths.directory)) as directory:
+            upload.place_at(arrived, stamp(sidecar))
             upload.sync()
             files.sync_open(directory)
+        return arrived
 
     def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
         """Finish an interrupted commit of the stored revision, and remove files that were never committed."""

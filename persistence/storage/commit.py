@@ -61,7 +61,6 @@ class Upload:
         self._descriptor = descriptor
 
     def write(self, chunk: bytes) -> None:
-        """Append to the content."""
         files.write_all(self._descriptor, chunk)
         self._hash.update(chunk)
         self.size += len(chunk)
@@ -71,7 +70,6 @@ class Upload:
 
     @property
     def digest(self) -> str:
-        """The digest of everything written so far."""
         return digest_text(self._hash.hexdigest())
 
     def opened(self) -> FileIO:
@@ -406,30 +404,3 @@ def unlink_serving(layout: Layout, tags: Sequence[str]) -> None:
         for tag in tags:
             with suppress(OSError):
                 files.remove(f"{layout.own(SERVE)}/{hour}/{tag}")
-
-
-def freed(path: str) -> int:
-    """Return the bytes that the removal of a file frees; a file with another name frees nothing. Raises ``OSError``."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return 0
-    return status.st_size if status.st_nlink == 1 else 0
-
-
-def freed_below(path: str) -> int:
-    """Return the bytes that the removal of a directory frees: of files all of whose names are in it."""
-    names, sizes = dict[int, int](), dict[int, tuple[int, int]]()
-    for status in _files(path):
-        names[status.st_ino] = names.get(status.st_ino, 0) + 1
-        sizes[status.st_ino] = status.st_nlink, status.st_size
-    return sum(size for inode, (links, size) in sizes.items() if names[inode] >= links)
-
-
-def _files(path: str) -> Iterator[os.stat_result]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            else:
-                yield entry.stat(follow_symlinks=False)

@@ -152,8 +152,7 @@ class DocumentLeases(Leases):
         for name in (names[at:] + names[:at])[:_SWEPT]:
             each = f"{directory}/{name}"
             with suppress(OSError, DamagedError):  # the next one may be removed all the same
-                held = None if name.endswith(UNFINISHED_LEASE) else _read(each)
-                if name.endswith(UNFINISHED_LEASE) or (held is not None and not held.remaining(now)):
+                if name.endswith(UNFINISHED_LEASE) or ((held := _read(each)) and not held.remaining(now)):
                     gone += files.remove(each)
         if len(names) - gone >= most:
             raise BusyError("too many documents are leased at the moment", retry_after=60)
@@ -200,11 +199,11 @@ def listed(root: str) -> Iterator[tuple[str, DocumentLease | DamagedError]]:
             path = f"{top}/{directory}/{name}"
             if name.endswith(UNFINISHED_LEASE):
                 continue
+            found: DocumentLease | DamagedError | None
             try:
                 found = _read(path)
             except DamagedError as error:
-                yield path, error
-                continue
+                found = error
             if found is not None:
                 yield path, found
 

@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import stat
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from persistence.metrics.observations import FSYNCS
 _OPENAT2 = 437  # The number of the system call, the same on all architectures
 _AT_FDCWD = -100
 _RESOLVE_NO_SYMLINKS = 0x04
+_SIZE_OF_HOW = struct.calcsize("=3Q")
 _READ_AT_ONCE = 1 << 16
 _ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -30,12 +32,6 @@ _ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 # followed (O_NOFOLLOW).
 #
 # The root of a tree is opened by its real path, so a link that an administrator has put in its place is no obstacle.
-
-
-class _How(ctypes.Structure):
-    """``struct open_how`` of ``linux/openat2.h``."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -63,7 +59,7 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
     if 0 in encoded:  # C would take the text before it for the path
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
     while True:
-        descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, encoded, *_how(flags))
+        descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, encoded, _how(flags), _SIZE_OF_HOW)
         if descriptor >= 0:
             return descriptor
         error = ctypes.get_errno()
@@ -72,19 +68,14 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 @cache
-def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
-    """Return the address and the size of ``struct open_how``; made once for each set of flags, and never changed."""
-    how = _How(flags | os.O_NOFOLLOW, 0, _RESOLVE_NO_SYMLINKS)
-    _kept.append(how)
-    return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)
-
-
-_kept: list[_How] = []  # Keeps in memory what `_how` has made
+def _how(flags: int) -> bytes:
+    """Return ``struct open_how`` of ``linux/openat2.h``: flags, mode and how to resolve the path."""
+    return struct.pack("=3Q", flags | os.O_NOFOLLOW, 0, _RESOLVE_NO_SYMLINKS)
 
 
 @cache
 def _has_openat2() -> bool:
-    descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, b"/", *_how(os.O_PATH | os.O_CLOEXEC))
+    descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, b"/", _how(os.O_PATH | os.O_CLOEXEC), _SIZE_OF_HOW)
     if descriptor < 0:
         return False
     os.close(descriptor)
@@ -122,7 +113,6 @@ def _regular(descriptor: int, path: str) -> int:
 
 @contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Close a descriptor after a block."""
     try:
         yield descriptor
     finally:
@@ -158,7 +148,6 @@ _REMEMBERED = 4096
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
     with closing(open_directory(path)) as descriptor:
         sync_open(descriptor)
 
@@ -530,7 +519,7 @@ def separate(path: str, temporary: str) -> None:
 
 
 def copied(source: str, target: str, *, is_exact: bool = False) -> tuple[int, str]:
-    """Copy a file over ``target``, an exact copy with its mode and time, and durably; return size and SHA-256."""
+    """Copy a file over ``target``, with ``is_exact`` its mode and time, too, and durably; return size and SHA-256."""
     hashing, size = hashlib.sha256(), 0
     with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):

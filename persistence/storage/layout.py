@@ -85,6 +85,12 @@ FLAT = ".index/.flat"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
+OWN_DIRECTORIES = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+"""The service's own directories in a root, outer ones first."""
+
+NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
+"""The service's own names in a root without which requests have to make them first."""
+
 OTHERS = ("lost+found", ".git")
 """Names in a root that belong to the file system, and to those who version their forms with git."""
 
@@ -99,8 +105,8 @@ _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
-_INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3])-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
-_REVISION = re.compile(rf"({_INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
+INSTANT_IN_NAME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3])-[0-5]\d-[0-5]\d\.\d{3}Z", re.ASCII)
+_REVISION = re.compile(rf"({INSTANT_IN_NAME.pattern})\.(.+)", re.ASCII)
 _SHORT = 28
 """Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
 _UNCOMMITTED = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
@@ -213,7 +219,7 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
 
 def instant_of(name: str) -> Instant | None:
     """Return the instant that ``file_name`` has written; ``None`` for any other text."""
-    if not _INSTANT_IN_NAME.fullmatch(name):
+    if not INSTANT_IN_NAME.fullmatch(name):
         return None
     instant = Instant(f"{name[:13]}:{name[14:16]}:{name[17:]}")
     return instant if is_in_calendar(instant) else None
@@ -307,7 +313,6 @@ class Layout:
         return f"{self.root}/{_form(form.app, form.name)}"
 
     def versions(self, form: Form) -> str:
-        """Return the directory of the versions of a form's definition."""
         return f"{self.form(form)}/{_DEFINITIONS}"
 
     def documents(self, form: Form, collection: Collection) -> str:
@@ -317,15 +322,11 @@ class Layout:
         return f"{self.root}/{_form(form.app, form.name)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
-        """Return the directory of the index of a form's data."""
         return f"{self.root}/{INDEX}/{_directory(form.app)}/{_directory(form.name)}"
 
     def current_index(self, form: Form) -> str:
         """Return the file that names the index of a form in use; without it, the index is rebuilt."""
         return f"{self.index(form)}/current"
-
-    def lock(self, number: int) -> str:
-        return f"{self.root}/{LOCKS}/{number:02x}"
 
     def lease(self, document: str) -> str:
         """Return the file of the lease of a document, by its id alone: the form does not matter (spec crud 7)."""

@@ -41,9 +41,6 @@ from persistence.storage import files
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 
 STRIPES = 256
-_READ_ONLY_RETRY = 5  # Seconds after which a client that was refused because nobody may write tries again
-_FIRST_PAUSE = 0.0005
-_LONGEST_PAUSE = 0.01
 
 
 def stripe(scope: tuple[str, ...]) -> int:
@@ -61,12 +58,12 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = lambda: False) -> bool:
-    pause = _FIRST_PAUSE
+    pause = 0.0005
     while not try_lock(descriptor):
         if time.monotonic() >= deadline or is_ending():
             return False
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, 0.01)
     return True
 
 
@@ -125,7 +122,6 @@ class OpenLock:
         raise BusyError(otherwise)
 
     def release(self) -> None:
-        """Let others have it."""
         if self._file is not None:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
         self._thread.release()
@@ -180,7 +176,7 @@ class Locks:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BusyError("the data is being moved and can only be read for now", _READ_ONLY_RETRY) from None
+            raise BusyError("the data is being moved and can only be read for now", retry_after=5) from None
         finally:
             os.close(descriptor)
 
@@ -203,11 +199,7 @@ class Locks:
 
     @contextmanager
     def holding(self, kind: str, number: int) -> Iterator[None]:
-        """Hold a stripe for a block, one of the lock files in a directory; ``OSError`` where it cannot be opened.
-
-        Raises:
-            BusyError: it could not be locked before the deadline.
-        """
+        """Hold a stripe for a block; ``BusyError`` where it was not to be had before the deadline."""
         began = time.monotonic()
         deadline = began + self._timeout
         thread = self._threads[kind][number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,8 +25,9 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.storage import commit, files, root, stored_revision
+from persistence.storage import files, root, stored_revision
 from persistence.storage.layout import (
+    INSTANT_IN_NAME,
     LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
@@ -39,18 +41,11 @@ from persistence.storage.layout import (
 )
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import StateMark
-from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision
+from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
 
-_SHAPE = b"0000-00-00T00-00-00.000Z\n"
-_STEP = len(_SHAPE)
+_STEP = len("0000-00-00T00-00-00.000Z\n")
 _LENGTH = _STEP - 1
-_DIGITS = bytes.maketrans(b"0123456789", b"0000000000")
-_COLONS = (13, 16)
-_TENS = ((11, b"2"), (14, b"5"), (17, b"5"))  # The highest tens of hours, minutes and seconds, by their places
-_HOUR = slice(11, 13)
-_LAST_HOUR = b"23"
-_DAY = slice(10)
-_MIDNIGHT = "T00:00:00.000Z"
+_INSTANTS = re.compile(rb"(?:%b\n)*+" % INSTANT_IN_NAME.pattern.encode())
 
 
 # The revisions of a resource in a tree, the older ones by the names in its .history.
@@ -72,29 +67,16 @@ def instants_text(names: Iterable[bytes], name: bytes) -> str:
     end = b".%s%s" % (name, SIDECAR_SUFFIX.encode())
     length = _LENGTH + len(end)
     found = sorted((each[:_LENGTH] for each in names if len(each) == length and each.endswith(end)), reverse=True)
-    lines = _lines(found)
-    if not _are_instants(lines, found):
-        found = [each for each in found if each.isascii() and instant_of(each.decode()) is not None]
-        lines = _lines(found)
-    for at in _COLONS:
-        lines[at::_STEP] = b":" * len(found)
+    lines = bytearray(b"".join(each + b"\n" for each in found))
+    days = {each[:10] for each in found}
+    if not _INSTANTS.fullmatch(lines) or not all(
+        is_in_calendar(Instant(f"{day.decode()}T00:00:00.000Z")) for day in days
+    ):
+        valid = (each for each in found if each.isascii() and instant_of(each.decode()) is not None)
+        lines = bytearray(b"".join(each + b"\n" for each in valid))
+    for at in (13, 16):
+        lines[at::_STEP] = b":" * (len(lines) // _STEP)
     return lines.decode("ascii")
-
-
-def _lines(found: list[bytes]) -> bytearray:
-    return bytearray(b"".join(each + b"\n" for each in found))
-
-
-def _are_instants(lines: bytearray, found: list[bytes]) -> bool:
-    if lines.translate(_DIGITS) != _SHAPE * len(found):
-        return False
-    if any(max(lines[at::_STEP], default=0) > highest[0] for at, highest in _TENS):
-        return False
-    is_late = _TENS[0][1] in lines[_HOUR.start :: _STEP]
-    if is_late and max(each[_HOUR] for each in found) > _LAST_HOUR:
-        return False
-    days = {each[_DAY] for each in found}
-    return all(is_in_calendar(Instant(f"{day.decode()}{_MIDNIGHT}")) for day in days)
 
 
 class StoreReader:
@@ -134,16 +116,16 @@ class StoreReader:
     def fingerprint(self, address: Address) -> Fingerprint:
         paths = self._layout.paths(address)
         try:
-            return stored_revision.fingerprint(paths.content)
+            return file_fingerprint(paths.sidecar), file_fingerprint(paths.content)
         except OSError as error:
             raise as_disk_error(error, "looking at", address) from error
 
     def fingerprints(self, form: Form) -> tuple[tuple[int, Fingerprint], ...]:
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
+            mains = [(number, f"{directory}/{number}/{FORM_XHTML}") for number in _numbers(directory)]
             return tuple(
-                (number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}"))
-                for number in _numbers(directory)
+                (number, (file_fingerprint(path + SIDECAR_SUFFIX), file_fingerprint(path))) for number, path in mains
             )
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
@@ -311,12 +293,21 @@ class StoreReader:
     def freed(self, address: Address, instant: Instant | None) -> int:
         paths = self._layout.paths(address)
         paths = paths if instant is None else paths.revision(instant)
+        total = 0
         with disk_errors("looking at", address):
-            return commit.freed(paths.content) + commit.freed(paths.sidecar)
+            for path in (paths.content, paths.sidecar):
+                with suppress(FileNotFoundError):
+                    status = os.lstat(path)
+                    total += status.st_size if status.st_nlink == 1 else 0  # another name keeps it
+        return total
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
+        # Only files all of whose names are in the directory are freed.
+        found = dict[int, tuple[int, os.stat_result]]()
         with disk_errors("looking at", main):
-            return commit.freed_below(self._layout.paths(main).directory)
+            for status in _statuses(self._layout.paths(main).directory):
+                found[status.st_ino] = found.get(status.st_ino, (0, status))[0] + 1, status
+        return sum(status.st_size for names, status in found.values() if names >= status.st_nlink)
 
     def revisions(self, address: Address) -> list[Instant]:
         with disk_errors("listing the older revisions of", address):
@@ -329,6 +320,15 @@ def _numbers(directory: str) -> list[int]:
     except FileNotFoundError:
         return []
     return sorted([int(name) for name in names if name.isascii() and name.isdigit()], reverse=True)
+
+
+def _statuses(directory: str) -> Iterator[os.stat_result]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _statuses(entry.path)
+            else:
+                yield entry.stat(follow_symlinks=False)
 
 
 def _names(directory: str) -> Iterator[str]:

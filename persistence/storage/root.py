@@ -13,28 +13,10 @@ import msgspec
 
 from persistence.errors import ConflictError, DamagedError, StartupError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_SMALL_FILE
-from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.instants import Instant
 from persistence.storage import files, owner
 from persistence.storage.files import NotOpenedError
-from persistence.storage.layout import (
-    CREATIONS,
-    ELSEWHERE_LOCKS,
-    INDEX,
-    LAYOUT,
-    LEASE_LOCKS,
-    LEASES,
-    LOCKS,
-    OTHERS,
-    PAGES,
-    QUARANTINE,
-    SERVE,
-    SERVICE,
-    SIDECAR_SUFFIX,
-    SPOOL,
-    TRASH,
-    is_unfinished_own,
-)
+from persistence.storage.layout import LAYOUT, LOCKS, OTHERS, OWN_DIRECTORIES, PAGES, SERVICE, is_unfinished_own
 from persistence.storage.locks import STRIPES, LockFile
 
 FORMAT = 3
@@ -44,13 +26,11 @@ FORMAT = 3
 checksums and addresses.
 """
 
-# The service's own directories in a root, outer ones first, and its lock files
-OWN_DIRECTORIES = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
 LOCK_FILES = (SERVICE, *(f"{LOCKS}/{number:02x}" for number in range(STRIPES)))
 _LOOKS = 1000
 _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
 _COLLECTIONS = {"form", "data", "draft"}
-_MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
+_MAIN_SIDECARS = {"data.xml.json", "form.xhtml.json"}
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,7 +151,6 @@ def write_layout(path: str, layout: LayoutFile) -> None:
 
 
 def check_layout(path: str, layout: LayoutFile) -> None:
-    """Make sure that the tree can be served."""
     if layout.format > FORMAT:
         raise StartupError(
             f"{path} says format {layout.format}: a newer version of this service wrote it; this one knows {FORMAT}"
@@ -186,12 +165,7 @@ def check_layout(path: str, layout: LayoutFile) -> None:
         raise StartupError(f"{path} says format {layout.format}; 'persistence upgrade' brings it to {FORMAT}")
 
 
-NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
-"""The service's own names in a root without which requests have to make them first."""
-
-
 def make_own(root: str) -> None:
-    """Make the service's own directories and lock files where they are missing."""
     for name in OWN_DIRECTORIES:
         path = f"{root}/{name}"
         with _in_the_way(path):
@@ -228,7 +202,6 @@ def _in_the_way(path: str) -> Iterator[None]:
 
 T = TypeVar("T")
 
-_MODE = 0o600
 _PATIENCE = 10.0
 _SETTLED = 2_000_000_000
 
@@ -287,7 +260,7 @@ class KeyFile(Generic[T]):
         text = msgspec.json.format(msgspec.json.encode(content), indent=2)
         if len(text) >= LARGEST_SMALL_FILE:
             raise ConflictError(f"the {self._what} would take more than {LARGEST_SMALL_FILE} bytes: remove some first")
-        files.write_durably(self._path, text + b"\n", _MODE)
+        files.write_durably(self._path, text + b"\n", 0o600)
 
     def _load(self) -> T:
         try:

@@ -86,10 +86,7 @@ class Readable(Revisions, Protocol):
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
         """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
 
-        Those of a file come the oldest first.
-
-        Raises:
-            DamagedError: a sidecar cannot be read.
+        Those of a file come the oldest first. ``DamagedError`` says that a sidecar cannot be read.
         """
 
 
@@ -150,11 +147,7 @@ def unsupported(*_: object, **_options: object) -> NoReturn:
 
 
 def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
-    """Make sure that the stored revision is the one over which a writer decided to store.
-
-    Raises:
-        ReplacedError: it is another one.
-    """
+    """Raise ``ReplacedError`` where the stored revision is not the one over which a writer decided to store."""
     if (stored.sidecar.id if stored is not None else None) != (over.sidecar.id if over is not None else None):
         raise ReplacedError(f"{address} was written by another request meanwhile")
 
@@ -213,9 +206,7 @@ class Bodies(Protocol):
         """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
 
         Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
-
-        Raises:
-            DamagedError: what lies there is not what the record says of its body, and no edit.
+        ``DamagedError`` says that what lies there is not what the record says of its body, and no edit.
         """
 
     def changing(self) -> AbstractContextManager[BodyChanges]:
@@ -259,17 +250,14 @@ class RevisionStorage(Revisions, Protocol):
         return nullcontext()
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:
-        """Hold the lock of what an address belongs to, and write there.
-
-        Raises:
-            BusyError: the lock was not to be had before its deadline.
-        """
+        """Hold the lock of what an address belongs to, and write there; ``BusyError`` if it cannot be had in time."""
 
 
 class Leases(Protocol):
     """Leases of documents, by their ids alone: the form of an address only leads here (spec crud 7).
 
-    Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
+    Reading, checking and writing is one step for everybody else, and what was acknowledged is durable. ``LockedError``
+    says that somebody else holds a lease.
     """
 
     def lock(
@@ -284,33 +272,18 @@ class Leases(Protocol):
         """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room.
 
         With ``is_by_form`` a lease by another form is in nobody's way where the document ``is_stored``, and else in
-        everybody's: who may create documents of some form could keep all others from theirs.
-
-        Raises:
-            LockedError: somebody else holds it.
-            BusyError: too many are leased.
+        everybody's: who may create documents of some form could keep all others from theirs. ``BusyError`` says that
+        too many are leased.
         """
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
-        """End a lease; do nothing without one. With ``is_by_form`` one by another form is somebody else's.
-
-        Raises:
-            LockedError: somebody else holds it.
-        """
+        """End a lease; do nothing without one. With ``is_by_form`` one by another form is somebody else's."""
 
     def require(self, address: DocumentAddress, user: User) -> None:
-        """Refuse somebody else than the holder, as far as can be seen without a lock.
-
-        Raises:
-            LockedError: somebody else holds it.
-        """
+        """Refuse somebody else than the holder, as far as can be seen without a lock."""
 
     def protecting(self, address: DocumentAddress, user: User) -> AbstractContextManager[None]:
-        """Keep everybody from leasing a document for a block, in which a user writes to it.
-
-        Raises:
-            LockedError: somebody else holds it.
-        """
+        """Keep everybody from leasing a document for a block, in which a user writes to it."""
 
     def listed(self) -> Iterator[DocumentLease | DamagedError]:
         """Yield every lease, expired ones too, and the damage of one that cannot be read."""
@@ -318,9 +291,7 @@ class Leases(Protocol):
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
         """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
 
-        Raises:
-            NotFoundError: there is none, or it has expired.
-            PreconditionError: somebody else than the user holds it.
+        ``NotFoundError``: there is none, or it has expired. ``PreconditionError``: another user holds it.
         """
 
 
@@ -336,11 +307,7 @@ class Storage(Readable, RevisionStorage, Protocol):
     reencryption: JobRecord
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
-        """Keep others from creating documents of a form that has only one, while a document's lock is held.
-
-        Raises:
-            BusyError: the lock was not to be had before its deadline.
-        """
+        """Keep others from creating documents of a form that has only one, while a document's lock is held."""
 
     def documents_and_drafts(self, form: Form) -> Iterator[str]:
         """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
@@ -405,8 +372,7 @@ class ChangeListener(Protocol):
     def changing(self, form: Form, document: str) -> None:
         """A document is about to change. Its lock is held, and nobody sees anything of the change yet.
 
-        Raises:
-            BusyError: the listener was closed; the document must not change.
+        ``BusyError`` says that the listener was closed; the document must not change.
         """
 
     def changed(self, form: Form, document: str) -> None:
@@ -441,9 +407,6 @@ class ChangeEvents:
             self._listener.changed(form, document)
 
 
-_HASHED = 8  # Bytes of the number of a revision
-
-
 # Marks of the states of documents and definitions: cheap to list, and others after each change.
 #
 # A caller that has seen a state finds out what has changed since without reading anything again.
@@ -475,7 +438,7 @@ def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> i
     for is_draft, name, instant, content, is_current in found:
         line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
         digest = hashlib.sha256(line.encode("utf-8", "surrogatepass")).digest()
-        total += int.from_bytes(digest[:_HASHED], signed=True)
+        total += int.from_bytes(digest[:8], signed=True)
     return total
 
 
@@ -509,10 +472,9 @@ class JobRecord(Protocol):
     """The turn of whoever does one kind of long work in a storage, and a text on how far it is, for every process."""
 
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Wait until nobody else has the turn, and have it for a block; ``timeout`` is in seconds.
+        """Wait until nobody else has the turn, and have it for a block.
 
-        Raises:
-            BusyError: ``refusal``: it took longer, or the waiting process ``is_ending``.
+        ``BusyError`` with the ``refusal`` says that it took longer than so many seconds, or the process ``is_ending``.
         """
 
     def is_taken(self) -> bool:

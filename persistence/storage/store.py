@@ -74,11 +74,10 @@ class JobFile(JobRecord):
     def is_taken(self) -> bool:
         with disk_errors(f"looking for a running {self._doing}"):
             try:
-                LockFile(self._lock).shared().close()
+                with suppress(FileNotFoundError):
+                    LockFile(self._lock).shared().close()
             except BusyError:
                 return True
-            except FileNotFoundError:
-                return False
             return False
 
     def read(self) -> bytes:
@@ -182,9 +181,7 @@ class TreeDocumentFiles(DocumentFiles):
             yield from files_below(directory, self.root)
 
     def links(self) -> Iterator[str]:
-        known = set[tuple[int, int]]()
-        for directory in self._directories():
-            known |= {_identity(path) for path in _files(directory)}
+        known = {_identity(path) for directory in self._directories() for path in _files(directory)}
         yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
@@ -195,7 +192,16 @@ class TreeDocumentFiles(DocumentFiles):
                 remove_wholly(directory)
                 with suppress(FileNotFoundError):
                     files.sync_directory(os.path.dirname(directory))
-        _empty(f"{self.root}/{TRASH}")
+        trash = f"{self.root}/{TRASH}"
+        end = time.monotonic() + _PATIENCE
+        files.empty(trash)
+        left = set(files.names_in(trash))
+        while left:
+            if time.monotonic() > end:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), f"{trash}/{min(left)}")
+            time.sleep(_PAUSE)
+            files.empty(trash)
+            left &= set(files.names_in(trash))
 
     def _directories(self) -> list[str]:
         """Return the directories of the saved document, of its draft, and of either in the quarantine."""
@@ -221,23 +227,7 @@ def remove_wholly(path: str) -> None:
     """Remove a directory with everything in it; raise ``OSError`` where any of it stays."""
     files.remove_tree(path)
     if files.exists(path):
-        raise _staying(path)
-
-
-def _empty(trash: str) -> None:
-    end = time.monotonic() + _PATIENCE
-    files.empty(trash)
-    left = set(files.names_in(trash))
-    while left:
-        if time.monotonic() > end:
-            raise _staying(f"{trash}/{min(left)}")
-        time.sleep(_PAUSE)
-        files.empty(trash)
-        left &= set(files.names_in(trash))
-
-
-def _staying(path: str) -> OSError:
-    return OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
 
 
 def _files(directory: str) -> Iterator[str]:
@@ -305,12 +295,10 @@ class Store(StoreReader, Storage, Closable):
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
         return file_system.probe(self.root)
 
-    def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
-        return self.spooled()
-
-    def spooled(self) -> Upload:
-        """Begin to receive something that need not become a content."""
-        self._require_open()
+    def upload(self, address: Address | None = None) -> Upload:  # noqa: ARG002 - other storages look at it
+        """Begin to receive a content, or something that need not become one."""
+        if self._service.closed:
+            raise closed(f"the data directory {self.root}")
         return Upload(self.root)
 
     @contextmanager
@@ -359,16 +347,12 @@ class Store(StoreReader, Storage, Closable):
         return TreeDocumentFiles(self.root, form, document)
 
     def _require_writable(self) -> None:
-        self._require_open()
+        if self._service.closed:
+            raise closed(f"the data directory {self.root}")
         self._require_shared()
         self._lease.require()
 
-    def _require_open(self) -> None:
-        if self._service.closed:
-            raise closed(f"the data directory {self.root}")
-
     def free_bytes(self) -> int:
-        """Space that the service may still use on the root's file system."""
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()

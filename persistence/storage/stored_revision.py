@@ -35,11 +35,9 @@ from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, stamp
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
-from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, revision_of, unfinished_of
+from persistence.storage.layout import FilePaths, revision_of, unfinished_of
 from persistence.xml.streaming import XmlCheck
 
-_LAST_YEAR = "9999"
-_CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 
 
@@ -67,7 +65,7 @@ class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, fo
     """
 
     address: str
-    checksum: _CHECKSUM
+    checksum: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,16 +80,16 @@ class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=T
 _summed_decoder = msgspec.json.Decoder(_SummedSidecar)
 _decoder = msgspec.json.Decoder(Sidecar)
 _encoder = msgspec.json.Encoder()
-_FIELDS = Sidecar.__struct_fields__
 _NO_CHECKSUM = "0" * 64
 _TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
 
 
 def encode(sidecar: Sidecar, address: str) -> bytes:
     """Return the file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
-    fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
+    fields = {name: getattr(sidecar, name) for name in Sidecar.__struct_fields__} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
-    checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
+    compact = _encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM))
+    checksum = hashlib.sha256(compact[:-_TAIL]).hexdigest()
     checked = _CheckedSidecar(**fields, address=address, checksum=checksum)
     return msgspec.json.format(_encoder.encode(checked), indent=2) + b"\n"
 
@@ -106,7 +104,7 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
         raise _unreadable(data, path, error) from error
     if summed.schema != SCHEMA:
         raise _of_schema(summed.schema, path)
-    if summed.checksum != _checksum(_encoder.encode(summed)):
+    if summed.checksum != hashlib.sha256(_encoder.encode(summed)[:-_TAIL]).hexdigest():
         raise ChangedSidecarError(path, "was changed since it was written: it has not the checksum it says", sidecar)
     if summed.address != address:
         raise ChangedSidecarError(path, f"belongs to {summed.address}", sidecar, is_misplaced=True)
@@ -114,7 +112,6 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
 
 
 def decode_before(data: bytes, path: str) -> Sidecar:
-    """Read a sidecar of the schema before this one."""
     try:
         sidecar = _decoder.decode(data)
         _check_instants(sidecar)
@@ -125,16 +122,12 @@ def decode_before(data: bytes, path: str) -> Sidecar:
     return sidecar
 
 
-def _checksum(compact: bytes) -> str:
-    return hashlib.sha256(compact[:-_TAIL]).hexdigest()
-
-
 def _check_instants(sidecar: Sidecar) -> None:
     epoch_nanoseconds(sidecar.modified)
     epoch_nanoseconds(sidecar.created)
     if sidecar.restored is not None:
         epoch_nanoseconds(sidecar.restored)
-    if sidecar.modified.startswith(_LAST_YEAR):
+    if sidecar.modified.startswith("9999"):
         raise ValueError("nothing can come after the year 9999")
 
 
@@ -201,29 +194,20 @@ class HandEdits(Enum):
     ALL = "all"
 
 
-class Verdict(Enum):
-    """How a content that differs by size or time from what its sidecar says is to be taken."""
-
-    SAME = "the right content under another time"
-    EDITED = "edited by hand"
-
-
 class Integrity:
     """Judges contents by one policy, for all threads. ``verify_up_to`` is in bytes: 0 verifies no digest on reading."""
 
     def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
         self.hand_edits = hand_edits
         self.verify_up_to = verify_up_to
-        self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[object, ...], bool | str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of_attachments(self) -> Integrity:
-        """Return the policy for contents that are never XML of the service's own."""
-        hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
-        return Integrity(hand_edits, verify_up_to=self.verify_up_to)
+    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool:
+        """Return whether a file, by path or descriptor, has the right content under another time; else it was edited.
 
-    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
-        """Judge a file, by path or descriptor, with ``status``: a content that does not match its sidecar."""
+        ``status`` is that of the file, which differs by size or time from what its sidecar says.
+        """
         state = (*files.state_of(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
@@ -238,7 +222,7 @@ class Integrity:
             raise DamagedError(known)
         return known
 
-    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
+    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool | str:
         try:
             descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -247,12 +231,12 @@ class Integrity:
             if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
             if status.st_size == sidecar.size and digest_of(_pieces(descriptor)) == sidecar.digest:
-                return Verdict.SAME
+                return True
             cause = self._fault(paths, status, descriptor)
         finally:
             os.close(descriptor)
         if cause is None:
-            return Verdict.EDITED
+            return False
         return f"the content {last_names(paths.content)} is damaged: it is not that of {sidecar.modified}, and {cause}"
 
     def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
@@ -351,7 +335,6 @@ class StoredRevision:
         return self.file
 
     def close(self) -> None:
-        """Close the content, where it is open."""
         if self.file is not None:
             self.file.close()
 
@@ -408,9 +391,27 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
     if sidecar.deleted:
         return StoredRevision(sidecar, sidecar.etag, 0)
     found = _stamped(paths, sidecar, content=content)
-    if found is None:
-        return _read_guarded(paths, integrity, content=content)
-    return verified(paths, integrity, found) if integrity.verify_up_to else found
+    if found is not None:
+        return verified(paths, integrity, found) if integrity.verify_up_to else found
+    # A writer is at work or was killed, or the content is another: only a sidecar that stays in its place tells.
+    for _ in range(_ATTEMPTS):
+        opened = open_sidecar(paths)
+        if opened is None:
+            return None
+        sidecar, descriptor = opened
+        with files.closing(descriptor):
+            if sidecar.deleted:
+                return StoredRevision(sidecar, sidecar.etag, 0)
+            candidate = _beside(paths, sidecar, content=content)
+            if not is_still_at(descriptor, paths.sidecar):
+                if candidate is not None:
+                    candidate.close()
+                continue
+            if candidate is None:
+                raise _missing(paths)
+            with suppress(StateChangedError):
+                return verified(paths, integrity, candidate.judged(paths, integrity, sidecar))
+    raise BusyError(f"{paths.name} is being written too often to be read")
 
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
@@ -443,27 +444,6 @@ def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevi
     return None
 
 
-def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
-    for _ in range(_ATTEMPTS):
-        opened = open_sidecar(paths)
-        if opened is None:
-            return None
-        sidecar, descriptor = opened
-        with files.closing(descriptor):
-            if sidecar.deleted:
-                return StoredRevision(sidecar, sidecar.etag, 0)
-            found = _beside(paths, sidecar, content=content)
-            if not is_still_at(descriptor, paths.sidecar):
-                if found is not None:
-                    found.close()
-                continue
-            if found is None:
-                raise _missing(paths)
-            with suppress(StateChangedError):
-                return verified(paths, integrity, found.judged(paths, integrity, sidecar))
-    raise BusyError(f"{paths.name} is being written too often to be read")
-
-
 def content(paths: FilePaths) -> BinaryIO | None:
     """Return the content at its place, whatever its sidecar says; ``None`` where there is none. Raises ``OSError``."""
     try:
@@ -475,16 +455,13 @@ def content(paths: FilePaths) -> BinaryIO | None:
 FileFingerprint = tuple[int, int, int]
 """Tells one state of a file from every other: its inode, modification time and size."""
 
-Fingerprint = tuple[FileFingerprint | None, ...]  # Tells one state of a resource from every other, by its two files
+Fingerprint = tuple[FileFingerprint | None, ...]
+"""Tells one state of a resource from every other, by its sidecar and its content.
 
+A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
+"""
 
 NOTHING_THERE: Fingerprint = (None, None)
-
-
-def fingerprint(content: str) -> Fingerprint:
-    """Return the fingerprint of what is there now, by the path of its content."""
-    # A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
-    return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
 def file_fingerprint(file: str | int) -> FileFingerprint | None:
@@ -533,7 +510,7 @@ class _FoundContent:
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
-            if is_same or integrity.judge(paths, sidecar, self.path, self.status) is Verdict.SAME:
+            if is_same or integrity.judge(paths, sidecar, self.path, self.status):
                 return StoredRevision(sidecar, sidecar.etag, size, self.file)
         except BaseException:
             self.close()

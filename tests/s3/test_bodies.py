@@ -271,8 +271,8 @@ def test_a_check_finds_objects_without_a_record(place: BucketPlace) -> None:
     place.server.objects["attachments/mine.txt"] = place.server.objects[f"attachments/{keys[0]}"]
     place.server.objects["elsewhere/mine.txt"] = place.server.objects[f"attachments/{keys[0]}"]
     found = [each for each in stray_objects(place.bodies, lambda _: place.store, age=-1) if each is not None]
-    assert [each.found.key for each in found if each.reference is None] == ["mine.txt"]
-    assert sorted(each.reference.id for each in found if each.reference is not None) == [f"{n:040x}" for n in range(3)]
+    assert [key for key, reference in found if reference is None] == ["mine.txt"]
+    assert sorted(each.id for _, each in found if each is not None) == [f"{n:040x}" for n in range(3)]
     assert not any(stray_objects(place.bodies, lambda _: place.store)), "they are young"
 
 
