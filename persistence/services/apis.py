@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from persistence.errors import BadAddressError, BadRequestError
@@ -166,7 +166,7 @@ class Services:
         cls,
         router: Router,
         access: Access,
-        admins: Iterable[Admin] = (),
+        admins: Sequence[Admin] = (),
         codec: Codec = AS_STORED,
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
@@ -194,7 +194,7 @@ class Services:
         provider: Provider,
         router: Router,
         access: Access,
-        admins: Iterable[Admin] = (),
+        admins: Sequence[Admin] = (),
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
         """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).

@@ -354,8 +354,6 @@ _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
 """Beginnings of content types that are worth compressing; most attachments are compressed already."""
 
 
-# The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory, without permissions.
-#
 # Revisions that cannot be read are left out, and named in the last entry. After an error of the disk the archive has no
 # end, so that nobody takes it for a whole one.
 
