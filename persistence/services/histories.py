@@ -92,24 +92,18 @@ class RevisionDiffs:
     ) -> list[str]:
         """Return a line for each difference, for a terminal or as a JSON object."""
         write = diffs.as_json if as_json else diffs.as_line
-        found = self._compared(address, pair, reader, options.language)
+        found = self._compared(address, pair, reader, options.language, by_position=False)
         return [write(each, options.language, options.truncation) for each in found]
 
     def rows(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
     ) -> list[DiffRow]:
         """Return at most so many differences as rows of a table."""
-        found = self._compared(address, pair, reader, options.language)
+        found = self._compared(address, pair, reader, options.language, by_position=False)
         return [diffs.as_row(each, options.language, options.truncation) for each in islice(found, most)]
 
     def _compared(
-        self,
-        address: DocumentAddress,
-        pair: RevisionPair,
-        reader: Bearer,
-        language: str | None,
-        *,
-        by_position: bool = False,
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None, *, by_position: bool
     ) -> Iterator[Difference]:
         reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
@@ -573,14 +567,10 @@ def republish(
         if older.file is None or _is_same(storage.read(address, content=False), older):
             return None
         sidecar = older.sidecar
-        put = Put(
-            version=VersionRequest(number=address.version),
-            user=asked.user,
-            content_type=sidecar.content_type,
-            restores=sidecar,
-        )
+        version, kind = VersionRequest(number=address.version), sidecar.content_type
+        put = Put(version, user=asked.user, content_type=kind, restores=sidecar)
         pieces = Read(address, older, None).pieces()
-        with definitions.receiving(address, sidecar.content_type, pieces) as (upload, received):
+        with definitions.receiving(address, kind, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):
                 raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
             if not is_trial:
