@@ -218,8 +218,6 @@ class _Reading:
 _Judge = Callable[[Sidecar], bool]
 
 
-# The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
-#
 # The revisions from a creation to the next are one life of a document, with one owner and version: the newest decides
 # for all. Each revision on a page is decided about by itself, too.
 
@@ -335,8 +333,6 @@ def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may
     return [each for each in found if each.sidecar is None or may_read(each.sidecar)]
 
 
-# Bringing back older revisions: as new ones, of a form, or of a document with the attachments that it names.
-#
 # A revision is brought back as by a PUT of its stored bytes. Its attachments are stored first (spec crud 4.2), so that
 # a deleted document stays deleted until all of it is there. Older revisions may come from elsewhere, such as a backup.
 

@@ -337,8 +337,6 @@ _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeErr
 """Errors of ``zipfile`` for a damaged archive; ``struct.error`` becomes ``BadZipFile``."""
 
 
-# The files of a ZIP archive of any origin.
-#
 # zipfile reads no more of an entry than its directory says, and compares the CRC. Links, encryption, other
 # compressions, overlapping entries and bombs are refused before anything is read.
 

@@ -361,8 +361,6 @@ _REFUSED = (BadRequestError, ConflictError, DamagedError)
 """Errors of one document, which is named. Others end the move: a disk or a database that refuses."""
 
 
-# A move: a first pass while the source is written to, and a last one while it can only be read.
-#
 # The first pass remembers the fingerprint of each document that was the same in both places. The last one reads only
 # documents with another fingerprint, and removes from the destination those that the source does not have any more. The
 # destination of a form is this move's own if it had nothing of the form before, which Arrivals records. Otherwise only

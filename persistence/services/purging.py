@@ -299,8 +299,6 @@ def newest_of(store: Storage, main: DocumentAddress) -> Sidecar | None:
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 
 
-# Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
-#
 # A plan is made without a lock, and carried out in steps, each under the lock of its document and only if the document
 # is as it was found. The current revision of a living document always stays.
 
