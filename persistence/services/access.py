@@ -200,17 +200,14 @@ class Access:
         return allowed
 
 
+@dataclass(frozen=True, slots=True)
 class AdministratorAccess(Access):
     """Allows everything: a command's user may read and write the files."""
 
-    __slots__ = ()
+    tokens: AccessTokens = AccessTokens(list)
 
     def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
         return permissions.UNRESTRICTED
-
-
-def as_administrator(dialect: Dialect) -> AdministratorAccess:
-    return AdministratorAccess(dialect, AccessTokens(list))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,11 +160,14 @@ class _Folder:
         is_gone = own is not None and own.deleted and not self._has_history
         if version is None or version not in self.versions or is_gone:
             return
-        is_wanted = own is None and not (
-            self._is_data and (self.query.since is not None or self.query.until is not None)
-        )
+        is_data, query = isinstance(self.main, DocumentAddress), self.query
+        is_older_only = query.history is RevisionHistory.ONLY and is_data and self._has_history
+        is_wanted = own is None and not (is_data and (query.since is not None or query.until is not None))
         for revision in () if own is None else self._revisions(self.main, own):
-            if isinstance(revision, PersistenceError) or self._is_chosen(revision):
+            if isinstance(revision, PersistenceError) or (
+                not (is_older_only and revision.is_current)
+                and (not is_data or query.is_in_range(revision.sidecar.modified))
+            ):
                 is_wanted = True
                 yield revision
         for name, sidecar in known.items() if is_wanted else ():
@@ -174,17 +177,8 @@ class _Folder:
                 yield from self._revisions(replace(self.main, name=name), sidecar)
 
     @property
-    def _is_data(self) -> bool:
-        return isinstance(self.main, DocumentAddress)
-
-    @property
     def _has_history(self) -> bool:
         return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
-
-    def _is_chosen(self, revision: ExportedRevision) -> bool:
-        is_older_only = self.query.history is RevisionHistory.ONLY and self._is_data and self._has_history
-        is_in_range = not self._is_data or self.query.is_in_range(revision.sidecar.modified)
-        return is_in_range and not (is_older_only and revision.is_current)
 
     def _stable(self) -> dict[str, Sidecar | PersistenceError]:
         known = self._sidecars()

@@ -84,8 +84,6 @@ _DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
 _FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
-_PREVIEWS = "Thumbs.db"  # A file that Windows adds to folders
-_APPLE = "__MACOSX"  # A folder that macOS adds to archives
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
@@ -135,7 +133,7 @@ def named_entry(name: str) -> NamedEntry:
 
 def _may_be_added(name: str) -> bool:
     last = name.rpartition("/")[2]
-    return last == _PREVIEWS or (last.startswith(".") and bool(last.strip(".")))
+    return last == "Thumbs.db" or (last.startswith(".") and bool(last.strip(".")))  # which Windows adds to folders
 
 
 class FilesSource:
@@ -177,7 +175,7 @@ class FilesSource:
     def _add(self, name: str, *, is_added: bool = False) -> None:
         *folders, last = name.split("/")
         # A file belongs to no form if it is at the top, or was added by a tool or a system.
-        is_apples = folders[:1] == [_APPLE] and last.startswith("._")
+        is_apples = folders[:1] == ["__MACOSX"] and last.startswith("._")  # which macOS adds to archives
         is_hidden = any(part.startswith(".") and part.strip(".") for part in folders)
         if is_added or not folders or is_apples or is_hidden:
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()

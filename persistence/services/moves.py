@@ -357,8 +357,6 @@ class MoveReport(TransferReport):
 
 
 _ATTEMPTS = 5
-_REFUSED = (BadRequestError, ConflictError, DamagedError)
-"""Errors of one document, which is named. Others end the move: a disk or a database that refuses."""
 
 
 # The first pass remembers the fingerprint of each document that was the same in both places. The last one reads only
@@ -477,7 +475,8 @@ class Move:
             if not is_last:
                 return TransferOutcome(unit.name, TransferResult.CHANGING, unit.is_definition)
             raise changed
-        except _REFUSED as error:
+        # Errors of one document, which is named. Others end the move: a disk or a database that refuses.
+        except (BadRequestError, ConflictError, DamagedError) as error:
             return TransferOutcome(unit.name, TransferResult.REFUSED, unit.is_definition, cause=str(error))
 
     def _compare_and_copy(self, unit: TransferUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
