@@ -80,9 +80,7 @@ from persistence.storage.layout import LAYOUT
 
 _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
-_DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
@@ -120,11 +118,11 @@ def named_entry(name: str) -> NamedEntry:
     parts, has_version = parts[len(prefix) :], True
     match parts:
         case (app, form, "form", file):
-            parts = (app, form, _FIRST, _DEFINITIONS, LATEST, file)
+            parts = (app, form, "1", "form", LATEST, file)
         case (app, form, "form", version, file):
-            parts = (app, form, version, _DEFINITIONS, LATEST, file)
+            parts = (app, form, version, "form", LATEST, file)
         case (app, form, collection, document, file) if collection in _COLLECTIONS:
-            parts, has_version = (app, form, _FIRST, collection, document, LATEST, file), False
+            parts, has_version = (app, form, "1", collection, document, LATEST, file), False
     try:
         return parse_entry("/".join(parts)), has_version
     except BadRequestError as error:
