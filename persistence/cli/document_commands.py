@@ -54,7 +54,7 @@ from persistence.model.texts import short
 from persistence.model.versions import Searched
 from persistence.providers.opened import Providers
 from persistence.providers.tree_provider import open_index
-from persistence.services.access import as_administrator
+from persistence.services.access import AdministratorAccess
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.documents import Documents
 from persistence.services.histories import (
@@ -322,7 +322,7 @@ def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documen
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     router = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY)).router
     codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
-    return Documents(router, dialect, as_administrator(dialect), codec)
+    return Documents(router, dialect, AdministratorAccess(dialect), codec)
 
 
 def _pair(
@@ -387,7 +387,7 @@ def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
     """Open the documents of a place, as they are stored, for a block; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with managing(tree) as place:
-        yield Documents(place.providers.router, dialect, as_administrator(dialect))
+        yield Documents(place.providers.router, dialect, AdministratorAccess(dialect))
         place.leave()
     if tree.is_database:
         return

@@ -370,10 +370,10 @@ class _Found:
     def look(self, tree: ChosenTree, erasing: Erasing, choice: TreeChoice, request: _Request) -> None:
         wanted = [each for each in request.asked if choice.tree_of(each[0]) == tree]
         if request.user is not None:
-            owned = erasing.owned(request.user)
-            self.mentions += owned.mentions
-            self.damaged += owned.damaged
-            wanted += owned.documents
+            owned, mentions, damaged = erasing.owned(request.user)
+            self.mentions += mentions
+            self.damaged += damaged
+            wanted += owned
         for form, document in wanted:
             if (tree.name, form, document) not in self.known:
                 try:

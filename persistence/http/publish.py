@@ -49,9 +49,9 @@ def from_designer(document: str) -> Response:
 
 
 def _published(done: PublishedForm) -> Response:
-    form, version = done.form, done.version
+    form, version, answer = done
     note_in_audit(request.environ, app=form.app, form=form.name, collection="form", version=version)
-    return xml(done.answer)
+    return xml(answer)
 
 
 def _publication(api: ServedApi, source: str | None) -> Publication:

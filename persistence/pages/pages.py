@@ -27,7 +27,7 @@ from persistence.pages.service_pages import AuditPage, KeysPage, OverviewPage, S
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers
-from persistence.services.access import as_administrator
+from persistence.services.access import AdministratorAccess
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import Effective
@@ -123,7 +123,7 @@ class Pages:
         forms = ServedForms(providers)
         FormPages(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
-        documents = Documents(providers.router, dialect, as_administrator(dialect))
+        documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
         DocumentPages(forms, documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")

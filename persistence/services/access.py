@@ -46,14 +46,15 @@ from persistence.services.rules import must_live
 GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: they are about one document that exists
 
 
-# Access tokens: which are issued, for how long, and which operations a token grants (spec crud 6.6).
-#
 # The operations of a token count only as far as a permission for anyone-with-token has them.
 
 
 @dataclass(frozen=True, slots=True)
 class AccessTokens:
-    """Issues and verifies tokens. ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds."""
+    """Issues and verifies tokens (spec crud 6.6).
+
+    ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds.
+    """
 
     keys: Callable[[], Sequence[bytes]]
     clock: Callable[[], float] = time.time
@@ -116,8 +117,6 @@ _DELETE_ATTACHMENT = (permissions.DELETE, permissions.UPDATE)
 _DISCARD = (permissions.UPDATE, permissions.DELETE)
 
 
-# Access: the permissions in force, decisions about documents, and which documents a user finds (spec crud 6).
-#
 # A search finds the documents that a GET by the same user shows, by the permissions of each version, where the property
 # restricts searches; otherwise those of spec search 1.8, by the permissions of one version.
 
@@ -201,17 +200,14 @@ class Access:
         return allowed
 
 
+@dataclass(frozen=True, slots=True)
 class AdministratorAccess(Access):
     """Allows everything: a command's user may read and write the files."""
 
-    __slots__ = ()
+    tokens: AccessTokens = AccessTokens(list)
 
     def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
         return permissions.UNRESTRICTED
-
-
-def as_administrator(dialect: Dialect) -> AdministratorAccess:
-    return AdministratorAccess(dialect, AccessTokens(list))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from persistence.errors import BadAddressError, BadRequestError
@@ -99,12 +99,7 @@ class DocumentsBehindProxy(Documents):
         self.checked(route, address, current, delete, version)
         return Removed(address, version, None, None), tombstone_over(current, version, delete)
 
-    def may_read(
-        self,
-        asked: Put | Delete,  # noqa: ARG002 - inherited
-        own: DocumentAddress,  # noqa: ARG002
-        address: DocumentAddress,  # noqa: ARG002
-    ) -> bool:
+    def may_read(self, asked: Put | Delete, own: DocumentAddress, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
         """Return true: the proxy has let the caller in."""
         return True
 
@@ -166,7 +161,7 @@ class Services:
         cls,
         router: Router,
         access: Access,
-        admins: Iterable[Admin] = (),
+        admins: Sequence[Admin] = (),
         codec: Codec = AS_STORED,
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
@@ -190,12 +185,7 @@ class Services:
 
     @classmethod
     def of_provider(
-        cls,
-        provider: Provider,
-        router: Router,
-        access: Access,
-        admins: Iterable[Admin] = (),
-        purge_of: PurgeOf = lambda _: None,
+        cls, provider: Provider, router: Router, access: Access, admins: Sequence[Admin], purge_of: PurgeOf
     ) -> Services:
         """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).
 

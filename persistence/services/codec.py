@@ -60,14 +60,12 @@ from persistence.xml.streaming import Streaming, WordWatch, XmlCheck, may_mentio
 Path = tuple[str, ...]  # The names that lead to an element, from below the root element
 
 
-# Encryption at rest: the values of encrypted controls are encrypted where they are stored (spec forms 4).
-#
 # Definitions and the designer's storage are never encrypted.
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionAtRest:
-    """Decides what to encrypt, finds out what is encrypted, and decrypts it."""
+    """Decides what to encrypt (spec forms 4), finds out what is encrypted, and decrypts it."""
 
     router: Router
     dialect: Dialect

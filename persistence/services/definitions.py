@@ -228,13 +228,7 @@ class Publication:
     target: RemoteTarget | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedForm:
-    """The version of a form that was published, and the XML of the answer."""
-
-    form: Form
-    version: int
-    answer: bytes
+PublishedForm = tuple[Form, int, bytes]  # The version of a form that was published, and the XML of the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +292,7 @@ class Publishing:
                 ) as publisher:
                     version = publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
             answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
-        return PublishedForm(prepared.form, version, answer)
+        return prepared.form, version, answer
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         if held.collection is not None:

@@ -427,9 +427,11 @@ class Documents:
         document = own if address.is_main else main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         if route.properties.needs_publication:
-            self.require_published(route, _of_version(route, subject.definition, version))
+            self.require_published(route, route.catalog.of(route.form, version))
         operations = self.access.to_write(subject, put.user, put.token)
-        definition = _of_version(route, subject.definition, version)  # only for who has the permission
+        definition = subject.definition
+        if definition.version != version:  # read only for who has the permission
+            definition = route.catalog.of(route.form, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, number, over, definition, operations, own is None, is_only)
 
@@ -481,10 +483,6 @@ class Documents:
             f"version {definition.version} of {route.form} was never published, and data is stored of published"
             f" versions only: the property {name} is true"
         )
-
-
-def _of_version(route: Route, definition: Definition, version: int) -> Definition:
-    return definition if definition.version == version else route.catalog.of(route.form, version)
 
 
 def counts(address: DocumentAddress) -> bool:

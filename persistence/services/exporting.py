@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Self
@@ -160,11 +160,14 @@ class _Folder:
         is_gone = own is not None and own.deleted and not self._has_history
         if version is None or version not in self.versions or is_gone:
             return
-        is_wanted = own is None and not (
-            self._is_data and (self.query.since is not None or self.query.until is not None)
-        )
+        is_data, query = isinstance(self.main, DocumentAddress), self.query
+        is_older_only = query.history is RevisionHistory.ONLY and is_data and self._has_history
+        is_wanted = own is None and not (is_data and (query.since is not None or query.until is not None))
         for revision in () if own is None else self._revisions(self.main, own):
-            if isinstance(revision, PersistenceError) or self._is_chosen(revision):
+            if isinstance(revision, PersistenceError) or (
+                not (is_older_only and revision.is_current)
+                and (not is_data or query.is_in_range(revision.sidecar.modified))
+            ):
                 is_wanted = True
                 yield revision
         for name, sidecar in known.items() if is_wanted else ():
@@ -174,17 +177,8 @@ class _Folder:
                 yield from self._revisions(replace(self.main, name=name), sidecar)
 
     @property
-    def _is_data(self) -> bool:
-        return isinstance(self.main, DocumentAddress)
-
-    @property
     def _has_history(self) -> bool:
         return self.query.history is not RevisionHistory.EXCLUDE and self.main.keeps_history
-
-    def _is_chosen(self, revision: ExportedRevision) -> bool:
-        is_older_only = self.query.history is RevisionHistory.ONLY and self._is_data and self._has_history
-        is_in_range = not self._is_data or self.query.is_in_range(revision.sidecar.modified)
-        return is_in_range and not (is_older_only and revision.is_current)
 
     def _stable(self) -> dict[str, Sidecar | PersistenceError]:
         known = self._sidecars()
@@ -354,8 +348,6 @@ _TEXTUAL = ("text/", "application/xml", "application/json", "image/svg")
 """Beginnings of content types that are worth compressing; most attachments are compressed already."""
 
 
-# The export of forms and data as a ZIP archive (spec crud 8.4), streamed in bounded memory, without permissions.
-#
 # Revisions that cannot be read are left out, and named in the last entry. After an error of the disk the archive has no
 # end, so that nobody takes it for a whole one.
 
@@ -423,20 +415,6 @@ class Exporting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Problems:
-    """Lines about revisions that are left out, each of which is reported at once."""
-
-    report: Callable[[str], None]
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, line: str) -> None:
-        self.lines.append(line)
-        self.report(line)
-        if len(self.lines) > MOST_EXPORT_PROBLEMS:
-            raise NotSupportedError(f"more than {MOST_EXPORT_PROBLEMS} revisions cannot be exported: {line}")
-
-
-@dataclass(frozen=True, slots=True)
 class Export:
     """One export, which has not begun."""
 
@@ -450,22 +428,29 @@ class Export:
 
     def archive(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
         """Yield the archive in pieces; report each revision that is left out, and call ``done`` after each document."""
-        problems = _Problems(report)
+        lines = list[str]()
+
+        def leave_out(line: str) -> None:
+            lines.append(line)
+            report(line)
+            if len(lines) > MOST_EXPORT_PROBLEMS:
+                raise NotSupportedError(f"more than {MOST_EXPORT_PROBLEMS} revisions cannot be exported: {line}")
+
         with disk_errors("exporting"), ZipStream() as archive:
             for form in self.forms:
                 for group in form.groups():
                     for found in group:
                         if isinstance(found, PersistenceError):
-                            problems.add(str(found))
+                            leave_out(str(found))
                         else:
-                            yield from self._add(archive, found, problems)
+                            yield from self._add(archive, found, leave_out)
                     done()
-            if problems.lines:
-                lines, now = "".join(f"{line}\n" for line in problems.lines).encode(), next_after(None)
-                yield from archive.add(ERRORS_ENTRY, (now, now), [lines], len(lines), compresses=True)
+            if lines:
+                errors, now = "".join(f"{line}\n" for line in lines).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [errors], len(errors), compresses=True)
             yield from archive.end()
 
-    def _add(self, archive: ZipStream, revision: ExportedRevision, problems: _Problems) -> Iterator[bytes]:
+    def _add(self, archive: ZipStream, revision: ExportedRevision, leave_out: Callable[[str], None]) -> Iterator[bytes]:
         address, sidecar, is_decrypted = revision.address, revision.sidecar, False
         is_current, has_history = revision.is_current, revision.has_history
         entry = entry_of(address, sidecar.version, sidecar.modified, is_current=is_current, has_history=has_history)
@@ -474,7 +459,7 @@ class Export:
             try:
                 file = self.exporting.opened(revision, self.query)
             except LEFT_OUT as error:
-                problems.add(str(error))
+                leave_out(str(error))
                 return
             with closing(file):
                 pieces = HashedPieces(file.pieces())
@@ -487,7 +472,7 @@ class Export:
             if file.found.is_edited and not is_decrypted:
                 sidecar = msgspec.structs.replace(sidecar, id=file.found.etag, tag=None, encrypted=None)
             if pieces.digest != sidecar.digest:
-                problems.add(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
+                leave_out(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)

@@ -92,24 +92,18 @@ class RevisionDiffs:
     ) -> list[str]:
         """Return a line for each difference, for a terminal or as a JSON object."""
         write = diffs.as_json if as_json else diffs.as_line
-        found = self._compared(address, pair, reader, options.language)
+        found = self._compared(address, pair, reader, options.language, by_position=False)
         return [write(each, options.language, options.truncation) for each in found]
 
     def rows(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
     ) -> list[DiffRow]:
         """Return at most so many differences as rows of a table."""
-        found = self._compared(address, pair, reader, options.language)
+        found = self._compared(address, pair, reader, options.language, by_position=False)
         return [diffs.as_row(each, options.language, options.truncation) for each in islice(found, most)]
 
     def _compared(
-        self,
-        address: DocumentAddress,
-        pair: RevisionPair,
-        reader: Bearer,
-        language: str | None,
-        *,
-        by_position: bool = False,
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None, *, by_position: bool
     ) -> Iterator[Difference]:
         reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
@@ -224,8 +218,6 @@ class _Reading:
 _Judge = Callable[[Sidecar], bool]
 
 
-# The history of documents and attachments, as far as its reader may read the revisions (spec crud 8.1).
-#
 # The revisions from a creation to the next are one life of a document, with one owner and version: the newest decides
 # for all. Each revision on a page is decided about by itself, too.
 
@@ -341,8 +333,6 @@ def _page(revisions: RevisionList, shown: list[range], begin: int, end: int, may
     return [each for each in found if each.sidecar is None or may_read(each.sidecar)]
 
 
-# Bringing back older revisions: as new ones, of a form, or of a document with the attachments that it names.
-#
 # A revision is brought back as by a PUT of its stored bytes. Its attachments are stored first (spec crud 4.2), so that
 # a deleted document stays deleted until all of it is there. Older revisions may come from elsewhere, such as a backup.
 
@@ -573,14 +563,10 @@ def republish(
         if older.file is None or _is_same(storage.read(address, content=False), older):
             return None
         sidecar = older.sidecar
-        put = Put(
-            version=VersionRequest(number=address.version),
-            user=asked.user,
-            content_type=sidecar.content_type,
-            restores=sidecar,
-        )
+        version, kind = VersionRequest(number=address.version), sidecar.content_type
+        put = Put(version, user=asked.user, content_type=kind, restores=sidecar)
         pieces = Read(address, older, None).pieces()
-        with definitions.receiving(address, sidecar.content_type, pieces) as (upload, received):
+        with definitions.receiving(address, kind, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):
                 raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
             if not is_trial:

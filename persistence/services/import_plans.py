@@ -134,8 +134,6 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
         raise BadRequestError("a revision is from the future, or was modified before it was created")
 
 
-# The plan of an import for one document with its draft, or one version of a definition.
-#
 # History is never rewritten. A revision is placed if it is newer than all stored revisions of its file; one that is
 # not, and is not stored, is a conflict. A document with a conflict is left as it is, as a whole.
 

@@ -80,12 +80,8 @@ from persistence.storage.layout import LAYOUT
 
 _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
-_DEFINITIONS = "form"
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_FIRST = "1"
 _LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
-_PREVIEWS = "Thumbs.db"  # A file that Windows adds to folders
-_APPLE = "__MACOSX"  # A folder that macOS adds to archives
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
@@ -122,11 +118,11 @@ def named_entry(name: str) -> NamedEntry:
     parts, has_version = parts[len(prefix) :], True
     match parts:
         case (app, form, "form", file):
-            parts = (app, form, _FIRST, _DEFINITIONS, LATEST, file)
+            parts = (app, form, "1", "form", LATEST, file)
         case (app, form, "form", version, file):
-            parts = (app, form, version, _DEFINITIONS, LATEST, file)
+            parts = (app, form, version, "form", LATEST, file)
         case (app, form, collection, document, file) if collection in _COLLECTIONS:
-            parts, has_version = (app, form, _FIRST, collection, document, LATEST, file), False
+            parts, has_version = (app, form, "1", collection, document, LATEST, file), False
     try:
         return parse_entry("/".join(parts)), has_version
     except BadRequestError as error:
@@ -135,7 +131,7 @@ def named_entry(name: str) -> NamedEntry:
 
 def _may_be_added(name: str) -> bool:
     last = name.rpartition("/")[2]
-    return last == _PREVIEWS or (last.startswith(".") and bool(last.strip(".")))
+    return last == "Thumbs.db" or (last.startswith(".") and bool(last.strip(".")))  # which Windows adds to folders
 
 
 class FilesSource:
@@ -177,7 +173,7 @@ class FilesSource:
     def _add(self, name: str, *, is_added: bool = False) -> None:
         *folders, last = name.split("/")
         # A file belongs to no form if it is at the top, or was added by a tool or a system.
-        is_apples = folders[:1] == [_APPLE] and last.startswith("._")
+        is_apples = folders[:1] == ["__MACOSX"] and last.startswith("._")  # which macOS adds to archives
         is_hidden = any(part.startswith(".") and part.strip(".") for part in folders)
         if is_added or not folders or is_apples or is_hidden:
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
@@ -337,8 +333,6 @@ _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeErr
 """Errors of ``zipfile`` for a damaged archive; ``struct.error`` becomes ``BadZipFile``."""
 
 
-# The files of a ZIP archive of any origin.
-#
 # zipfile reads no more of an entry than its directory says, and compares the CRC. Links, encryption, other
 # compressions, overlapping entries and bombs are refused before anything is read.
 

@@ -283,8 +283,6 @@ def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
         raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 
-# Import: definitions first, then documents, one after the other; a refused one does not stop the others.
-#
 # Permissions of forms and singleton forms do not count: an administrator imports.
 
 

@@ -357,12 +357,8 @@ class MoveReport(TransferReport):
 
 
 _ATTEMPTS = 5
-_REFUSED = (BadRequestError, ConflictError, DamagedError)
-"""Errors of one document, which is named. Others end the move: a disk or a database that refuses."""
 
 
-# A move: a first pass while the source is written to, and a last one while it can only be read.
-#
 # The first pass remembers the fingerprint of each document that was the same in both places. The last one reads only
 # documents with another fingerprint, and removes from the destination those that the source does not have any more. The
 # destination of a form is this move's own if it had nothing of the form before, which Arrivals records. Otherwise only
@@ -479,7 +475,8 @@ class Move:
             if not is_last:
                 return TransferOutcome(unit.name, TransferResult.CHANGING, unit.is_definition)
             raise changed
-        except _REFUSED as error:
+        # Errors of one document, which is named. Others end the move: a disk or a database that refuses.
+        except (BadRequestError, ConflictError, DamagedError) as error:
             return TransferOutcome(unit.name, TransferResult.REFUSED, unit.is_definition, cause=str(error))
 
     def _compare_and_copy(self, unit: TransferUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:

@@ -299,8 +299,6 @@ def newest_of(store: Storage, main: DocumentAddress) -> Sidecar | None:
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 
 
-# Purging the data of one storage: old revisions, deleted documents, drafts, and attachments that nothing names.
-#
 # A plan is made without a lock, and carried out in steps, each under the lock of its document and only if the document
 # is as it was found. The current revision of a living document always stays.
 
@@ -478,18 +476,6 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedDocuments:
-    """The documents of a user, the number of revisions of others that name the user, and of documents that are damaged.
-
-    The owner of a damaged document cannot be read.
-    """
-
-    documents: tuple[tuple[Form, str], ...]
-    mentions: int
-    damaged: int
-
-
-@dataclass(frozen=True, slots=True)
 class Erasing:
     """Erases documents of one storage, which is called ``name``."""
 
@@ -498,8 +484,11 @@ class Erasing:
     purge: StoragePurge
     bodies_of: BodiesOf
 
-    def owned(self, user: str) -> OwnedDocuments:
-        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
+    def owned(self, user: str) -> tuple[list[tuple[Form, str]], int, int]:
+        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files.
+
+        Also the number of revisions of others that name the user, and of damaged documents, whose owner cannot be read.
+        """
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
@@ -511,7 +500,7 @@ class Erasing:
                 else:
                     damaged += None in deciding
                     mentions += sum(user in (each.modifier, each.creator) for each in self._revisions(mains[0]))
-        return OwnedDocuments(tuple(found), mentions, damaged)
+        return found, mentions, damaged
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
         with disk_errors("looking for the files of", f"{form}/data/{document}"):

@@ -114,8 +114,6 @@ class KeyReferences:
 _PASSES = 3  # Passes over a document: a save during the first may have been encrypted by the definition before
 
 
-# Re-encryption of stored data, by the current definitions and key (spec forms 4.5).
-#
 # Every revision is rewritten in place, with its instants, stage and entity tag, while documents are read and saved.
 
 
@@ -129,7 +127,7 @@ class Rewriting:
 
 
 class Reencryption:
-    """Encrypts the data of one storage again."""
+    """Encrypts the data of one storage again (spec forms 4.5)."""
 
     def __init__(self, store: Storage, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self.store = store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -44,24 +44,24 @@ from persistence.providers.router import Route, Router
 from persistence.services.access import SearchedVersions, operations_on, permissions_of, scope_of, searched_versions
 
 
+@dataclass(frozen=True, slots=True)
 class PublishedForms:
-    """Answers queries with XML. A version that cannot be read is left out."""
+    """Answers queries with XML; if it ``is_strict``, those with unknown elements or attributes are refused.
 
-    def __init__(self, router: Router, admins: Iterable[Admin], *, is_strict: bool, filters: bool = True) -> None:
-        """With ``is_strict``, refuse queries with unknown elements or attributes.
+    A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
+    runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
+    damaged version is an error there.
+    """
 
-        Without ``filters`` every version is listed, because the proxy of a runtime filters, sorts and pages. It takes
-        an empty list for "no permissions are defined" (spec runtime 1), so a damaged version is an error there.
-        """
-        self._router = router
-        self._is_strict = is_strict
-        self._filters = filters
-        self._admins = tuple(admins)
-        self._list = FormListWriter()
+    router: Router
+    admins: Sequence[Admin]
+    is_strict: bool
+    filters: bool = True
+    _list: FormListWriter = field(default_factory=FormListWriter, init=False)
 
     def find(self, query: FormQuery, user: User) -> bytes:
-        latest_only = self._filters if query.latest_only is None else query.latest_only
-        query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self._filters)
+        latest_only = self.filters if query.latest_only is None else query.latest_only
+        query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self.filters)
         total, page = select(self._listed(query, user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
 
@@ -71,8 +71,8 @@ class PublishedForms:
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
     def search(self, body: Iterable[bytes], user: User) -> bytes:
-        query = read_form_query(body, is_strict=self._is_strict)
-        if not self._filters:
+        query = read_form_query(body, is_strict=self.is_strict)
+        if not self.filters:
             query = FormQuery(query.app, query.form, query.latest_only)
         try:
             return self.find(query, user)
@@ -81,13 +81,13 @@ class PublishedForms:
 
     def _listed(self, query: FormQuery, user: User) -> Iterator[Listed]:
         """Yield the versions of forms (spec search 4.4, steps 1 and 2)."""
-        entries = admin_entries(self._admins, user)
+        entries = admin_entries(self.admins, user)
         known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         if query.app is not None and query.form is not None:
-            route = self._router.of(Form(query.app, query.form))
-            forms = iter([(route, route.catalog.published(route.form, skips_damaged=self._filters))])
+            route = self.router.of(Form(query.app, query.form))
+            forms = iter([(route, route.catalog.published(route.form, skips_damaged=self.filters))])
         else:
-            forms = self._router.published(query.app, query.form)
+            forms = self.router.published(query.app, query.form)
         for route, versions in forms:
             administers = is_admin(entries, route.form)
             for published in islice(versions, 1) if query.latest_only else versions:
@@ -207,8 +207,6 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
 _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 
-# Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
-#
 # A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
 
 
@@ -230,26 +228,23 @@ class Asked:
     user: User
 
 
-_RETRY_AFTER = 30  # Seconds after which a full disk may have room again
-
-
 Answered = tuple[Iterator[bytes], str | None]
 """An answer in XML, in pieces, and a notice that names requested things that do not exist, if any."""
 
 
+@dataclass(frozen=True, slots=True)
 class Searching:
     """Answers with XML, in pieces. A full disk is ``BusyError``: a search stores nothing, and may be repeated."""
 
-    def __init__(self, router: Router, dialect: Dialect, forms: PublishedForms) -> None:
-        self._router = router
-        self._dialect = dialect
-        self._forms = forms
+    router: Router
+    dialect: Dialect
+    forms: PublishedForms
 
     def search(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
         """Return the documents that a query finds, as far as the user may see them."""
         user = searcher.user
-        request = read_search_request(body, user, is_strict=self._dialect.is_strict)
-        route = self._router.of(form)
+        request = read_search_request(body, user, is_strict=self.dialect.is_strict)
+        route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
@@ -271,13 +266,13 @@ class Searching:
         searched, definition, version = asked.searched, asked.searched.definition, asked.version
         form, catalog = definition.form, searched.catalog
         if asked.user.is_nameless and seen.of_version(definition.version):
-            return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
+            return f"roles and groups count only together with a user name ({self.dialect.header('Username')})"
         if not (found or searched.is_designer):
             with suppress(DamagedError):  # whose documents are not known
                 published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
                 if not published:
                     # The nearest name that may be shown, in the same application if possible.
-                    names = self._forms.names(form.app, asked.user) or self._forms.names(None, asked.user)
+                    names = self.forms.names(form.app, asked.user) or self.forms.names(None, asked.user)
                     near = similar(str(form), sorted({str(each) for each in names} - {str(form)}))
                     return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
                 if isinstance(version, int) and catalog.of(form, version).published is None:
@@ -293,14 +288,14 @@ class Searching:
         configured = route.properties
         if searcher.is_administrator:
             configured = replace(configured, has_permissions=False)
-        searched = searched_versions(route.form, configured, route.catalog, version, self._dialect)
+        searched = searched_versions(route.form, configured, route.catalog, version, self.dialect)
         return replace(searched, indexed=route.indexed(searched.definition))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
         """Return the different values in the documents that the user may see, drafts only for a named user."""
         user = searcher.user
-        asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
-        route = self._router.of(form)
+        asked = read_distinct_request(body, is_strict=self.dialect.is_strict)
+        route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = scope_of(searched, drafts, user)
@@ -328,7 +323,7 @@ def _full_disk_is_busy() -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
-        raise BusyError(str(error), _RETRY_AFTER) from error
+        raise BusyError(str(error), retry_after=30) from error
 
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:

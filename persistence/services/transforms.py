@@ -57,8 +57,6 @@ from persistence.xml.streaming import Streaming
 _AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
 
 
-# Transforms of a content on its way out: values decrypted, relevant elements only, another data format.
-#
 # Form data is read twice and never held: the first time finds the length of the answer, and whether it can be sent. The
 # list of a document's attachments is made from its data, too (spec crud 8.2, forms 6.7).
 
