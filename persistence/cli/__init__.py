@@ -50,8 +50,6 @@ _MODULES: Mapping[str, str] = {
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
 
-_AS_NAMES = {"import": "import_"}  # a word of Python
-
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
@@ -61,7 +59,7 @@ class _Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return self.commands.get(cmd_name)
-        name = _AS_NAMES.get(cmd_name, cmd_name.replace("-", "_"))
+        name = "import_" if cmd_name == "import" else cmd_name.replace("-", "_")  # import is a word of Python
         found: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         return found
 

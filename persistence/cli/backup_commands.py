@@ -44,7 +44,7 @@ from persistence.model.permissions import User
 from persistence.model.texts import short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import bucket_of, database_at, open_place, readable_bodies
+from persistence.providers.opened import bucket_of, init_place, open_place, readable_bodies
 from persistence.providers.router import Router
 from persistence.providers.tree_provider import integrity_of
 from persistence.services.definitions import Definitions
@@ -433,10 +433,7 @@ def _filling(
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {location}")
     bodies = open_attachments(settings, properties, location, attachments)
-    if is_database(location):
-        database_at(settings, location).init()
-    else:
-        root.init(location)
+    init_place(settings, location)
     with open_place(settings, properties, location) as place:
         target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
         run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))

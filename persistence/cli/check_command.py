@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import click
 
-from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, Params, command, exits, unless_dry, worst
+from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, command, exits, unless_dry, worst
 from persistence.cli.options import (
     TREES,
     ChosenTree,
@@ -47,14 +47,15 @@ from persistence.storage.root import missing
 from persistence.storage.storage import Readable
 
 _STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
-_DAY = 24 * 3600.0
 
 
-def _mends(params: Params) -> bool:
-    return unless_dry(params) and bool(params.get("repair") or params.get("adopt"))
-
-
-@command("check", None, TREES, audits=_mends, is_quiet=True)
+@command(
+    "check",
+    None,
+    TREES,
+    audits=lambda params: unless_dry(params) and bool(params.get("repair") or params.get("adopt")),
+    is_quiet=True,
+)
 @exits(
     "nothing found, or only notices",
     "could not check",
@@ -234,18 +235,14 @@ class _Run:
         for name, base in self._choice.bases.items():
             try:
                 owner.require_closed(base)
-                yield self._check_base(name, base)
+                records_of = partial(self._choice.records_of, place=base)
+                run = AttachmentsCheck(base, records_of, self._usable, self._choice.settings.lock_timeout)
+                if parts := self._parts(run.tree.parts):
+                    shown = _Shown.of(run.tree, parts, f"{name}: ")
+                    yield self._say_reports(shown, self._elsewhere(), run.findings(parts))
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
-
-    def _check_base(self, name: str, base: str) -> int:
-        root_of = partial(self._choice.root_of_records, base=base)
-        run = AttachmentsCheck(base, root_of, self._usable, self._choice.settings.lock_timeout)
-        parts = self._parts(run.tree.parts)
-        if not parts:
-            return 0
-        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), self._elsewhere(), run.findings(parts))
 
     def check_objects(self) -> Iterator[int]:
         choice, parts = self._choice, [tuple(path.strip("/").split("/")) for path in self._wanted.paths] or [()]
@@ -253,8 +250,11 @@ class _Run:
         for place in buckets_of(choice.properties):
             try:
                 with ExitStack() as opened:
-                    records_of = partial(choice.records_of_bucket, place=place)
-                    run = ObjectsCheck(bodies_at(place), records_of, self._records(opened))
+                    records: dict[str, Readable] = {root: StoreReader(root) for root in self._usable}
+                    for address in self._usable_databases:
+                        found = opened.enter_context(open_place(choice.settings, choice.properties, address))
+                        records[address] = found.storage
+                    run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
                     shown = _Shown(lambda: 0, str, f"{place}: ")
                     yield self._say_reports(shown, self._elsewhere(), run.findings(parts), are_folders=False)
             except PersistenceError as error:
@@ -264,13 +264,6 @@ class _Run:
     def _elsewhere(self) -> Treatment:
         """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
         return Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
-
-    def _records(self, opened: ExitStack) -> dict[str, Readable]:
-        settings, properties = self._choice.settings, self._choice.properties
-        found: dict[str, Readable] = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
-        for address in self._usable_databases:
-            found[address] = opened.enter_context(open_place(settings, properties, address)).storage
-        return found
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
         parts: list[tuple[str, ...]] = [] if self._wanted.paths else [()]
@@ -319,7 +312,7 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
         coverage = Slices(root).coverage()
     text = "no part of the tree was ever looked at deeply (check --deep)"
     if coverage.oldest is not None:
-        days = (time.time() - epoch_seconds(coverage.oldest)) / _DAY
+        days = (time.time() - epoch_seconds(coverage.oldest)) / (24 * 3600)
         rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
         text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
     say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}", click.echo)

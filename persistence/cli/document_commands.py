@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ from persistence.cli.terminal import (
 )
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.index.protocol import MaintainedIndex, RebuildAim
+from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import DocumentAddress, Form
@@ -66,7 +66,6 @@ from persistence.services.histories import (
     before_current,
 )
 from persistence.services.rules import Revert
-from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, RevisionStorage
 
 _FOUND: Columns = (
@@ -121,10 +120,9 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
         (form, in_path), asked = form_and_version(path), _asked(version)
         if in_path is not None:
             raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
-    with _opened(choice.tree_of(form), form, asked) as (run, make_ready):
-        by = query.sort.by
-        run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
-        make_ready()
+    by = query.sort.by
+    controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
+    with _opened(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
     shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
@@ -132,7 +130,8 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
 
 
 @contextmanager
-def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[tuple[FormSearch, Callable[[], None]]]:
+def _opened(tree: ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]) -> Iterator[FormSearch]:
+    """Open the search of a form with these controls for a block; a missing index is made."""
     dialect = DIALECTS[tree.settings.dialect]
     if tree.is_database:
         with managing(tree) as place:
@@ -140,20 +139,19 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
                 raise NotFoundError(f"{form} does not exist")
             with usage_errors():
                 run = FormSearch(reader_of(tree, place), place.provider.index, dialect, form, version)
-            yield run, lambda: None
+            run.require_controls(controls)
+            yield run
         return
     with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
             indexes.require_form(view, index, form)
             run = FormSearch(tree.reader(), index, dialect, form, version)
-        yield run, partial(_make_ready, view, index, form)
-
-
-def _make_ready(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
-    if not index.is_ready(form):
-        job = indexes.plan(view, index, RebuildAim.READY, form)
-        with progress("making the index", job.count) as bar:
-            job.run(bar.step)
+        run.require_controls(controls)
+        if not index.is_ready(form):
+            job = indexes.plan(view, index, RebuildAim.READY, form)
+            with progress("making the index", job.count) as bar:
+                job.run(bar.step)
+        yield run
 
 
 def _asked(version: str | None) -> int | Searched:
@@ -172,22 +170,17 @@ def _query(
 ) -> tuple[Query, tuple[str, ...]]:
     conditions, columns = [], []
     for condition in paths:
-        path, wanted = _path_and_text(condition)
-        columns.append(path)
-        if wanted:
-            conditions.append(ControlFilter(path, TextMatch(match), wanted))
+        found = _PATH.match(condition)
+        path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
+        if not path or (rest and rest[0] != "="):
+            raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
+        columns.append(path.replace("[1]", ""))
+        if wanted := rest[1:].strip():
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted))
     by = order["sort"]
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
-
-
-def _path_and_text(condition: str) -> tuple[str, str]:
-    found = _PATH.match(condition)
-    path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
-    if not path or (rest and rest[0] != "="):
-        raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
-    return path.replace("[1]", ""), rest[1:].strip()
 
 
 def _values(path: str, hit: Facts) -> str:
@@ -303,10 +296,13 @@ def diff(  # noqa: PLR0913 - its options
         if not address.is_main:
             raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
-    with ExitStack() as opened:
-        documents = _documents(tree, opened, decrypt=decrypt)
-        pair = _pair(documents.router.of(address.form).storage, address, older, newer)
-        comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)
+    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
+    with Providers(settings, tree.properties, listener=NOBODY) as providers:
+        router = providers.router
+        codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
+        comparing = RevisionDiffs(Documents(router, dialect, as_administrator(dialect), codec))
+        pair = _pair(router.of(address.form).storage, address, older, newer)
+        shown = DiffOptions(language, truncate)
         lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=is_json())
     if is_json():
         for line in lines:
@@ -316,13 +312,6 @@ def diff(  # noqa: PLR0913 - its options
     for line in lines:
         say(safe(line))
     say(counted(len(lines), "difference"))
-
-
-def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
-    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    router = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY)).router
-    codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
-    return Documents(router, dialect, as_administrator(dialect), codec)
 
 
 def _pair(

@@ -277,9 +277,6 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
     return REMAINS if bar.lines else 0
 
 
-_LINE = 4096
-
-
 @group("password", short_help="Passwords of administrators, for the pages.")
 def password() -> None:
     """Set, list and remove the passwords with which administrators sign in to the pages at /admin/.
@@ -301,7 +298,7 @@ def set_password(*, name: str, effective: Effective) -> None:
     if sys.stdin.isatty():
         text = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
     else:
-        text = sys.stdin.readline(_LINE).rstrip("\r\n")
+        text = sys.stdin.readline(4096).rstrip("\r\n")
     keys = open_keys(settings)
     with usage_errors():
         keys.set_password(name, text)

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from persistence import settings
-from persistence.cli.declarations import FAILED, Opened, Option, worst
+from persistence.cli.declarations import FAILED, PLACES, Opened, Option, worst
 from persistence.cli.terminal import safe, say_error
 from persistence.dialect import DIALECTS
 from persistence.errors import (
@@ -250,20 +250,13 @@ class TreeChoice:
             raise NotSupportedError(f"the {subject} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
 
-    def root_of_records(self, form: Form, base: str) -> str | None:
-        """Return the root of the tree with the records of a form's bodies below ``base``.
+    def records_of(self, form: Form, place: str | Bucket) -> str | None:
+        """Return the tree or database with the records of a form's bodies in a directory or bucket.
 
-        It is empty if another service has the tree, and ``None`` if the properties lead to another directory.
+        It is empty if another service has them, and ``None`` if the properties lead to another place.
         """
         route = self.properties.of(form).route
-        if route.attachments is None or base_of(route.attachments) != base:
-            return None
-        return root_of(route.data, self.settings.roots) or ""
-
-    def records_of_bucket(self, form: Form, place: Bucket) -> str | None:
-        """Return the tree or database with the records of a form's bodies at a place; as ``root_of_records``."""
-        route = self.properties.of(form).route
-        if route.attachments is None or route.attachments.place != place:
+        if route.attachments is None or (route.attachments.place or base_of(route.attachments)) != place:
             return None
         roots = self.settings.roots
         return root_of(route.data, roots) or database_of(route.data, roots) or ""
@@ -389,13 +382,15 @@ def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
         with Providers(tree.settings, tree.properties, listener=NOBODY) as providers:
-            yield _opened(providers, tree.place, lambda: None)
+            provider = providers.at(tree.place)
+            yield OpenedPlace(providers, provider, provider.storage, lambda: None)
         return
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {root}"):
         owner.require(root)
     with OfflineJournal(root) as journal, Providers(tree.settings, tree.properties, listener=journal) as providers:
-        yield _opened(providers, root, journal.leave)
+        provider = providers.at(root)
+        yield OpenedPlace(providers, provider, provider.storage, journal.leave)
 
 
 def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
@@ -419,33 +414,15 @@ def reader_of(tree: ChosenTree, place: OpenedPlace) -> TreeReader:
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
 
-def _opened(providers: Providers, place: str, leave: Callable[[], None]) -> OpenedPlace:
-    provider = providers.at(place)
-    if provider.storage.is_remote:
-        raise NotSupportedError(f"another service manages {place}")
-    return OpenedPlace(providers, provider, provider.storage, leave)
-
-
-_MOST_OFFERED = 1000
-"""Nobody reads more names."""
-_TREE_OPTIONS = ("data", "datasource", "file", "dialect")
-
-
 def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
-    options = {name: context.params.get(name) for name in _TREE_OPTIONS}
+    options = {name: context.params.get(name) for name in PLACES}
     try:
-        fitting = (name for name in _names(options) if name.startswith(incomplete))
-        return sorted(set(islice(fitting, _MOST_OFFERED)))
+        trees = [tree for tree in choose_trees(options).trees if not tree.is_database]
+        found = (str(form) for tree in trees for form in tree.reader().store.forms())
+        return sorted(set(islice((name for name in found if name.startswith(incomplete)), 1000)))  # nobody reads more
     except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
         return []
-
-
-def _names(options: dict[str, str | None]) -> Iterator[str]:
-    for tree in choose_trees(options).trees:
-        if not tree.is_database:
-            with reading(tree) as reader:
-                yield from map(str, reader.store.forms())
 
 
 WITH_DATA: Literal["with-data"] = "with-data"

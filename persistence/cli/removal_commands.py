@@ -197,8 +197,6 @@ def _line(totals: PurgeTotals) -> str:
     return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
 
 
-_FORMAT = 1
-_MODE = 0o600
 _LEFT = (
     "logs and the audit log, which name documents and users and have no form content",
     "blocks of the disk, snapshots and copies of other programs, where removed files may be read until overwritten",
@@ -314,7 +312,7 @@ class _Request:
     def beginning(
         self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
     ) -> Certificate:
-        first = before or Certificate(_FORMAT, next_after(None), owner.name(os.geteuid()), ())
+        first = before or Certificate(1, next_after(None), owner.name(os.geteuid()), ())
         begun = msgspec.structs.replace(
             first,
             documents=tuple(documents),
@@ -328,7 +326,7 @@ class _Request:
     def write(self, certificate: Certificate) -> None:
         path = os.path.abspath(self.certificate or "")
         with disk_errors(path):
-            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
+            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", 0o600)
 
     def end(self, begun: Certificate, found: _Found) -> None:
         remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)

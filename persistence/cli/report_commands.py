@@ -138,18 +138,13 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
         "organization": list(sidecar.organization) or None,
         "stage": sidecar.stage,
         "version": sidecar.version,
-        "size": content_size(sidecar),
+        "size": sidecar.size if sidecar.body is None else sidecar.body.size,  # also if another provider has it
         "deleted": sidecar.deleted,
         "adopted": sidecar.adopted or None,
         "encrypted": sidecar.encrypted or None,
         "restored": sidecar.restored,
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def content_size(sidecar: Sidecar) -> int:
-    """Return the size of a content, also if another provider has it."""
-    return sidecar.size if sidecar.body is None else sidecar.body.size
 
 
 def _summary(summary: VersionSummary | Unreadable) -> Facts:

@@ -105,15 +105,6 @@ def check(properties: Properties, roots: Roots) -> None:
                 )
 
 
-def local_directory(settings: Settings, properties: Properties) -> str:
-    """Return the directory of this instance; raise ``StartupError`` if it is not apart from others."""
-    own = os.path.realpath(settings.local)
-    for place in trees_and_bases(settings, properties):
-        if os.path.commonpath((own, place)) in (own, place):
-            raise StartupError(f"the directory of this instance, {own}, and {place} must not lie in each other")
-    return own
-
-
 @dataclass(frozen=True, slots=True)
 class ServedLocation:
     """A location that is served: the kind of its content, its address as it may be shown, and what names it."""
@@ -247,12 +238,7 @@ def effective_properties(effective: Effective) -> Iterator[ShownValue]:
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         plain = plain_property(entry.known, entry.value)
-        yield ShownValue(str(entry), shown_property(entry.known, entry.value), str(entry.origin), meaning, plain)
-
-
-def shown_property(known: KnownProperty, value: Value) -> str:
-    """Return a value of a property as TOML, without secrets and passwords."""
-    return _shown(plain_property(known, value))
+        yield ShownValue(str(entry), _shown(plain), str(entry.origin), meaning, plain)
 
 
 def plain_property(known: KnownProperty, value: Value) -> Value:

@@ -39,7 +39,6 @@ from persistence.providers.router import (
     Opening,
     Pooled,
     Provider,
-    Route,
     Router,
     Writable,
     by_properties,
@@ -47,8 +46,9 @@ from persistence.providers.router import (
     loaded,
     within,
 )
-from persistence.providers.tree_provider import Tree, TreePlace, Trees, integrity_of, open_index, open_store
+from persistence.providers.tree_provider import Tree, Trees, integrity_of, open_index, open_store
 from persistence.settings import Settings
+from persistence.storage import root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -77,20 +77,15 @@ def database_at(settings: Settings, uri: str) -> DatabasePlace:
     return found
 
 
-def place_at(settings: Settings, address: str) -> TreePlace | DatabasePlace:
-    """Return the tree or the database of an address, which is still to be made or opened."""
-    return database_at(settings, address) if is_database(address) else TreePlace(settings, address)
-
-
-def _places(settings: Settings, properties: Properties) -> Iterator[TreePlace | DatabasePlace]:
-    for address in (*settings.roots, *databases_of(settings, properties)):
-        yield place_at(settings, address)
+def init_place(settings: Settings, address: str) -> tuple[str, bool]:
+    """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
+    return database_at(settings, address).init() if is_database(address) else (address, root.init(address))
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
     check(properties, settings.roots)
-    return [place.init() for place in _places(settings, properties)]
+    return [init_place(settings, each) for each in (*settings.roots, *databases_of(settings, properties))]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -100,16 +95,18 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         FileBodies(base)
     if buckets_of(properties):
         engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
-    causes = [place.probe() for place in _places(settings, properties)]
+    causes = list[str | None]()
+    for path in settings.roots:
+        with open_store(settings, path) as store:
+            causes.append(store.probe())
+    causes += (database_at(settings, each).probe() for each in databases_of(settings, properties))
     return next((cause for cause in causes if cause is not None), None)
-
-
-_OPEN_BODIES = "persistence.providers.bucket_provider:open_bodies"
 
 
 def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
     """Return a function to the bodies in a bucket, always the same ones; it loads the library for them."""
-    return cache(lambda bucket: loaded(_OPEN_BODIES)(settings, keeps_history, bucket))
+    name = "persistence.providers.bucket_provider:open_bodies"
+    return cache(lambda bucket: loaded(name)(settings, keeps_history, bucket))
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
@@ -161,10 +158,18 @@ class Providers(Closable):
         self._settings = settings
         self._properties = properties
         self._opened = ExitStack()
-        self._opening = Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed, listener)
+        self._opening = Opening(
+            settings,
+            properties,
+            self._opened,
+            lambda form: self._of(properties.of(form).route.definition).catalog,
+            lambda form: self.router.of(form).data.storage,
+            bucket_bodies(settings, properties.keeps_history),
+            failed,
+            listener,
+        )
         self._engines: dict[str, Engine] = {}
         self._trees = Trees(self._opening)
-        self._objects = bucket_bodies(settings, properties.keeps_history)
         self._of = cache(self._open)
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
@@ -177,7 +182,7 @@ class Providers(Closable):
 
     def _open_all(self) -> None:
         roots, properties = self._settings.roots, self._properties
-        self.trees: Mapping[str, Tree] = {root: self._trees.at(root) for root in roots}
+        self.trees: Mapping[str, Tree] = {path: self._trees.at(path) for path in roots}
         for base in bases_of(properties):
             self._trees.bodies_at(base)
         for configured in properties.attachment_providers:
@@ -245,7 +250,7 @@ class Providers(Closable):
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self._properties, self._trees.bodies_at, self._objects)
+        return bodies_by_form(self._properties, self._trees.bodies_at, self._opening.bodies_at)
 
     def _engine(self, kind: str) -> Engine:
         name = ENGINES[kind]
@@ -276,12 +281,6 @@ class Providers(Closable):
             return None
         return self._engine(kind).bodies(configured, main)
 
-    def _route_of(self, form: Form) -> Route:
-        return self.router.of(form)
-
-    def _catalog_of(self, form: Form) -> Catalog:
-        return self._of(self._properties.of(form).route.definition).catalog
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -302,31 +301,24 @@ class Place:
     catalog_of: Callable[[Form], Catalog] | None = None
 
 
-def open_place(settings: Settings, properties: Properties, location: str) -> AbstractContextManager[Place]:
+@contextmanager
+def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
     """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
-    if is_database(location):
-        return _database(settings, properties, location)
-    return _tree(settings, properties, os.path.realpath(location))
-
-
-@contextmanager
-def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Place]:
-    with (
-        OfflineJournal(path) as journal,
-        open_store(settings, path, journal) as store,
-        open_index(settings, properties, path) as index,
-    ):
-        revisions = _with_bodies(settings, properties, store)
-        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
-        journal.leave()
-
-
-@contextmanager
-def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
-    if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
-        settings = msgspec.structs.replace(settings, data=uri)
+    if not is_database(location):
+        path = os.path.realpath(location)
+        with (
+            OfflineJournal(path) as journal,
+            open_store(settings, path, journal) as store,
+            open_index(settings, properties, path) as index,
+        ):
+            revisions = _with_bodies(settings, properties, store)
+            yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
+            journal.leave()
+        return
+    if location not in databases_of(settings, properties):  # its index goes by its own definitions, as when served
+        settings = msgspec.structs.replace(settings, data=location)
     with Providers(settings, properties, listener=NOBODY) as providers:
-        provider = providers.at(uri)
+        provider = providers.at(location)
         database = provider.database
         if database is None:
             raise StartupError("a database of another service cannot be moved")

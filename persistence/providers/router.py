@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
@@ -16,12 +16,16 @@ from persistence.index.protocol import Reindexer, ReindexingState, ReindexingSta
 from persistence.index.sync.updater import Failed
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
+from persistence.model.network_addresses import Bucket
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, ChangeListener, MaintainedDatabase, RevisionStorage, Storage
+
+if TYPE_CHECKING:
+    from persistence.s3.object_bodies import ObjectBodies
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,9 @@ class Provider:
 class Opening:
     """The service that an engine opens providers for.
 
-    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``route_of`` must not be called before all
-    providers are open. ``failed`` is called with faults. A command has a ``listener`` that hears of changes in trees; a
+    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``data_of`` must not be called before all
+    providers are open. ``bodies_at`` returns the bodies in a bucket, always the same ones. ``failed`` is called with
+    faults. A command has a ``listener`` that hears of changes in trees; a
     service has updaters for them.
     """
 
@@ -55,7 +60,8 @@ class Opening:
     properties: Properties
     closing: ExitStack
     catalog_of: Callable[[Form], Catalog]
-    route_of: Callable[[Form], Route]
+    data_of: Callable[[Form], Storage]
+    bodies_at: Callable[[Bucket], ObjectBodies]
     failed: Failed
     listener: ChangeListener | None = None
 
@@ -162,7 +168,7 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 
 
 class Router:
-    """Finds the route of each form by the properties."""
+    """Finds the route of each form by the properties: ``of`` returns it."""
 
     def __init__(
         self,
@@ -172,12 +178,9 @@ class Router:
         keeping_data: Callable[[], Iterable[Provider]],
     ) -> None:
         self.properties = properties
-        self._route = lru_cache(FORMS_KEPT)(route)
+        self.of: Callable[[Form], Route] = lru_cache(FORMS_KEPT)(route)
         self._defining = defining
         self._keeping_data = keeping_data
-
-    def of(self, form: Form) -> Route:
-        return self._route(form)
 
     def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
         """Return the route of every form, or of those of an application or a form name, with its undamaged versions.
