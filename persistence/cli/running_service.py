@@ -190,22 +190,22 @@ def _remove(proxy: RuntimeProxy) -> bool:
     Tombstones do not count: only an administrator can purge those of documents, and nobody those of definitions.
     """
     try:
-        remains = proxy.remove()
+        problems, documents, definitions = proxy.remove()
     except (PersistenceError, KeyboardInterrupt) as error:
         cause = str(error) or "interrupted"
         say_error(f"persistence: the application {proxy.app} was not removed: {cause}")
         if isinstance(error, KeyboardInterrupt):
             raise
         return False
-    for problem in remains.problems:
+    for problem in problems:
         say_error(f"persistence: {one_line(problem)}")
-    stay = [counted(remains.definitions, "definition")] if remains.definitions else []
-    if remains.documents:
+    stay = [counted(definitions, "definition")] if definitions else []
+    if documents:
         command = f"persistence purge {proxy.app} --tombstones --older-than 1m --yes"
-        stay.insert(0, f"{counted(remains.documents, 'document')} (for an administrator: {command})")
+        stay.insert(0, f"{counted(documents, 'document')} (for an administrator: {command})")
     if stay:
         say_error(f"tombstones stay in the application {proxy.app}: {', '.join(stay)}")
-    return not remains.problems
+    return not problems
 
 
 def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None]) -> int:

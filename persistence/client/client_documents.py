@@ -20,7 +20,6 @@ from persistence.model.texts import without_encoding
 from persistence.wire.connection import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
 
 HeaderPairs = tuple[tuple[str, str], ...]
-_SEPARATORS = {",", "|"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,14 @@ class ServiceCaller:
         """
         given = [("Form-Definition-Version", None if version is None else str(version))]
         given += [(name.replace("_", "-").title(), value) for name, value in own.items()]
-        return self._identity() + tuple((self.dialect.header(name), text) for name, text in given if text is not None)
+        user = self.user
+        if user.organization or any({",", "|"} & {*role.name} or role.organization for role in user.roles):
+            identity: list[tuple[str, str | None]] = [("Credentials", credentials_of(user))]
+        else:
+            roles = ",".join(role.name for role in user.roles)
+            identity = [pair for pair in (("Username", user.name), ("Group", user.group), ("Roles", roles)) if pair[1]]
+        pairs = (*identity, *given)
+        return tuple((self.dialect.header(name), text) for name, text in pairs if text is not None)
 
     def send(  # noqa: PLR0913 - the parts of a request
         self,
@@ -67,13 +73,6 @@ class ServiceCaller:
 
     def own(self, answer: ServiceAnswer) -> OwnFields:
         return OwnFields(answer.headers, self.dialect)
-
-    def _identity(self) -> HeaderPairs:
-        user, own = self.user, self.dialect.header
-        if user.organization or any(_SEPARATORS & {*role.name} or role.organization for role in user.roles):
-            return ((own("Credentials"), credentials_of(user)),)
-        pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
-        return tuple((own(name), text) for name, text in pairs if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +218,6 @@ class ServiceHealth:
     cause: str = ""
 
 
-_NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-
 DocumentName = str | SavedDocument
 """A document by its id; or as it was saved or loaded, so that a change is refused if somebody else has saved since."""
 
@@ -286,7 +283,8 @@ class DocumentsClient:
 
     def exists(self, document: DocumentName) -> bool:
         """Return whether there is such a document, which is not deleted, and that the user may read it."""
-        call = Call("HEAD", self._path(self.address(document)), self._caller.fields(), is_safe=True, also=_NOT_THERE)
+        path, also = self._path(self.address(document)), (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+        call = Call("HEAD", path, self._caller.fields(), is_safe=True, also=also)
         with self._caller.connection.open(call) as answer:
             return answer.status == HTTPStatus.OK
 

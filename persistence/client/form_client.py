@@ -105,27 +105,23 @@ def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryE
         query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
         page = proper(read_history, caller.send("GET", path, query=query, is_safe=True))
         for attributes in page.revisions:
-            entry = _entry(dict(attributes))
+            restored = attributes.get("restored-time")
+            entry = HistoryEntry(
+                modified=Instant(attributes.get("modified-time", "")),
+                modifier=attributes.get("modified-username") or None,
+                owner=attributes.get("owner-username") or None,
+                group=attributes.get("owner-group") or None,
+                is_deleted=attributes.get("deleted") == "true",
+                is_damaged=attributes.get("damaged") == "true",
+                stage=attributes.get("stage"),
+                restored=None if restored is None else Instant(restored),
+            )
             if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
                 yield entry
             last = entry.modified if last is None else min(last, entry.modified)
         size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
         if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
             return
-
-
-def _entry(attributes: dict[str, str]) -> HistoryEntry:
-    restored = attributes.get("restored-time")
-    return HistoryEntry(
-        modified=Instant(attributes.get("modified-time", "")),
-        modifier=attributes.get("modified-username") or None,
-        owner=attributes.get("owner-username") or None,
-        group=attributes.get("owner-group") or None,
-        is_deleted=attributes.get("deleted") == "true",
-        is_damaged=attributes.get("damaged") == "true",
-        stage=attributes.get("stage"),
-        restored=None if restored is None else Instant(restored),
-    )
 
 
 class HeldLease:
@@ -171,10 +167,6 @@ class HeldLease:
         self._caller.send(method, self._path, (XML, *fields, *self._caller.fields()), content=self._body, is_safe=True)
 
 
-_XHTML = ("Content-Type", "application/xhtml+xml")
-_ANY = ("Content-Type", "application/octet-stream")
-
-
 class FormClient(DocumentsClient):
     """A form of a service: the methods of ``DocumentsClient`` for its saved data, and more.
 
@@ -203,9 +195,11 @@ class FormClient(DocumentsClient):
             BadRequestError: it is not well-formed, or something in it cannot be published.
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
+        own = self._caller.fields(version)
         for name, content in (attachments or {}).items():
-            self._caller.send("PUT", self._part(name), (_ANY, *self._caller.fields(version)), content=content)
-        fields = (_XHTML, *self._caller.fields(version))
+            fields = (("Content-Type", "application/octet-stream"), *own)
+            self._caller.send("PUT", self._part(name), fields, content=content)
+        fields = (("Content-Type", "application/xhtml+xml"), *own)
         answer = self._caller.send("PUT", self._part(FORM_XHTML), fields, content=xhtml)
         return AnswerFacts.of(answer.headers, self._caller.dialect).version
 

@@ -129,14 +129,6 @@ class ListEntry(NamedTuple):
     has_permissions: bool
 
 
-class RemovalResult(NamedTuple):
-    """The remains after a removal: what could not be removed, and the numbers of tombstones."""
-
-    problems: tuple[str, ...]
-    documents: int
-    definitions: int
-
-
 class RuntimeProxy:
     """A proxy in front of a service, for the forms of one application of its own, ``app``.
 
@@ -329,8 +321,11 @@ class RuntimeProxy:
 
     # The end.
 
-    def remove(self) -> RemovalResult:
-        """Delete all that was stored, and purge it if the caller is an administrator; return what remains."""
+    def remove(self) -> tuple[list[str], int, int]:
+        """Delete all that was stored, and purge it if the caller is an administrator.
+
+        Returns what could not be removed, and the numbers of tombstones of documents and of definitions.
+        """
         problems = list[str]()
         if LEASED in self._resources:
             for user in (LEA, BOB):
@@ -354,7 +349,7 @@ class RuntimeProxy:
             if times and not (may_purge and self.purge(document, times)[-1] == HTTPStatus.NO_CONTENT):
                 may_purge = self.refusal[0] not in NOT_ALLOWED
                 remain += 1
-        return RemovalResult(tuple(problems), remain, len(self._definitions))
+        return problems, remain, len(self._definitions)
 
     def _staying(self, answer: ServiceAnswer, name: str) -> list[str]:
         if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):

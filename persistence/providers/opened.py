@@ -380,11 +380,11 @@ class PublicationServers:
         """
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.publisher import RemotePublisher  # noqa: PLC0415
-        from persistence.remote.remote_calls import Client, NothingForwarded  # noqa: PLC0415
+        from persistence.remote.remote_calls import Client, ProviderNames  # noqa: PLC0415
         from persistence.wire.connection import CallPolicy, Connection  # noqa: PLC0415
 
         dialect = DIALECTS[self._settings.dialect]
-        names = NothingForwarded(dialect, dialect)
+        names = ProviderNames(dialect, dialect, is_provider=False)
         fields = [] if user is None else [names.field("Username", user)]
         if target.authorization is not None:
             fields.append(("Authorization", target.authorization.encode("ascii")))

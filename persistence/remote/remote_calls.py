@@ -59,12 +59,15 @@ _NUMBER = "x-request-id"
 class ProviderNames:
     """Names in calls of a provider: ``own`` is the dialect here, ``theirs`` the one there.
 
-    ``mirrored`` are properties of the provider as fields, without prefix (spec crud 10.3).
+    ``mirrored`` are properties of the provider as fields, without prefix (spec crud 10.3). One that is no provider, but
+    a server that a client has named, gets only the id of the request: other headers may hold a key or a cookie that is
+    meant for this service.
     """
 
     own: Dialect
     theirs: Dialect
     mirrored: tuple[tuple[str, str], ...] = ()
+    is_provider: bool = True
 
     def app(self, app: str) -> str:
         """Translate the name of an application, in either direction: the two designers change places."""
@@ -102,6 +105,8 @@ class ProviderNames:
         are left out, and those that ``Connection`` names (RFC 9110 7.6.1), but not those that were judged here: a
         client must not be another user there than here.
         """
+        if not self.is_provider:
+            return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
         user = self._user(request)
         may_say = (_OF_CLIENTS | (frozenset() if user else _USER)) - {name.lower() for name, _ in self.mirrored}
         named = {word.strip().lower() for word in (request.field_of("Connection") or "").split(",")} - {_NUMBER}
@@ -151,17 +156,6 @@ class ProviderNames:
         pairs = (("Username", user.name), ("Group", user.group), *roles)
         fields = [self.field(name, value) for name, value in pairs if value and value.isprintable()]
         return fields if sent else [*fields, self.field("Credentials", permissions.credentials_of(user))]
-
-
-@dataclass(frozen=True, slots=True)
-class NothingForwarded(ProviderNames):
-    """The names of a server that a client has named: it gets only the id of the request.
-
-    Other headers may hold a key or a cookie that is meant for this service.
-    """
-
-    def forwarded(self, request: ClientRequest) -> Sequence[EncodedField]:
-        return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
 
 
 def _decoded(sent: str) -> str:

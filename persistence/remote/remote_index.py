@@ -38,7 +38,7 @@ from persistence.model.queries import (
 )
 from persistence.model.sidecar import DocumentFacts
 from persistence.remote.remote_calls import Client
-from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent
+from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent, whole_number
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
@@ -76,7 +76,10 @@ class RemoteIndex:
         owners = self._owners(form, scope)
         if NOBODY in owners:
             return Hits()
-        owner = _owner(form, owners)
+        creators = {pattern.creator for each in owners for pattern in each.holders}
+        owner = creators.pop() if len(creators) == 1 else None
+        if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
+            raise NotSupportedError(f"the provider that searches {form} does not have its permissions for groups")
         if owner is not None:
             own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, owner)
             query = replace(query, fields=(*query.fields, own))
@@ -91,9 +94,10 @@ class RemoteIndex:
         if budget is not None:
             for hit in page:
                 budget.hold(hit, query.paths or ())
-        if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - 2**63
+        total = whole_number(found.total)
+        if total is None:
             raise RemoteError("the answer to a search does not say how much was found")
-        return Hits(int(found.total), page)
+        return Hits(total, page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         owners = self._owners(form, scope)
@@ -123,14 +127,6 @@ class RemoteIndex:
         if len(found) > 1:
             raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
         return found.pop()
-
-
-def _owner(form: Form, owners: OwnerSets) -> str | None:
-    creators = {pattern.creator for each in owners for pattern in each.holders}
-    owner = creators.pop() if len(creators) == 1 else None
-    if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
-        raise NotSupportedError(f"the provider that searches {form} does not have its permissions for groups")
-    return owner
 
 
 def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
@@ -174,16 +170,11 @@ def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocum
 
 
 def _query(client: Client, api: str, form: Form, scope: Scope, body: bytes) -> bytes:
-    fields = (client.names.version(_version(scope)), XML)
-    return client.ask(Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body)))
-
-
-def _version(scope: Scope) -> str:
-    if scope.versions is None:
-        return "all"
-    if len(scope.versions) != 1:
+    if scope.versions is not None and len(scope.versions) != 1:
         raise NotSupportedError("another service searches only one deleted version of a form at a time")
-    return str(scope.versions[0])
+    version = "all" if scope.versions is None else scope.versions[0]
+    fields = (client.names.version(version), XML)
+    return client.ask(Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body)))
 
 
 def _hit(found: SearchResult, version: int) -> Hit:

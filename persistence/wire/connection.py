@@ -12,15 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from io import SEEK_END, BytesIO, TextIOBase
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 from urllib.parse import quote, unquote
 
 import httpx
@@ -184,7 +183,7 @@ class _TimedStream(httpx.SyncByteStream):
         self._stream.close()
 
 
-class Answer:
+class Answer(Closable):
     """An answer whose content is read while it is iterated, at most a piece in memory. Use it in a ``with`` block.
 
     What ``beginning``, ``whole`` and ``line`` read into memory must arrive within ``seconds``. ``timeouts`` are those
@@ -286,12 +285,6 @@ class Answer:
                 deque(islice(self._pieces, _MOST_LEFT), maxlen=0)
         self._response.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
-        self.close()
-
 
 class OwnFields:
     """The header fields of an answer that a dialect gives a prefix."""
@@ -335,7 +328,6 @@ class CallPolicy:
 
 
 UNIX = "unix:"
-_READS = ("GET", "HEAD")
 
 
 class Connection(Closable):
@@ -389,7 +381,9 @@ class Connection(Closable):
             fields.append((b"Content-Length", b"%d" % call.content.length))
         elif call.content is None and call.method in ("PUT", "POST"):
             fields.append((b"Content-Length", b"0"))
-        with self._turn(peer), peer.errors(call.label):
+        refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
+        turn = nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
+        with turn, peer.errors(call.label):
             request = http.build_request(
                 call.method,
                 self._base + call.path,
@@ -405,15 +399,10 @@ class Connection(Closable):
                 # A server may close a kept connection in the moment in which it is used again. That shows at once; one
                 # that closes late was waited for long enough.
                 is_late = time.monotonic() - began > self.policy.connect
-                if is_late or not self._is_provider or call.method not in _READS:
+                if is_late or not self._is_provider or call.method not in ("GET", "HEAD"):
                     raise
                 response = http.send(request, stream=True)
         return Answer(response, peer, call.label, self.policy.answer, request.extensions["timeout"])
-
-    def _turn(self, peer: Peer) -> AbstractContextManager[None]:
-        """Take one of the turns to call."""
-        refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
-        return nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
 
     def _opened(self, peer: Peer) -> httpx.Client:
         """Return the client of this process: a connection must not be shared with the process that forked it."""
