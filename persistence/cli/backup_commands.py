@@ -18,13 +18,12 @@ from persistence.cli.document_commands import opened_documents, say_restored
 from persistence.cli.options import (
     TREES,
     Attachments,
-    ChosenTree,
-    Time,
     TreeChoice,
     allow_open_files,
     attachments_option,
     encryption_remark,
     form_names,
+    instant,
     open_attachments,
     parts_of,
     usage_errors,
@@ -34,7 +33,7 @@ from persistence.errors import DeletedError, DiskFullError, NotFoundError, Persi
 from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
-from persistence.maintenance.backup_files import BackupPart, Manifest
+from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
@@ -192,6 +191,7 @@ class PathRestore:
     def all(self) -> int:
         """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
         problems = done = unchanged = 0
+        would = "would come" if self.is_trial else "came"
         with self._opened() as (reverting, backup):
             if self.form not in backup.forms(self.form.app):
                 raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
@@ -199,8 +199,12 @@ class PathRestore:
             for version in sorted(backup.versions(self.form)):
                 main = DefinitionAddress(self.form, version, FORM_XHTML)
                 for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
+                    address = replace(main, name=name)
                     with self._reporting() as failed:
-                        self._republish(definitions, backup, replace(main, name=name))
+                        older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
+                        if older is not None:
+                            facts = {"version": version, "file": name, "comes_back": older.modified}
+                            say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
                     problems += len(failed)
             for document in backup.documents(self.form):
                 with self._reporting() as failed:
@@ -215,16 +219,25 @@ class PathRestore:
                     done, unchanged = done + is_changed, unchanged + (not is_changed)
                 problems += len(failed)
         if not is_json():
-            would = "would come" if self.is_trial else "came"
             say(f"{counted(done, 'document')} {would} back, {unchanged} as in the backup already")
         return problems
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
-        tree = self.choice.tree_of(self.form)
-        part = self._part(tree)
+        tree, held = self.choice.tree_of(self.form), self.chosen.manifest
+        trees = [part for part in held.parts if part.kind == "tree"]
+        part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
+        if part is None or part.missing:
+            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
         with opened_documents(tree) as documents:
-            _require_format(f"{self.chosen.path}/{part.path(LAYOUT)}")
+            path = f"{self.chosen.path}/{part.path(LAYOUT)}"
+            with disk_errors(f"backup {path}"):
+                layout = root.read_layout(path)
+            if layout is None or layout.format != FORMAT:
+                raise StartupError(
+                    f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and "
+                    "run 'persistence upgrade' there"
+                )
             source, router = source_in(self.chosen, part, self.bodies_of), documents.router
             kept = Router(
                 router.properties,
@@ -245,14 +258,6 @@ class PathRestore:
             found.append(str(error))
             say_result({"problem": str(error)}, f"not restored: {error}", say_error)
 
-    def _part(self, tree: ChosenTree) -> BackupPart:
-        held = self.chosen.manifest
-        trees = [part for part in held.parts if part.kind == "tree"]
-        part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
-        if part is None or part.missing:
-            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
-        return part
-
     def _revert(self, reverting: Reverting, document: str) -> bool:
         plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
         if plan.is_done:
@@ -270,23 +275,6 @@ class PathRestore:
             return False
         return True
 
-    def _republish(self, definitions: Definitions, backup: Readable, address: DefinitionAddress) -> None:
-        older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
-        if older is not None:
-            facts = {"version": address.version, "file": address.name, "comes_back": older.modified}
-            would = "would come" if self.is_trial else "came"
-            say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
-
-
-def _require_format(path: str) -> None:
-    with disk_errors(f"backup {path}"):
-        layout = root.read_layout(path)
-    if layout is None or layout.format != FORMAT:
-        raise StartupError(
-            f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and run "
-            "'persistence upgrade' there"
-        )
-
 
 _ATTACHMENTS = "attachments"
 """The kind of a part that is a directory of attachments."""
@@ -301,7 +289,7 @@ _ATTACHMENTS = "attachments"
 )
 @click.argument("source", metavar="SRC")
 @click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
-@click.option("--at", type=Time(), help="Bring PATH back as it was then, not as it was at the time of the backup.")
+@click.option("--at", type=instant, help="Bring PATH back as it was then, not as it was at the time of the backup.")
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions of PATH.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")

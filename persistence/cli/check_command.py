@@ -16,11 +16,11 @@ from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, comm
 from persistence.cli.options import (
     TREES,
     ChosenTree,
-    Duration,
     TreeChoice,
     encryption_remark,
     on_each,
     say_failed,
+    seconds,
     usage_errors,
 )
 from persistence.cli.terminal import counted, is_json, progress, say_error, say_json, say_result, summarize
@@ -71,7 +71,7 @@ _STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
 @click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
 @click.option(
-    "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
+    "--budget", type=seconds, metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
 )
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:

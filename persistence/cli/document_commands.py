@@ -14,12 +14,12 @@ from persistence.cli.declarations import REMAINS, command, exits, unless_dry
 from persistence.cli.options import (
     TREES,
     ChosenTree,
-    Time,
     TreeChoice,
     at_rest,
     data_address,
     form_and_version,
     form_names,
+    instant,
     managing,
     reader_of,
     reading,
@@ -48,7 +48,7 @@ from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, Bearer, User
-from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
+from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
@@ -126,7 +126,12 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
         hits = run.run(query, drafts)
     shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
-    say_error(_counts(hits, query))
+    counts = f"{hits.total:,} found"
+    if hits.page:
+        counts += f", {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
+    elif hits.total:
+        counts += ", this page is empty"
+    say_error(counts)
 
 
 @contextmanager
@@ -202,12 +207,6 @@ def _facts(hit: Hit) -> Facts:
     }
 
 
-def _counts(hits: Hits, query: Query) -> str:
-    if not hits.page:
-        return f"{hits.total:,} found" + (", this page is empty" if hits.total else "")
-    return f"{hits.total:,} found, {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
-
-
 _REVISION: Columns = (
     ("MODIFIED", "modified"),
     ("BY", "modified_by"),
@@ -267,8 +266,8 @@ def _notes(revision: Facts) -> Iterator[str]:
     "could not: no such revision, revisions of two form versions, one that is not published",
 )
 @click.argument("path")
-@click.argument("older", type=Time(), required=False)
-@click.argument("newer", type=Time(), required=False)
+@click.argument("older", type=instant, required=False)
+@click.argument("newer", type=instant, required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
 @click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
@@ -340,7 +339,7 @@ def _lives(revision: ListedRevision) -> bool:
     "could not: no such revision, one of another form version, somebody else writes, another user's tree",
 )
 @click.argument("path")
-@click.argument("instant", type=Time(), required=False)
+@click.argument("instant", type=instant, required=False)
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
 def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, choice: TreeChoice) -> None:

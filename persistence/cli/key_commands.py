@@ -14,7 +14,6 @@ from persistence.cli.declarations import REMAINS, always, command, exits, group,
 from persistence.cli.options import (
     SETTINGS,
     ChosenTree,
-    Duration,
     all_trees,
     encryption_remark,
     form_names,
@@ -22,6 +21,7 @@ from persistence.cli.options import (
     on_each,
     parts_of,
     say_where,
+    seconds,
     usage_errors,
     version_number,
 )
@@ -62,7 +62,7 @@ def api_key() -> None:
 @command("api-key new", "Make an API key and print it, this once.", SETTINGS, audits=always)
 @exits("made", f"there is a key of that name, or too many; or {_NO_KEYS}")
 @click.argument("name", metavar="NAME")
-@click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
+@click.option("--expires", type=seconds, metavar="TIME", help="Let it open nothing after this time, such as 90d.")
 @click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, help="Let it only read: change nothing.")
 @click.option(
     "--form",
@@ -328,7 +328,7 @@ def remove_password(*, name: str, effective: Effective) -> None:
 @exits("issued", _NO_KEYS, usage="wrong usage, also of an operation or a time that is not allowed")
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
-@click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
+@click.option("--expires", type=seconds, metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
 def token(*, document: str, operations: str, expires: float, effective: Effective) -> None:
     """Print an access token: its holder may do the operations with the document until it expires.
 

@@ -97,18 +97,12 @@ def load(options: Mapping[str, object]) -> Effective:
     return effective
 
 
-class Duration(click.ParamType[float]):
-    """A duration such as 90s, 10m, 1h30m or 7d, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return float(duration(str(value)))
-        except BadRequestError as error:
-            self.fail(str(error), param, ctx)
+def seconds(text: str) -> float:
+    """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
+    try:
+        return float(duration(text))
+    except BadRequestError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",)) -> dict[str, str]:
@@ -135,16 +129,12 @@ def form_and_version(text: str) -> tuple[Form, int | None]:
     return Form(parts["APP"], parts["FORM"]), None if number is None else version_number(number)
 
 
-class Time(click.ParamType[Instant]):
-    """The time of a revision, such as 2025-03-04T05:06:07.089Z."""
-
-    name = "instant"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
-        try:
-            return parse(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{safe(str(value))} is not a time such as 2025-03-04T05:06:07.089Z", param, ctx)
+def instant(text: str) -> Instant:
+    """Parse the time of a revision, as a type of click, whose help has the name of this function."""
+    try:
+        return parse(text)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{safe(text)} is not a time such as 2025-03-04T05:06:07.089Z") from error
 
 
 NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
@@ -398,6 +388,13 @@ def at_rest(settings: Settings, properties: Properties, router: Router) -> Encry
     return EncryptionAtRest(router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
 
 
+def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
+    """Return all forms of a place, or the chosen one, which must be among them."""
+    if form is not None and form not in found:
+        raise NotFoundError(f"{form} does not exist")
+    return found if form is None else [form]
+
+
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     """Open a place for reports, for a block; nothing is changed."""
@@ -431,20 +428,14 @@ WITH_DATA: Literal["with-data"] = "with-data"
 Attachments = Bucket | Literal["with-data"]
 
 
-class _AttachmentsType(click.ParamType[Attachments]):
-    name = "place of attachments"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Attachments:
-        if value == WITH_DATA:
-            return WITH_DATA
-        try:
-            return value if isinstance(value, Bucket) else parse_addressed_bucket(str(value))
-        except BadRequestError as error:
-            self.fail(f"{error}; or {WITH_DATA}", param, ctx)
-
-
 def attachments_option(text: str) -> Option:
-    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=_AttachmentsType(), help=text)
+    def place(value: str) -> Attachments:
+        try:
+            return WITH_DATA if value == WITH_DATA else parse_addressed_bucket(value)
+        except BadRequestError as error:
+            raise click.BadParameter(f"{error}; or {WITH_DATA}") from error
+
+    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=place, help=text)
 
 
 def open_attachments(

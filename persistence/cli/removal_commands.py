@@ -14,7 +14,17 @@ import click
 import msgspec
 
 from persistence.cli.declarations import REMAINS, command, exits, if_yes
-from persistence.cli.options import TREES, ChosenTree, TreeChoice, form_names, managing, on_each, parts_of, usage_errors
+from persistence.cli.options import (
+    TREES,
+    ChosenTree,
+    TreeChoice,
+    chosen_forms,
+    form_names,
+    managing,
+    on_each,
+    parts_of,
+    usage_errors,
+)
 from persistence.cli.terminal import (
     Facts,
     counted,
@@ -126,7 +136,7 @@ class _Purge:
         total, before, is_shown = PurgeTotals(), self.problems, is_json() or not is_quiet()
         with managing(tree) as place:
             purging = StoragePurge(place.storage, place.providers.bodies_by_form)
-            forms = self._forms(purging)
+            forms = chosen_forms(sorted(purging.store.forms(self.app)), self.form)
             label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
@@ -163,14 +173,6 @@ class _Purge:
                 yield error
                 return
         yield from purge_documents(purging, form, self._documents(purging, form), rules, is_trial=self.is_trial)
-
-    def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = sorted(purging.store.forms(self.app))
-        if self.form is None:
-            return found
-        if self.form not in found:
-            raise NotFoundError(f"{self.form} does not exist")
-        return [self.form]
 
     def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
         if self.document is None:

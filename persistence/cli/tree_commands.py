@@ -16,6 +16,7 @@ from persistence.cli.options import (
     TreeChoice,
     at_rest,
     choose_data,
+    chosen_forms,
     encryption_remark,
     form_names,
     managing,
@@ -166,11 +167,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
             say_error(f"persistence: {remark}")
         reencryption = Reencryption(place.storage, place.providers.bodies_by_form, stored)
-        forms = reencryption.forms()
-        if form is not None:
-            if form not in forms:
-                raise NotFoundError(f"{form} does not exist")
-            forms = [form]
+        forms = chosen_forms(reencryption.forms(), form)
         jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
         count, label = 0, f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
