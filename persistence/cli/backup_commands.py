@@ -24,6 +24,7 @@ from persistence.cli.options import (
     encryption_remark,
     form_names,
     instant,
+    managing,
     open_attachments,
     parts_of,
     usage_errors,
@@ -85,7 +86,10 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) ->
     needed, saved = _encryption_keys(choice, keys=keys)
     started = time.monotonic()
     with ExitStack() as opened:
-        databases = dict(_databases(choice, opened))
+        databases = dict[str, MaintainedDatabase]()
+        for tree in choice.trees:
+            if tree.is_database and (found := opened.enter_context(managing(tree)).provider.database) is not None:
+                databases[tree.name] = found
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
         problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
@@ -135,14 +139,6 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
     needed = records.needed(settings.home)
     lacking = records.missing(needed, known)
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
-
-
-def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
-    for chosen in choice.trees:
-        if chosen.is_database:
-            place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
-            if place.database is not None:
-                yield chosen.name, place.database
 
 
 def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:

@@ -18,6 +18,7 @@ from persistence.cli.options import (
     ChosenTree,
     TreeChoice,
     encryption_remark,
+    managing,
     on_each,
     say_failed,
     seconds,
@@ -197,11 +198,12 @@ class _Run:
         wanted = self._wanted
         if wanted.adopt or wanted.budget is not None:
             raise NotSupportedError("--adopt and --budget are for data directories")
-        with open_place(chosen.settings, chosen.properties, chosen.place) as place:
-            if place.database is None or place.catalog_of is None:
+        with managing(chosen) as place:
+            database, catalog_of = place.provider.database, place.provider.index_catalog
+            if database is None or catalog_of is None:
                 raise NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
-            run = StorageCheck(place.database, bodies_of, MarkCheck(place.catalog_of), wanted.deep)
+            run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), wanted.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
             treatment = Treatment(wanted.remedies, wanted.dry_run)
             status = self._say_reports(_Shown(run.count, str, prefix), treatment, found)
@@ -286,7 +288,14 @@ class _Run:
                     bar.say_either(_facts(shown, report), f"{prefix}{_line(shown, report)}", style)
         seconds = bar.seconds
         if not is_json():
-            summarize(f"{prefix}{_summary(totals, seconds)}")
+            speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
+            leftovers = counted(totals.found[Severity.LEFTOVER], "leftover")
+            summarize(
+                f"{prefix}{totals.folders} documents, drafts and form versions ({speed}): "
+                f"{totals.found[Severity.DAMAGE]} damaged, {leftovers}, "
+                f"{counted(totals.found[Severity.NOTICE], 'notice')}; "
+                f"{totals.mended} repaired, {totals.remaining} remaining"
+            )
         self.totals.include(totals)
         self.seconds += seconds
         if totals.remaining:
@@ -349,12 +358,3 @@ def _facts(shown: _Shown, report: Report) -> dict[str, object]:
         "said": one_line(report.said),
         "difference": "\n".join(report.difference),
     }
-
-
-def _summary(totals: FindingTotals, seconds: float) -> str:
-    speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
-    return (
-        f"{totals.folders} documents, drafts and form versions ({speed}): {totals.found[Severity.DAMAGE]} damaged, "
-        f"{counted(totals.found[Severity.LEFTOVER], 'leftover')}, {counted(totals.found[Severity.NOTICE], 'notice')}; "
-        f"{totals.mended} repaired, {totals.remaining} remaining"
-    )

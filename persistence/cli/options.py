@@ -123,7 +123,6 @@ def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``."""
     parts = parts_of(text, "APP/FORM", "APP/FORM/VERSION")
     number = parts.get("VERSION")
     return Form(parts["APP"], parts["FORM"]), None if number is None else version_number(number)
@@ -142,7 +141,6 @@ NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
 
 
 def data_address(text: str) -> DocumentAddress:
-    """Parse ``APP/FORM/data/DOCUMENT``, or with a file."""
     parts = parts_of(text, "APP/FORM/data/DOCUMENT", "APP/FORM/data/DOCUMENT/FILE", may_be_empty=NAMES)
     form = Form(parts["APP"], parts["FORM"])
     return DocumentAddress(form, Collection.DATA, parts["DOCUMENT"], parts.get("FILE", DATA_XML))
@@ -282,7 +280,6 @@ def unread(place: Opened) -> Opened:
 
 
 def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
-    """Return all trees and databases of the settings, the default one first."""
     roots = effective.settings.roots
     names = {roots.default: ""}
     for name, place in roots.named.items():
@@ -350,7 +347,6 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
 
 
 def say_failed(name: str, error: PersistenceError) -> None:
-    """Report a tree, or a directory of attachments, that cannot be used."""
     say_error(f"persistence: {name}: {one_line(str(error))}")
 
 
@@ -384,7 +380,6 @@ def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
 
 
 def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
-    """Return the encryption of stored data, with the keys that the settings name."""
     return EncryptionAtRest(router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
 
 
@@ -406,7 +401,6 @@ def reading(tree: ChosenTree) -> Iterator[TreeReader]:
 
 
 def reader_of(tree: ChosenTree, place: OpenedPlace) -> TreeReader:
-    """Return a reader of an open database for reports."""
     router = place.providers.router
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 

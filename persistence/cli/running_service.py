@@ -106,7 +106,6 @@ def own_url(effective: Effective) -> str:
 
 
 _APP = "check-runtime-"
-_NEWEST = "current"
 _EVERY_FORM = Form(ANY, ANY)
 _PARTS = ("definition", "data", "attachments")
 _STEPS = tuple((name.upper(), name) for name in ("sequence", "step", "result"))
@@ -144,7 +143,7 @@ def check_runtime(
     persistence check-runtime --release 2024.1 --properties properties-local.xml
     """  # noqa: D301 - click's mark for lines that stay apart
     if properties is not None:
-        status = _check_properties(RuntimeProperties.load(properties, release or _NEWEST), options)
+        status = _check_properties(RuntimeProperties.load(properties, release or "current"), options)
     elif release is not None:
         key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
         status = _check_service(release, url, key, options)

@@ -140,7 +140,6 @@ class LoadedDocument(SavedDocument):
 
 
 def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect: Dialect) -> LoadedDocument:
-    """Read the answer to a GET of form data."""
     own = OwnFields(headers, dialect)
     return LoadedDocument(
         address=address,
@@ -381,13 +380,11 @@ class DocumentsClient:
 
 
 def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller) -> SavedDocument:
-    """Read the answer to a change of a document."""
     facts = AnswerFacts.of(answer.headers, caller.dialect)
     is_new, notice = answer.status == HTTPStatus.CREATED, caller.own(answer).text("Notice")
     return SavedDocument(address=address, **asdict(facts), is_new=is_new, notice=notice)
 
 
 def older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:
-    """Return the parameters that ask for an older revision."""
     pairs = (("last-modified-time", revision), ("as-of", as_of))
     return tuple((name, instant) for name, instant in pairs if instant is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Literal, Self
 
@@ -54,22 +55,20 @@ class SearchResults:
         self._query = query
         self._scope = scope
         self._version = version
-        self._first: tuple[FoundDocuments, str | None] | None = None
 
     @property
     def total(self) -> int:
         """The number of all documents that match."""
-        return whole_number(self._page().total) or 0
+        return whole_number(self._first[0].total) or 0
 
     @property
     def notice(self) -> str | None:
         """The line of the service about an unknown form, version or control, for which nothing can be found."""
-        self._page()
-        return None if self._first is None else self._first[1]
+        return self._first[1]
 
     def __iter__(self) -> Iterator[SearchResult]:
         before: set[tuple[str, bool]] = set()
-        page, query = self._page(), self._query
+        page, query = self._first[0], self._query
         while True:
             yield from (each for each in page.documents if (each.document, each.is_draft) not in before)
             before = {(each.document, each.is_draft) for each in page.documents}
@@ -79,10 +78,9 @@ class SearchResults:
                 return
             page = self._asked(query)[0]
 
-    def _page(self) -> FoundDocuments:
-        if self._first is None:
-            self._first = self._asked(self._query)
-        return self._first[0]
+    @cached_property
+    def _first(self) -> tuple[FoundDocuments, str | None]:
+        return self._asked(self._query)
 
     def _asked(self, query: Query) -> tuple[FoundDocuments, str | None]:
         by, paths = query.sort.by, query.paths or ()

@@ -41,7 +41,6 @@ NOT_ALLOWED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 """The statuses of a purge that the service does not allow to the caller: it has no administrators, or others."""
 
 _REFUSED = range(400, 500)
-_EVERY_STATUS = tuple(range(300, 600))
 _NONE: OwnHeaders = {}
 _VERSION = "Form-Definition-Version"
 _MIRRORED = {"Versioning": "true", "Lease": "true", "Reindex": "true", "Distinct": "true", "Sort": "true"}
@@ -55,7 +54,6 @@ _BATCH = (
     '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>'
     '<operations any-of="delete"/><page-size>100</page-size><page-number>1</page-number></search>'
 )
-_MOST_BATCHES = 10
 _READ_BY_CLERKS = '<permission operations="read list"><user-role any-of="check-runtime-clerk"/></permission>'
 _OWN = (
     '<permissions><permission operations="create read update delete list"><owner/></permission>'
@@ -156,7 +154,7 @@ class RuntimeProxy:
         query: HeaderPairs = (),
         fields: HeaderPairs = (),
         own: OwnHeaders = _NONE,
-        also: tuple[int, ...] = _EVERY_STATUS,
+        also: tuple[int, ...] = tuple(range(300, 600)),
     ) -> ServiceAnswer:
         """Send a request with headers in Latin-1, and a body in chunks; ``own`` are headers of the service's own.
 
@@ -257,7 +255,7 @@ class RuntimeProxy:
     def delete_all(self, version: int) -> int:
         """Delete all data of a version: by searches, until one finds nothing; return the number of documents."""
         deleted = 0
-        for _ in range(_MOST_BATCHES):
+        for _ in range(10):
             found = self.search(_BATCH, version=version)[1]
             if not found:
                 break

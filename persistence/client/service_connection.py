@@ -150,7 +150,6 @@ class ServiceConnection:
         self._connection = Connection(url, policy, (*own, *fields))
 
     def close(self) -> None:
-        """Close the connections."""
         self._connection.close()
 
     def with_query(self, *pairs: tuple[str, str]) -> ServiceConnection:

@@ -40,7 +40,6 @@ def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
 
 
 def database_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the address of the database of a provider."""
     found = located(provider, roots)
     return found.uri if found.kind in DATABASES else None
 
@@ -71,7 +70,6 @@ def base_of(provider: ProviderProperties) -> str | None:
 
 
 def bases_of(properties: Properties) -> list[str]:
-    """Return the directories of all providers of attachments that have one here."""
     return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
 
 
@@ -115,7 +113,6 @@ class ServedLocation:
 
 
 def served_locations(settings: Settings, properties: Properties) -> Iterator[ServedLocation]:
-    """Yield every location of forms and attachments."""
     roots = settings.roots
     yield ServedLocation("forms", roots.default, "data")
     for name, place in roots.named.items():
@@ -179,7 +176,6 @@ def open_keys(settings: Settings) -> Keys:
 
 
 def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ...]:
-    """Return the roots of all trees and the directories of attachments."""
     return (*settings.roots, *bases_of(properties))
 
 
@@ -222,7 +218,6 @@ class ShownValue:
 
 
 def effective_settings(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every setting."""
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         plain: object = shown_address(value) if isinstance(value, str) else value
@@ -234,7 +229,6 @@ def effective_settings(effective: Effective) -> Iterator[ShownValue]:
 
 
 def effective_properties(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every entry of the properties."""
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         plain = plain_property(entry.known, entry.value)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from persistence.closable import Closable, PeriodicThread
-from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.index.protocol import ReportTables
@@ -58,7 +57,6 @@ from persistence.storage.storage import (
     BodiesOf,
     ChangeListener,
     KeepsHistory,
-    MaintainedDatabase,
     Revisions,
     Storage,
 )
@@ -191,8 +189,7 @@ class Providers(Closable):
             self._of(configured)
         self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
         self.calls_others = any(engine.calls_others for engine in self._engines.values())
-        sweeps = [sweep for engine in self._engines.values() for sweep in engine.sweeps]
-        if sweeps:
+        if sweeps := [sweep for engine in self._engines.values() for sweep in engine.sweeps]:
             self._opened.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self._opening.failed, None)))
 
     def close(self) -> None:
@@ -287,8 +284,7 @@ class Place:
     """An open storage, and its ``name``, which has no password.
 
     ``revisions`` returns those of a form, with attachments from where the properties lead. ``keeping_writers_out``
-    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views. A
-    database also has ``database``, and ``catalog_of``, the definitions of a form's data.
+    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views.
     """
 
     name: str
@@ -297,8 +293,6 @@ class Place:
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
     reports: ReportTables | None = None
-    database: MaintainedDatabase | None = None
-    catalog_of: Callable[[Form], Catalog] | None = None
 
 
 @contextmanager
@@ -330,13 +324,10 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
             database.arrivals,
             database.keeping_writers_out,
             provider.reports,
-            database,
-            provider.index_catalog,
         )
 
 
 def bucket_of(properties: Properties, form: Form) -> Bucket | None:
-    """Return the bucket of a form's attachments."""
     attachments = properties.of(form).route.attachments
     return None if attachments is None else attachments.place
 

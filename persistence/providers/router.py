@@ -119,7 +119,6 @@ _LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": 
 
 
 def engine_of(name: str) -> type[Engine]:
-    """Import an engine, one of ``ENGINES``."""
     engine: type[Engine] = loaded(name)
     return engine
 

@@ -85,7 +85,6 @@ class ProviderNames:
         return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
 
     def field(self, name: str, value: str) -> EncodedField:
-        """Return a field of the service's own."""
         return self.theirs.header(name), self._bytes(value)
 
     def texts(self, **texts: str | None) -> Sequence[EncodedField]:
@@ -170,9 +169,6 @@ DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 _PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
 """Refusals that concern the client, as the errors of this service (spec crud 13)."""
 
-_BUSY = (429, 503)
-_LONGEST_WAIT = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -214,7 +210,6 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def require(self, answer: Answer, action: str, *statuses: int) -> None:
-        """Raise the error for a refusal, unless the status is one of these."""
         if answer.status not in statuses:
             raise self.refusal(answer, action)
 
@@ -225,9 +220,9 @@ class Client:
         """
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
-        if answer.status in _BUSY:
+        if answer.status in (429, 503):
             seconds = whole_number(answer.headers.get("Retry-After", "")) or 1
-            return BusyError(message, min(seconds, _LONGEST_WAIT))
+            return BusyError(message, min(seconds, 60))
         kind = _PASSED_ON.get(answer.status)
         if kind is not None:
             return kind(message)

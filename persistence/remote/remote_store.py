@@ -232,8 +232,6 @@ class RemoteLeases(Leases):
         answer.close()
 
 
-_FORMAT = "data-format-version"
-_ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
@@ -329,7 +327,6 @@ class RemoteStore(RemoteReader, Storage):
         return iter(self._published.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """Yield the documents that the client may find."""
         NAMES.documents(form, collection)
         return document_ids(self._client, form, collection)
 
@@ -391,7 +388,7 @@ class RemoteWriter(Writing):
                 query.append(("document", sidecar.source))
             request = client_request.current()
             if request.method == "PUT":
-                query += [(name, value) for name, value in parse_qsl(request.query) if name == _FORMAT]
+                query += [(name, value) for name, value in parse_qsl(request.query) if name == "data-format-version"]
             call = Call("PUT", self._client.names.path(address), fields, query, OutgoingContent(file))
             return self._changed(call, address, sidecar)
 
@@ -513,7 +510,8 @@ class PublishedList:
         names = self._client.names
         segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
         try:
-            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=_ALL))])
+            query = (("all-versions", "true"), ("all-forms", "true"))
+            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
         except MalformedXmlError as error:
             raise RemoteError(
                 f"provider {self._client.who!r} answers with a list of forms that is not valid"

@@ -39,7 +39,6 @@ XML: tuple[str, str] = ("Content-Type", "application/xml")
 
 
 def path_of(*names: str) -> str:
-    """Return a path of percent-encoded names."""
     return "".join(f"/{quote(name, safe='')}" for name in names)
 
 
@@ -217,7 +216,6 @@ class Answer(Closable):
 
     @property
     def content_type(self) -> str:
-        """The media type."""
         return str(self.headers.get("Content-Type", "application/octet-stream"))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -233,7 +231,6 @@ class Answer(Closable):
         return b"".join(self)
 
     def skip(self, size: int) -> None:
-        """Read and drop ``size`` bytes."""
         for piece in self:
             size -= len(piece)
             if size <= 0:
