@@ -52,7 +52,7 @@ from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field,
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
-from persistence.providers.opened import Providers
+from persistence.providers.opened import Providers, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import as_administrator
 from persistence.services.codec import AS_STORED, EncryptionCodec
@@ -66,7 +66,7 @@ from persistence.services.histories import (
     before_current,
 )
 from persistence.services.rules import Revert
-from persistence.storage.storage import NOBODY, RevisionStorage
+from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
     ("DOCUMENT", "document"),
@@ -193,18 +193,10 @@ def _values(path: str, hit: Facts) -> str:
 
 
 def _facts(hit: Hit) -> Facts:
-    return {
-        "document": hit.document,
-        "draft": hit.is_draft,
-        "version": hit.facts.version,
-        "created": hit.facts.created,
-        "creator": hit.facts.creator,
-        "group": hit.facts.group,
-        "modified": hit.facts.modified,
-        "modifier": hit.facts.modifier,
-        "stage": hit.facts.stage,
-        "values": {path: list(texts) for path, texts in hit.values.items()},
-    }
+    names = ("version", "created", "creator", "group", "modified", "modifier", "stage")
+    facts = {name: getattr(hit.facts, name) for name in names}
+    values = {path: list(texts) for path, texts in hit.values.items()}
+    return {"document": hit.document, "draft": hit.is_draft, **facts, "values": values}
 
 
 _REVISION: Columns = (
@@ -296,7 +288,7 @@ def diff(  # noqa: PLR0913 - its options
             raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    with Providers(settings, tree.properties, listener=NOBODY) as providers:
+    with Providers(settings, tree.properties, listener_at=unheard) as providers:
         router = providers.router
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = RevisionDiffs(Documents(router, dialect, as_administrator(dialect), codec))

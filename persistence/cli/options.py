@@ -46,13 +46,13 @@ from persistence.providers.locations import (
     open_encryption_keys,
     root_of,
 )
-from persistence.providers.opened import Providers, bucket_bodies, with_calls_of_a_move
+from persistence.providers.opened import Providers, bucket_bodies, unheard, with_calls_of_a_move
 from persistence.providers.router import Provider, Router
 from persistence.services.codec import EncryptionAtRest
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, Bodies, Storage, keeps_all
+from persistence.storage.storage import Bodies, Storage, keeps_all
 from persistence.storage.stored_revision import HandEdits, Integrity
 
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
@@ -367,14 +367,17 @@ class OpenedPlace:
 def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
-        with Providers(tree.settings, tree.properties, listener=NOBODY) as providers:
+        with Providers(tree.settings, tree.properties, listener_at=unheard) as providers:
             provider = providers.at(tree.place)
             yield OpenedPlace(providers, provider, provider.storage, lambda: None)
         return
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {root}"):
         owner.require(root)
-    with OfflineJournal(root) as journal, Providers(tree.settings, tree.properties, listener=journal) as providers:
+    with (
+        OfflineJournal(root) as journal,
+        Providers(tree.settings, tree.properties, listener_at=lambda _: journal) as providers,
+    ):
         provider = providers.at(root)
         yield OpenedPlace(providers, provider, provider.storage, journal.leave)
 

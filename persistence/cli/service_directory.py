@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from persistence import settings as configuration
 from persistence import shipped
 from persistence.cli.declarations import command, exits
 from persistence.cli.options import TREES, choose_trees, unread
-from persistence.cli.terminal import own_command, progress, safe, say_result, shown_path
+from persistence.cli.terminal import own_command, progress, safe, say_error, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
 from persistence.maintenance import records
@@ -59,7 +58,15 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
         text += f"start it with:   {own_command()} serve --config {settings}"
         say_result({"settings": settings, "data": tree}, text, click.echo)
         return
-    for place, is_new in _make({**options, "data": directory or options["data"]}):
+    options = {**options, "data": directory or options["data"]}
+    if options["data"] is not None and options["datasource"] is not None:
+        raise click.UsageError("--data and --datasource exclude each other")
+    choice = choose_trees(options)
+    if choice.is_named:
+        made = [init_place(choice.settings, choice.trees[0].place)]
+    else:
+        made = init_places(choice.settings, choice.properties)
+    for place, is_new in made:
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         text = f"{safe(place)} {is_what} {'now' if is_new else 'already'}"
         say_result({"place": safe(place), "new": is_new}, text, click.echo)
@@ -84,15 +91,6 @@ def make_service_directory(path: str) -> tuple[str, str]:
         files.ensure(os.path.dirname(file))
         files.write_durably(file, shipped("persistence.toml"))
     return file, data
-
-
-def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
-    if options["data"] is not None and options["datasource"] is not None:
-        raise click.UsageError("--data and --datasource exclude each other")
-    choice = choose_trees(options)
-    if options["data"] is None and options["datasource"] is None:
-        return init_places(choice.settings, choice.properties)
-    return [init_place(choice.settings, choice.trees[0].place)]
 
 
 CLAIMS = Form("demo", "expense-claim")
@@ -231,7 +229,9 @@ def _fill(effective: Effective) -> int:
     keys = open_encryption_keys(settings, effective.properties)
     records.note(settings.home, [keys.new()])
     dialect = DIALECTS[settings.dialect]
-    with Providers(settings, effective.properties, _say_fault) as providers:
+    with Providers(
+        settings, effective.properties, lambda _, error: say_error(f"persistence: the index: {one_line(str(error))}")
+    ) as providers:
         router = providers.router
         access = Access(dialect, AccessTokens(lambda: ()))
         codec = EncryptionCodec(EncryptionAtRest(router, dialect, keys))
@@ -263,7 +263,3 @@ def _put(  # noqa: PLR0913, PLR0917 - a request has as many parts
     kind = "application/xml" if name == DATA_XML else "application/pdf"
     put = Put(version=_VERSION, user=user, content_type=kind, valid=True, stage=stage)
     documents.write(DocumentAddress(CLAIMS, collection, claim.document, name), put, [body])
-
-
-def _say_fault(_: Form | None, error: Exception) -> None:
-    sys.stderr.write(f"persistence: the index: {one_line(str(error))}\n")

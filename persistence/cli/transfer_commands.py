@@ -40,14 +40,7 @@ from persistence.cli.terminal import (
     shown_path,
     summarize,
 )
-from persistence.errors import (
-    BadRequestError,
-    ConfigurationError,
-    PersistenceError,
-    StartupError,
-    as_disk_error,
-    disk_errors,
-)
+from persistence.errors import BadRequestError, PersistenceError, StartupError, as_disk_error, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.limits import MOST_NAMED
@@ -66,7 +59,7 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import root_of
-from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place
+from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport, TableOptions
@@ -80,7 +73,7 @@ from persistence.settings import Effective, Settings
 from persistence.storage import files, owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
-from persistence.storage.storage import NOBODY, Bodies, Revisions
+from persistence.storage.storage import Bodies, Revisions
 
 _STDOUT = "-"
 
@@ -186,7 +179,7 @@ def _export(
         for each in properties.form_providers:
             if each.is_service:
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
-        with Providers(settings, properties, listener=NOBODY) as providers:
+        with Providers(settings, properties, listener_at=unheard) as providers:
             exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
             export = exporting.begin(query) if table is None else TableExport(exporting, query, table)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
@@ -238,8 +231,8 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective)
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
-        journals = _Journals(settings, properties, opened)
-        providers = opened.enter_context(Providers(settings, properties, listener=journals))
+        journals = {path: opened.enter_context(OfflineJournal(path)) for path in settings.roots}
+        providers = opened.enter_context(Providers(settings, properties, listener_at=journals.__getitem__))
         providers.at(settings.roots.default)  # which must be there, whatever is imported
         codec = EncryptionCodec(at_rest(settings, properties, providers.router))
         largest, largest_xml = settings.max_body, settings.largest_xml
@@ -259,7 +252,8 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective)
             seconds = time.monotonic() - started
             text = "\n".join((*map(safe, report.lines(is_dry=dry_run)), f"{seconds:.1f} s"))
             say_result({**report.facts(), "dry_run": dry_run, "seconds": seconds}, text, summarize)
-        journals.leave()
+        for journal in journals.values():
+            journal.leave()
     _index(settings, properties, () if dry_run else forms)
     return REMAINS if report.refused else 0
 
@@ -294,31 +288,6 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
 def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:
     name, result, cause = outcome.name, outcome.result.value, outcome.cause
     bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
-
-
-class _Journals:
-    """A ``ChangeListener`` that writes the journal of the tree that has the data of a form."""
-
-    def __init__(self, settings: Settings, properties: Properties, opened: ExitStack) -> None:
-        self._roots = settings.roots
-        self._properties = properties
-        self._at = {root: opened.enter_context(OfflineJournal(root)) for root in settings.roots}
-
-    def leave(self) -> None:
-        for journal in self._at.values():
-            journal.leave()
-
-    def changing(self, form: Form, document: str) -> None:
-        self._of(form).changing(form, document)
-
-    def changed(self, form: Form, document: str) -> None:
-        self._of(form).changed(form, document)
-
-    def _of(self, form: Form) -> OfflineJournal:
-        root = root_of(self._properties.of(form).route.data, self._roots)
-        if root is None:
-            raise ConfigurationError(f"the data of {form} is not in a tree")
-        return self._at[root]
 
 
 _LONG_PASS = 10.0

@@ -123,6 +123,11 @@ def readable_bodies(
     return bodies_by_form(properties, in_directory, bucket_bodies(settings, properties.keeps_history))
 
 
+def unheard(_root: str) -> ChangeListener:
+    """Return who hears of the changes in a tree for a command that makes none: nobody."""
+    return NOBODY
+
+
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
     """The free bytes of a place; ``None`` where they are unknown, and then ``fault`` may say why."""
@@ -139,8 +144,8 @@ class Providers(Closable):
     all places of the settings, ``trees`` the local trees among them. ``calls_others``: a provider needs to know whose
     request it serves.
 
-    A command has a ``listener``, which hears of changes in trees, and each provider is opened when it is asked for: one
-    that cannot be used concerns only the forms that need it.
+    A command has ``listener_at``, which returns who hears of the changes in the tree of a root, and each provider is
+    opened when it is asked for: one that cannot be used concerns only the forms that need it.
     """
 
     def __init__(
@@ -149,7 +154,7 @@ class Providers(Closable):
         properties: Properties,
         failed: Failed = lambda *_: None,
         *,
-        listener: ChangeListener | None = None,
+        listener_at: Callable[[str], ChangeListener] | None = None,
     ) -> None:
         """Try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
@@ -164,14 +169,14 @@ class Providers(Closable):
             lambda form: self.router.of(form).data.storage,
             bucket_bodies(settings, properties.keeps_history),
             failed,
-            listener,
+            listener_at,
         )
         self._engines: dict[str, Engine] = {}
         self._trees = Trees(self._opening)
         self._of = cache(self._open)
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
-        if listener is None:
+        if listener_at is None:
             try:
                 self._open_all()
             except BaseException:
@@ -258,7 +263,7 @@ class Providers(Closable):
 
     def _open(self, configured: ProviderProperties) -> Provider:
         roots = self._settings.roots
-        if self._opening.listener is None:
+        if self._opening.listener_at is None:
             there = located(configured, roots)
             return self._engine(there.kind).provider(there)
         # The default tree stands for another service: no command calls one.
@@ -268,13 +273,13 @@ class Providers(Closable):
         """Open a place of the settings, or a database by its address."""
         if not is_database(place):
             return self._trees.at(place).provider
-        if self._opening.listener is not None:
+        if self._opening.listener_at is not None:
             database_at(self._settings, place).require()
         return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
         kind = configured.attachments_kind
-        if self._opening.listener is not None and kind not in (TREE, SCHEME):
+        if self._opening.listener_at is not None and kind not in (TREE, SCHEME):
             return None
         return self._engine(kind).bodies(configured, main)
 
@@ -311,7 +316,7 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
         return
     if location not in databases_of(settings, properties):  # its index goes by its own definitions, as when served
         settings = msgspec.structs.replace(settings, data=location)
-    with Providers(settings, properties, listener=NOBODY) as providers:
+    with Providers(settings, properties, listener_at=unheard) as providers:
         provider = providers.at(location)
         database = provider.database
         if database is None:

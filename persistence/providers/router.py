@@ -52,8 +52,8 @@ class Opening:
 
     ``closing`` closes all open resources, the last first. ``catalog_of`` and ``data_of`` must not be called before all
     providers are open. ``bodies_at`` returns the bodies in a bucket, always the same ones. ``failed`` is called with
-    faults. A command has a ``listener`` that hears of changes in trees; a
-    service has updaters for them.
+    faults. A command has ``listener_at``, which returns who hears of changes in the tree of a root; a service has
+    updaters for them.
     """
 
     settings: Settings
@@ -63,7 +63,7 @@ class Opening:
     data_of: Callable[[Form], Storage]
     bodies_at: Callable[[Bucket], ObjectBodies]
     failed: Failed
-    listener: ChangeListener | None = None
+    listener_at: Callable[[str], ChangeListener] | None = None
 
 
 class Writable(Protocol):

@@ -59,19 +59,19 @@ class Trees(Engine):
 
     def _open(self, path: str) -> Tree:
         settings, properties = self._opening.settings, self._opening.properties
-        enter, listener = self._opening.closing.enter_context, self._opening.listener
+        enter, listener_at = self._opening.closing.enter_context, self._opening.listener_at
 
         def index_catalog(form: Form) -> Catalog:
             return self._catalog_at(definitions_root(form, path, properties, settings.roots))
 
         index = open_index(settings, properties, path, self._catalog_at)
-        if listener is None:
+        if listener_at is None:
             updater = index.updater(self._opening.failed)
             store = enter(open_store(settings, path, updater, properties.keeps_history))
             enter(index)
             enter(updater).start()
         else:
-            store = enter(open_store(settings, path, listener, properties.keeps_history))
+            store = enter(open_store(settings, path, listener_at(path), properties.keeps_history))
             enter(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(path), index_catalog), index)
 

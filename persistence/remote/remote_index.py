@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from itertools import count
+from typing import TypeVar
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
@@ -46,6 +47,8 @@ _LONGEST = 24 * 3600.0
 
 _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100
+
+T = TypeVar("T")
 
 
 class RemoteIndex:
@@ -107,11 +110,8 @@ class RemoteIndex:
             raise NotSupportedError(
                 f"the provider that knows the distinct values of {form} does not have its permissions"
             )
-        body = _query(self._client, "distinct-values", form, scope, write_distinct_request(by))
-        try:
-            values = read_distinct_answer([body])
-        except MalformedXmlError as error:
-            raise _no_answer(self._client) from error
+        body = write_distinct_request(by)
+        values = _answer(self._client, "distinct-values", form, scope, body, read_distinct_answer)
         if budget is not None:
             for value in values:
                 budget.hold_value(value)
@@ -162,19 +162,21 @@ def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
 
 
 def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
-    body = _query(client, "search", form, scope, write_search_request(scope, query))
-    try:
-        return read_search_answer([body])
-    except MalformedXmlError as error:
-        raise _no_answer(client) from error
+    return _answer(client, "search", form, scope, write_search_request(scope, query), read_search_answer)
 
 
-def _query(client: Client, api: str, form: Form, scope: Scope, body: bytes) -> bytes:
+def _answer(  # noqa: PLR0913, PLR0917 - the parts of a request, and how its answer is read
+    client: Client, api: str, form: Form, scope: Scope, body: bytes, read: Callable[[list[bytes]], T]
+) -> T:
     if scope.versions is not None and len(scope.versions) != 1:
         raise NotSupportedError("another service searches only one deleted version of a form at a time")
     version = "all" if scope.versions is None else scope.versions[0]
     fields = (client.names.version(version), XML)
-    return client.ask(Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body)))
+    call = Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body))
+    try:
+        return read([client.ask(call)])
+    except MalformedXmlError as error:
+        raise RemoteError(f"provider {client.who!r} gives no valid answer to a search") from error
 
 
 def _hit(found: SearchResult, version: int) -> Hit:
@@ -199,10 +201,6 @@ def _instant(text: str) -> Instant:
         return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
     except BadRequestError as error:
         raise RemoteError(f"the answer to a search has a time that is not valid: {text!r}") from error
-
-
-def _no_answer(client: Client) -> RemoteError:
-    return RemoteError(f"provider {client.who!r} gives no valid answer to a search")
 
 
 class RemoteReindexing:

@@ -243,31 +243,32 @@ class _HistoryPages:
         return self._instant(oldest or self._row(position).get("modified-time", ""))
 
     def load(self, begin: int, end: int) -> list[ListedRevision]:
-        return [self._revision(position) for position in range(begin, end)]
-
-    def _revision(self, position: int) -> ListedRevision:
-        row = self._row(position)
-        instant = self._instant(row.get("modified-time", ""))
-        if row.get("damaged") == "true":
-            return ListedRevision(instant, None)
-        known = (life for life in self._lives if life.created <= instant <= life.newest)
-        life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
-        restored = row.get("restored-time")
-        sidecar = Sidecar(
-            schema=SCHEMA,
-            id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
-            version=life.version,
-            modified=instant,
-            created=life.created,
-            size=0,
-            stage=row.get("stage") or None,
-            creator=row.get("owner-username") or None,
-            group=row.get("owner-group") or None,
-            modifier=row.get("modified-username") or None,
-            deleted=row.get("deleted") == "true",
-            restored=self._instant(restored) if restored else None,
-        )
-        return ListedRevision(instant, sidecar)
+        found = list[ListedRevision]()
+        for position in range(begin, end):
+            row = self._row(position)
+            instant = self._instant(row.get("modified-time", ""))
+            if row.get("damaged") == "true":
+                found.append(ListedRevision(instant, None))
+                continue
+            known = (life for life in self._lives if life.created <= instant <= life.newest)
+            life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
+            restored = row.get("restored-time")
+            sidecar = Sidecar(
+                schema=SCHEMA,
+                id=_tag(self._address, instant),
+                version=life.version,
+                modified=instant,
+                created=life.created,
+                size=0,
+                stage=row.get("stage") or None,
+                creator=row.get("owner-username") or None,
+                group=row.get("owner-group") or None,
+                modifier=row.get("modified-username") or None,
+                deleted=row.get("deleted") == "true",
+                restored=self._instant(restored) if restored else None,
+            )
+            found.append(ListedRevision(instant, sidecar))
+        return found
 
     def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
         version = whole_number(found.attributes.get("form-version", "")) or 0
