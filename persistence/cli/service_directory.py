@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files as resources
 from uuid import NAMESPACE_URL, uuid5
 
@@ -105,32 +104,20 @@ _STAGES = ("submitted", "approved", "paid")
 _WITH_RECEIPT, _WITH_REMARKS = 4, 5
 
 
-@dataclass(frozen=True, slots=True)
 class SampleClaim:
-    """One expense claim, by its number."""
+    """One expense claim, by its number.
 
-    number: int
+    ``document`` is its id, a UUID, and always the same. ``stages`` are the workflow stages of the saves, oldest first.
+    ``receipt_name`` is the file name of the attachment, empty without one.
+    """
 
-    @property
-    def document(self) -> str:
-        """The id of the document: a UUID, always the same."""
-        return str(uuid5(NAMESPACE_URL, f"persistence-demo/{self.number}"))
-
-    @property
-    def owner(self) -> str:
-        return _PEOPLE[self.number % len(_PEOPLE)][1]
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The workflow stages of the saves, oldest first."""
-        return _STAGES[: 1 + self.number % len(_STAGES)]
-
-    @property
-    def receipt_name(self) -> str:
-        """The file name of the attachment; empty without one."""
-        if self.number % _WITH_RECEIPT:
-            return ""
-        return f"{uuid5(NAMESPACE_URL, f'persistence-demo/{self.number}/receipt').hex}.bin"
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.document = str(uuid5(NAMESPACE_URL, f"persistence-demo/{number}"))
+        self.name, self.owner = _PEOPLE[number % len(_PEOPLE)]
+        self.stages = _STAGES[: 1 + number % len(_STAGES)]
+        receipt = uuid5(NAMESPACE_URL, f"persistence-demo/{number}/receipt")
+        self.receipt_name = "" if number % _WITH_RECEIPT else f"{receipt.hex}.bin"
 
     @property
     def receipt(self) -> bytes:
@@ -155,7 +142,6 @@ class SampleClaim:
 
     def xml(self, save: int, collection: Collection = Collection.DATA) -> bytes:
         """Return the form data of a save, counted from 0; each adds an item to the claim."""
-        name = _PEOPLE[self.number % len(_PEOPLE)][0]
         department, city = _of(_DEPARTMENTS, self.number // 3), _of(_CITIES, self.number)
         total = _euros(sum(cents for _, cents in self._items(save)))
         items = "".join(
@@ -170,7 +156,7 @@ class SampleClaim:
             receipt = f"<receipt {about}>{path}</receipt>"
         remarks = "Please keep this between us." if self.number % _WITH_REMARKS == 0 else ""
         return (
-            f"<form><applicant><name>{name}</name><department>{department}</department>"
+            f"<form><applicant><name>{self.name}</name><department>{department}</department>"
             f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
             f"<trip><city>{city}</city><purpose>{_of(_PURPOSES, self.number // 2)}</purpose></trip>"
             f"<expenses>{items}</expenses><closing><total>{total}</total>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from typing import Self
 from uuid import uuid4
@@ -339,11 +339,11 @@ class DocumentsClient:
 
     def address(self, document: DocumentName) -> DocumentAddress:
         """Return the address of a document; raise ``BadRequestError`` for one of another form."""
-        if isinstance(document, str):
-            return DocumentAddress(self.form, self._collection, document, DATA_XML)
-        if document.address.form != self.form:
-            raise BadRequestError(f"{document.address} is not a document of {self.form}")
-        return DocumentAddress(self.form, self._collection, document.document, DATA_XML)
+        if isinstance(document, SavedDocument):
+            if document.address.form != self.form:
+                raise BadRequestError(f"{document.address} is not a document of {self.form}")
+            document = document.document
+        return DocumentAddress(self.form, self._collection, document, DATA_XML)
 
     def _condition(self, document: DocumentName) -> HeaderPairs:
         if isinstance(document, str) or document.address.collection is not self._collection:
@@ -353,8 +353,7 @@ class DocumentsClient:
     def _attachment(self, document: DocumentName, name: str) -> DocumentAddress:
         if name == DATA_XML:
             raise BadAddressError(f"{DATA_XML} is not an attachment, but the document itself")
-        main = self.address(document)
-        return DocumentAddress(main.form, main.collection, main.document, name)
+        return replace(self.address(document), name=name)
 
     def _version_of(self, document: DocumentName) -> int | None:
         return document.version if isinstance(document, SavedDocument) else self.version

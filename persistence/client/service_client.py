@@ -106,14 +106,13 @@ class PersistenceClient:
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
+        is_alive = False
         try:
-            self._probe("/healthz")
+            self._caller.send("GET", "/healthz", ())
+            is_alive = True
+            answer = self._caller.send("GET", "/readyz", ()).body.decode("utf-8", "replace")
         except PersistenceError as error:
-            return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
-        try:
-            answer = self._probe("/readyz")
-        except PersistenceError as error:
-            return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
+            return ServiceHealth(is_alive=is_alive, is_ready=False, cause=str(error))
         return ServiceHealth(is_alive=True, is_ready=True, cause=answer.strip().partition("ready, but ")[2])
 
     # The indexes, and encryption.
@@ -204,9 +203,6 @@ class PersistenceClient:
 
     def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         self.close()
-
-    def _probe(self, path: str) -> str:
-        return self._caller.send("GET", path, ()).body.decode("utf-8", "replace")
 
 
 def _user(user: User | str) -> User:

@@ -63,40 +63,31 @@ class OutgoingContent:
     """
 
     def __init__(self, content: Content) -> None:
-        self._path: Path | None = None
-        self._file: BinaryIO | None = None
-        self._pieces: Iterable[bytes] = ()
+        if isinstance(content, bytes | bytearray | memoryview | str):
+            content = BytesIO(content.encode() if isinstance(content, str) else content)
+        self._content = content
         self._start = 0
         self.length: int | None = None
         if isinstance(content, Path):
-            self._path = content
             self.length = os.stat(content).st_size
-        elif isinstance(content, bytes | bytearray | memoryview | str):
-            self._keep_file(BytesIO(content.encode() if isinstance(content, str) else content))
         elif isinstance(content, TextIOBase):
             raise TypeError("a file to be sent must be opened in binary mode")
-        elif hasattr(content, "read"):
-            self._keep_file(cast("BinaryIO", content))
-        else:
-            self._pieces = content
+        elif hasattr(content, "read") and (file := cast("BinaryIO", content)).seekable():
+            self._start = file.tell()
+            self.length = file.seek(0, SEEK_END) - self._start
         self.is_repeatable = self.length is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._path is not None:
-            with self._path.open("rb") as file:
+        if isinstance(self._content, Path):
+            with self._content.open("rb") as file:
                 yield from _read(file)
-        elif self._file is not None:
+        elif hasattr(self._content, "read"):
+            opened = cast("BinaryIO", self._content)
             if self.is_repeatable:
-                self._file.seek(self._start)
-            yield from _read(self._file)
+                opened.seek(self._start)
+            yield from _read(opened)
         else:
-            yield from self._pieces
-
-    def _keep_file(self, file: BinaryIO) -> None:
-        self._file = file
-        if file.seekable():
-            self._start = file.tell()
-            self.length = file.seek(0, SEEK_END) - self._start
+            yield from self._content
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:
@@ -208,15 +199,9 @@ class Answer(Closable):
         self._first = b""
         self.status = response.status_code
         self.headers: httpx.Headers = response.headers
-
-    @property
-    def length(self) -> int | None:
+        self.length = whole_number(self.headers.get("Content-Length", ""))
         """The length in bytes; ``None`` where the content is made while it is sent. For a HEAD, that of a GET."""
-        return whole_number(self.headers.get("Content-Length", ""))
-
-    @property
-    def content_type(self) -> str:
-        return str(self.headers.get("Content-Type", "application/octet-stream"))
+        self.content_type: str = self.headers.get("Content-Type", "application/octet-stream")
 
     def __iter__(self) -> Iterator[bytes]:
         with self._peer.errors(self._peer.rest or self._action):
