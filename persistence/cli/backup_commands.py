@@ -186,7 +186,7 @@ class PathRestore:
 
     def all(self) -> int:
         """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
-        problems = done = unchanged = 0
+        problems, done, unchanged = list[str](), 0, 0
         would = "would come" if self.is_trial else "came"
         with self._opened() as (reverting, backup):
             if self.form not in backup.forms(self.form.app):
@@ -196,14 +196,13 @@ class PathRestore:
                 main = DefinitionAddress(self.form, version, FORM_XHTML)
                 for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
                     address = replace(main, name=name)
-                    with self._reporting() as failed:
+                    with _reporting(problems):
                         older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
                         if older is not None:
                             facts = {"version": version, "file": name, "comes_back": older.modified}
                             say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
-                    problems += len(failed)
             for document in backup.documents(self.form):
-                with self._reporting() as failed:
+                with _reporting(problems):
                     if not self._was_there(reverting, document):
                         continue
                     try:
@@ -213,10 +212,9 @@ class PathRestore:
                             raise
                         is_changed = True  # its definition would be there
                     done, unchanged = done + is_changed, unchanged + (not is_changed)
-                problems += len(failed)
         if not is_json():
             say(f"{counted(done, 'document')} {would} back, {unchanged} as in the backup already")
-        return problems
+        return len(problems)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
@@ -243,17 +241,6 @@ class PathRestore:
             )
             yield Reverting(documents, replace(documents, router=kept)), source.storage
 
-    @contextmanager
-    def _reporting(self) -> Iterator[list[str]]:
-        found: list[str] = []
-        try:
-            yield found
-        except DiskFullError:
-            raise
-        except PersistenceError as error:
-            found.append(str(error))
-            say_result({"problem": str(error)}, f"not restored: {error}", say_error)
-
     def _revert(self, reverting: Reverting, document: str) -> bool:
         plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
         if plan.is_done:
@@ -270,6 +257,17 @@ class PathRestore:
         except (NotFoundError, DeletedError):
             return False
         return True
+
+
+@contextmanager
+def _reporting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except DiskFullError:
+        raise
+    except PersistenceError as error:
+        problems.append(str(error))
+        say_result({"problem": str(error)}, f"not restored: {error}", say_error)
 
 
 _ATTACHMENTS = "attachments"

@@ -101,7 +101,6 @@ _CITIES = ("Lisbon", "Paris", "Zürich", "Oslo", "Kraków", "Dublin", "Athens")
 _PURPOSES = ("Visit to a customer", "Conference", "Messe", "Training", "Installation on site")
 _ITEMS = (("Train", 4250), ("Hotel", 11900), ("Meal", 1840), ("Taxi", 2210), ("Tram", 320))
 _STAGES = ("submitted", "approved", "paid")
-_WITH_RECEIPT, _WITH_REMARKS = 4, 5
 
 
 class SampleClaim:
@@ -117,7 +116,7 @@ class SampleClaim:
         self.name, self.owner = _PEOPLE[number % len(_PEOPLE)]
         self.stages = _STAGES[: 1 + number % len(_STAGES)]
         receipt = uuid5(NAMESPACE_URL, f"persistence-demo/{number}/receipt")
-        self.receipt_name = "" if number % _WITH_RECEIPT else f"{receipt.hex}.bin"
+        self.receipt_name = "" if number % 4 else f"{receipt.hex}.bin"
 
     @property
     def receipt(self) -> bytes:
@@ -154,7 +153,7 @@ class SampleClaim:
             path = f"/fr/service/persistence/crud/{CLAIMS}/{collection.value}/{self.document}/{self.receipt_name}"
             about = f'filename="receipt-{self.number}.pdf" mediatype="application/pdf" size="{len(self.receipt)}"'
             receipt = f"<receipt {about}>{path}</receipt>"
-        remarks = "Please keep this between us." if self.number % _WITH_REMARKS == 0 else ""
+        remarks = "Please keep this between us." if self.number % 5 == 0 else ""
         return (
             f"<form><applicant><name>{self.name}</name><department>{department}</department>"
             f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
@@ -179,7 +178,6 @@ def _euros(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02}"
 
 
-_DRAFTS_EVERY, _DELETED = 25, 199
 _VERSION = VersionRequest(number=1)
 _ACCOUNTANT = User("max", roles=(Role("accountant"),))
 
@@ -232,11 +230,11 @@ def _fill(effective: Effective) -> int:
                     _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
                 if claim.receipt_name:
                     _put(documents, claim, Collection.DATA, claim.receipt_name, claim.receipt)
-                if claim.number % _DRAFTS_EVERY == 0:
+                if claim.number % 25 == 0:
                     _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
                     drafts += 1
                 bar.step()
-        address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(_DELETED).document, DATA_XML)
+        address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(199).document, DATA_XML)
         documents.delete(address, Delete(user=_ACCOUNTANT))
         return drafts
 

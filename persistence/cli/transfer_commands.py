@@ -192,11 +192,12 @@ def _export(
                 for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
                     write(piece)
                     size += len(piece)
-    facts = {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": bar.seconds}
+            seconds = bar.seconds
+    facts = {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": seconds}
     kinds = "definitions, documents and drafts" if table is None else "documents and drafts"
     text = (
-        f"exported {bar.steps:,} {kinds}, {size / 1e6:,.1f} MB, in {bar.seconds:.1f} s "
-        f"({bar.steps / max(bar.seconds, 0.001):,.0f} a second)"
+        f"exported {bar.steps:,} {kinds}, {size / 1e6:,.1f} MB, in {seconds:.1f} s "
+        f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
     ) + (f"; {counted(bar.lines, 'problem')}" if bar.lines else "")
     say_result({"file": shown_path(target), **facts}, text, summarize)
     return REMAINS if bar.lines else 0

@@ -57,9 +57,6 @@ class WrittenDatabase:
         if cause is not None:
             raise BusyError(cause)
 
-    def connections(self) -> tuple[int, int]:
-        return self.database.connections
-
 
 class Databases(Engine):
     """The engine of databases. Providers with one address share its connections.
@@ -78,6 +75,7 @@ class Databases(Engine):
             root.make_own(local)
         self._at: dict[str, Provider] = {}
         self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
+        self.pools: list[Callable[[], tuple[int, int]]] = []
         self.sweeps: list[Callable[[], object]] = []
 
     def provider(self, configured: ProviderProperties) -> Provider:
@@ -85,6 +83,7 @@ class Databases(Engine):
         if uri not in self._at:
             database = opening.closing.enter_context(_known(opening.settings, uri))
             self.written.append(WrittenDatabase(database))
+            self.pools.append(lambda: database.connections)
             self.sweeps.append(partial(sweep_all, database))
             opened = _OpenDatabase(opening, database, self._local)
             opening.closing.enter_context(opened.index)

@@ -36,7 +36,6 @@ from persistence.providers.locations import (
 from persistence.providers.router import (
     Engine,
     Opening,
-    Pooled,
     Provider,
     Router,
     Writable,
@@ -235,7 +234,7 @@ class Providers(Closable):
 
     def connections(self) -> tuple[int, int]:
         """Return how many connections to databases this process has open, and how many it may have."""
-        pools = [place.connections() for place in self.written if isinstance(place, Pooled)]
+        pools = [pool() for engine in self._engines.values() for pool in engine.pools]
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:

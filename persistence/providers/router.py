@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
@@ -81,24 +81,18 @@ class Writable(Protocol):
         """
 
 
-@runtime_checkable
-class Pooled(Protocol):
-    """A place with connections that requests take turns to use."""
-
-    def connections(self) -> tuple[int, int]:
-        """Return how many this process has open, and how many it may have."""
-
-
 class Engine(ABC):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
     ``calls_others``: its providers need to know whose request they serve (``client_request``). ``written`` are places
-    to be written, except trees and directories of attachments, and ``sweeps`` is work that a service does now and then,
-    to remove what failed requests have left; it may raise.
+    to be written, except trees and directories of attachments. ``pools`` return how many connections this process has
+    open, and how many it may have. ``sweeps`` is work that a service does now and then, to remove what failed requests
+    have left; it may raise.
     """
 
     calls_others = False
     written: Sequence[Writable] = ()
+    pools: Sequence[Callable[[], tuple[int, int]]] = ()
     sweeps: Sequence[Callable[[], object]] = ()
 
     @abstractmethod
