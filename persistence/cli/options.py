@@ -257,12 +257,12 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     is_named = datasource is not None or options.get("data") is not None
     if datasource and str(datasource) not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
-    if not is_named:
-        trees = all_trees(effective)
-    elif not datasource:
-        trees = _as_trees(effective, {roots.default: ""})
+    if is_named:
+        name = str(datasource or "")
+        place = roots.named[name] if name else roots.default
+        trees: tuple[ChosenTree, ...] = (ChosenTree(effective.settings, effective.properties, tree_name(name), place),)
     else:
-        trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})
+        trees = all_trees(effective)
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
@@ -287,10 +287,6 @@ def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
     for provider in effective.properties.form_providers:
         if provider.kind in DATABASES:
             names.setdefault(provider.uri, provider.name)
-    return _as_trees(effective, names)
-
-
-def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTree, ...]:
     return tuple(
         ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
