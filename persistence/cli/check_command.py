@@ -289,10 +289,10 @@ class _Run:
         seconds = bar.seconds
         if not is_json():
             speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
-            leftovers = counted(totals.found[Severity.LEFTOVER], "leftover")
+            harmless = counted(totals.found[Severity.LEFTOVER], "leftover")
             summarize(
                 f"{prefix}{totals.folders} documents, drafts and form versions ({speed}): "
-                f"{totals.found[Severity.DAMAGE]} damaged, {leftovers}, "
+                f"{totals.found[Severity.DAMAGE]} damaged, {harmless}, "
                 f"{counted(totals.found[Severity.NOTICE], 'notice')}; "
                 f"{totals.mended} repaired, {totals.remaining} remaining"
             )
