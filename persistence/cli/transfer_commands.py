@@ -62,7 +62,7 @@ from persistence.providers.locations import root_of
 from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
-from persistence.services.document_tables import TableExport, TableOptions
+from persistence.services.document_tables import TableExport
 from persistence.services.exporting import Export, Exporting
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
@@ -141,8 +141,10 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-    table = TableOptions(lang, has_all_controls=all_controls) if as_csv or as_jsonl else None
-    return _export(effective, target, query, table, has_mark=bom if as_csv else None)
+    begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
+    if as_csv or as_jsonl:
+        begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+    return _export(effective, target, begin, has_mark=bom if as_csv else None)
 
 
 @contextmanager
@@ -171,7 +173,7 @@ def _to_stdout(piece: bytes) -> None:
 
 
 def _export(
-    effective: Effective, target: str, query: ExportQuery, table: TableOptions | None, *, has_mark: bool | None
+    effective: Effective, target: str, begin: Callable[[Exporting], Export | TableExport], *, has_mark: bool | None
 ) -> int:
     """Write an archive or a table: CSV, with its mark or without, or for ``None`` JSON lines."""
     settings, properties = effective.settings, effective.properties
@@ -181,7 +183,7 @@ def _export(
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
         with Providers(settings, properties, listener_at=unheard) as providers:
             exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
-            export = exporting.begin(query) if table is None else TableExport(exporting, query, table)
+            export = begin(exporting)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
             if isinstance(export, TableExport) and has_mark is not None:
                 with usage_errors():
@@ -194,7 +196,7 @@ def _export(
                     size += len(piece)
             seconds = bar.seconds
     facts = {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": seconds}
-    kinds = "definitions, documents and drafts" if table is None else "documents and drafts"
+    kinds = "definitions, documents and drafts" if isinstance(export, Export) else "documents and drafts"
     text = (
         f"exported {bar.steps:,} {kinds}, {size / 1e6:,.1f} MB, in {seconds:.1f} s "
         f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
