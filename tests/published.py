@@ -15,10 +15,10 @@ from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.versions import FormMetadata
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database
-from persistence.providers.opened import Providers, init_places
+from persistence.providers.opened import Providers, init_places, unheard
 from persistence.services.rules import Delete, Put, Received, next_revision, tombstone_over
 from persistence.settings import Settings
-from persistence.storage.storage import NOBODY, Leases, Storage
+from persistence.storage.storage import Leases, Storage
 from persistence.storage.store import Store
 from tests import service as services
 from tests.initialised import initialised
@@ -70,7 +70,7 @@ class Planter(Closable):
         settings = Settings(data=place, local=str(data.parent / "planting"))
         properties = Properties.load({}, DIALECTS["svc"].property_prefix)
         init_places(settings, properties)
-        self._opened = providers = opened(Providers(settings, properties, listener=NOBODY))
+        self._opened = providers = opened(Providers(settings, properties, listener_at=unheard))
         provider = providers.at(place)
         self.leases = provider.storage.leases
         return provider.storage

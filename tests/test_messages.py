@@ -50,7 +50,7 @@ def is_of_an_error(call: ast.Call) -> bool:
     """Tell whether a call makes an error, or refuses an option of a command."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name.endswith("Error") or name == "fail"
+            return name.endswith("Error") or name == "BadParameter"
     return False
 
 

@@ -16,41 +16,27 @@ from persistence.cli.terminal import say_result
 from persistence.errors import PersistenceError
 from persistence.model.texts import similar
 
-_MODULES: Mapping[str, str] = {
-    "init": "service_directory",
-    "demo": "service_directory",
-    "serve": "serve",
-    "health": "running_service",
-    "check-runtime": "running_service",
-    "config": "serve",
-    "api-key": "key_commands",
-    "encryption-key": "key_commands",
-    "signing-key": "key_commands",
-    "password": "key_commands",
-    "token": "key_commands",
-    "forms": "report_commands",
-    "show": "report_commands",
-    "history": "document_commands",
-    "diff": "document_commands",
-    "revert": "document_commands",
-    "search": "document_commands",
-    "leases": "tree_commands",
-    "audit": "auditing",
-    "export": "transfer_commands",
-    "import": "transfer_commands",
-    "check": "check_command",
-    "reindex": "tree_commands",
-    "reencrypt": "tree_commands",
-    "backup": "backup_commands",
-    "restore": "backup_commands",
-    "move": "transfer_commands",
-    "purge": "removal_commands",
-    "erase": "removal_commands",
-    "upgrade": "tree_commands",
-}
+_COMMANDS = (
+    ("service_directory", "init demo"),
+    ("serve", "serve"),
+    ("running_service", "health check-runtime"),
+    ("serve", "config"),
+    ("key_commands", "api-key encryption-key signing-key password token"),
+    ("report_commands", "forms show"),
+    ("document_commands", "history diff revert search"),
+    ("tree_commands", "leases"),
+    ("auditing", "audit"),
+    ("transfer_commands", "export import"),
+    ("check_command", "check"),
+    ("tree_commands", "reindex reencrypt"),
+    ("backup_commands", "backup restore"),
+    ("transfer_commands", "move"),
+    ("removal_commands", "purge erase"),
+    ("tree_commands", "upgrade"),
+)
+"""Modules and their subcommands, in the order of the help."""
+_MODULES: Mapping[str, str] = {name: module for module, names in _COMMANDS for name in names.split()}
 """The module of each subcommand: loading those of all takes longer than most of them run."""
-
-_AS_NAMES = {"import": "import_"}  # a word of Python
 
 
 class _Commands(click.Group):
@@ -61,7 +47,7 @@ class _Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return self.commands.get(cmd_name)
-        name = _AS_NAMES.get(cmd_name, cmd_name.replace("-", "_"))
+        name = "import_" if cmd_name == "import" else cmd_name.replace("-", "_")  # import is a word of Python
         found: click.Command = getattr(import_module(f"{__name__}.{module}"), name)
         return found
 

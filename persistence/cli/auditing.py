@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,7 +13,6 @@ import msgspec
 from persistence.audit.audit_log import AuditLog, open_audit, seals
 from persistence.audit.chain import AuditEvent, lines_of
 from persistence.audit.verification import (
-    AuditVerdict,
     expected_head,
     facts_of,
     in_order,
@@ -35,8 +33,6 @@ from persistence.settings import Effective, Settings
 from persistence.storage import owner
 
 _SETTINGS = ("file", "data", "dialect")
-_LONGEST = 200
-_MOST = 20
 _COLLECTIONS = frozenset({"data", "draft", "form"})
 
 
@@ -86,7 +82,7 @@ def _event(name: str, params: Params, subject: str, outcome: str = "", begun: in
     return AuditEvent(
         action=name.replace(" ", "-"),
         command=f"persistence {name}",
-        system_user=_user(),
+        system_user=owner.name(os.getuid()),
         app=app,
         form=form,
         collection=collection,
@@ -115,16 +111,8 @@ def _shown(value: object) -> object:
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_shown(each) for each in value[:_MOST]]
-    return one_line(shown_address(str(value)))[:_LONGEST]
-
-
-def _user() -> str:
-    number = os.getuid()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+        return [_shown(each) for each in value[:20]]
+    return one_line(shown_address(str(value)))[:200]
 
 
 def _say_fault(cause: str) -> None:
@@ -165,18 +153,15 @@ def verify_audit(*, head: str | None, retired_key: tuple[str, ...], effective: E
     )
     last = {"number": verdict.last.number, "digest": verdict.last.digest}
     facts = {"lines": verdict.lines, "findings": verdict.findings, "more_findings": verdict.more}
-    say_result({**facts, "notes": verdict.notes, "head": last}, "\n".join(map(safe, _lines(verdict))))
-    return REMAINS if verdict.findings else 0
-
-
-def _lines(verdict: AuditVerdict) -> Iterator[str]:
-    yield from verdict.findings
+    lines = list(verdict.findings)
     if verdict.more:
-        yield f"and {verdict.more} more like these"
-    yield from (f"note: {note}" for note in verdict.notes)
+        lines.append(f"and {verdict.more} more like these")
     found = len(verdict.findings) + verdict.more
-    yield f"{counted(verdict.lines, 'line')}, {counted(found, 'finding') if found else 'nothing is wrong'}"
-    yield f"head {verdict.last.number}:{verdict.last.digest}"
+    lines += (f"note: {note}" for note in verdict.notes)
+    lines.append(f"{counted(verdict.lines, 'line')}, {counted(found, 'finding') if found else 'nothing is wrong'}")
+    lines.append(f"head {verdict.last.number}:{verdict.last.digest}")
+    say_result({**facts, "notes": verdict.notes, "head": last}, "\n".join(map(safe, lines)))
+    return REMAINS if verdict.findings else 0
 
 
 @command("audit show", None, SETTINGS)

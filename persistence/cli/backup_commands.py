@@ -18,13 +18,13 @@ from persistence.cli.document_commands import opened_documents, say_restored
 from persistence.cli.options import (
     TREES,
     Attachments,
-    ChosenTree,
-    Time,
     TreeChoice,
     allow_open_files,
     attachments_option,
     encryption_remark,
     form_names,
+    instant,
+    managing,
     open_attachments,
     parts_of,
     usage_errors,
@@ -34,7 +34,7 @@ from persistence.errors import DeletedError, DiskFullError, NotFoundError, Persi
 from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
-from persistence.maintenance.backup_files import BackupPart, Manifest
+from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
@@ -44,7 +44,7 @@ from persistence.model.permissions import User
 from persistence.model.texts import short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import bucket_of, database_at, open_place, readable_bodies
+from persistence.providers.opened import bucket_of, init_place, open_place, readable_bodies
 from persistence.providers.router import Router
 from persistence.providers.tree_provider import integrity_of
 from persistence.services.definitions import Definitions
@@ -86,7 +86,10 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) ->
     needed, saved = _encryption_keys(choice, keys=keys)
     started = time.monotonic()
     with ExitStack() as opened:
-        databases = dict(_databases(choice, opened))
+        databases = dict[str, MaintainedDatabase]()
+        for tree in choice.trees:
+            if tree.is_database and (found := opened.enter_context(managing(tree)).provider.database) is not None:
+                databases[tree.name] = found
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
         problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
@@ -138,14 +141,6 @@ def _encryption_keys(choice: TreeChoice, *, keys: bool) -> tuple[tuple[str, ...]
     return tuple(sorted(needed)), tuple(sorted(needed.difference(lacking))) if keys and not known.are_given else ()
 
 
-def _databases(choice: TreeChoice, opened: ExitStack) -> Iterator[tuple[str, MaintainedDatabase]]:
-    for chosen in choice.trees:
-        if chosen.is_database:
-            place = opened.enter_context(open_place(choice.settings, choice.properties, chosen.place))
-            if place.database is not None:
-                yield chosen.name, place.database
-
-
 def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
     settings = choice.settings
     if choice.file:
@@ -191,7 +186,8 @@ class PathRestore:
 
     def all(self) -> int:
         """Bring back all documents of the backup, and leave newer ones; report problems, and return their number."""
-        problems = done = unchanged = 0
+        problems, done, unchanged = list[str](), 0, 0
+        would = "would come" if self.is_trial else "came"
         with self._opened() as (reverting, backup):
             if self.form not in backup.forms(self.form.app):
                 raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
@@ -199,11 +195,14 @@ class PathRestore:
             for version in sorted(backup.versions(self.form)):
                 main = DefinitionAddress(self.form, version, FORM_XHTML)
                 for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
-                    with self._reporting() as failed:
-                        self._republish(definitions, backup, replace(main, name=name))
-                    problems += len(failed)
+                    address = replace(main, name=name)
+                    with _reporting(problems):
+                        older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
+                        if older is not None:
+                            facts = {"version": version, "file": name, "comes_back": older.modified}
+                            say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
             for document in backup.documents(self.form):
-                with self._reporting() as failed:
+                with _reporting(problems):
                     if not self._was_there(reverting, document):
                         continue
                     try:
@@ -213,18 +212,26 @@ class PathRestore:
                             raise
                         is_changed = True  # its definition would be there
                     done, unchanged = done + is_changed, unchanged + (not is_changed)
-                problems += len(failed)
         if not is_json():
-            would = "would come" if self.is_trial else "came"
             say(f"{counted(done, 'document')} {would} back, {unchanged} as in the backup already")
-        return problems
+        return len(problems)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Reverting, Readable]]:
-        tree = self.choice.tree_of(self.form)
-        part = self._part(tree)
+        tree, held = self.choice.tree_of(self.form), self.chosen.manifest
+        trees = [part for part in held.parts if part.kind == "tree"]
+        part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
+        if part is None or part.missing:
+            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
         with opened_documents(tree) as documents:
-            _require_format(f"{self.chosen.path}/{part.path(LAYOUT)}")
+            path = f"{self.chosen.path}/{part.path(LAYOUT)}"
+            with disk_errors(f"backup {path}"):
+                layout = root.read_layout(path)
+            if layout is None or layout.format != FORMAT:
+                raise StartupError(
+                    f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and "
+                    "run 'persistence upgrade' there"
+                )
             source, router = source_in(self.chosen, part, self.bodies_of), documents.router
             kept = Router(
                 router.properties,
@@ -233,25 +240,6 @@ class PathRestore:
                 lambda: (),
             )
             yield Reverting(documents, replace(documents, router=kept)), source.storage
-
-    @contextmanager
-    def _reporting(self) -> Iterator[list[str]]:
-        found: list[str] = []
-        try:
-            yield found
-        except DiskFullError:
-            raise
-        except PersistenceError as error:
-            found.append(str(error))
-            say_result({"problem": str(error)}, f"not restored: {error}", say_error)
-
-    def _part(self, tree: ChosenTree) -> BackupPart:
-        held = self.chosen.manifest
-        trees = [part for part in held.parts if part.kind == "tree"]
-        part = held.part(tree.name) or (trees[0] if len(trees) == 1 else None)
-        if part is None or part.missing:
-            raise StartupError(f"{self.chosen.path} does not have {tree.name}, where {self.form} is")
-        return part
 
     def _revert(self, reverting: Reverting, document: str) -> bool:
         plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
@@ -270,22 +258,16 @@ class PathRestore:
             return False
         return True
 
-    def _republish(self, definitions: Definitions, backup: Readable, address: DefinitionAddress) -> None:
-        older = republish(definitions, backup, address, self.asked, is_trial=self.is_trial)
-        if older is not None:
-            facts = {"version": address.version, "file": address.name, "comes_back": older.modified}
-            would = "would come" if self.is_trial else "came"
-            say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
 
-
-def _require_format(path: str) -> None:
-    with disk_errors(f"backup {path}"):
-        layout = root.read_layout(path)
-    if layout is None or layout.format != FORMAT:
-        raise StartupError(
-            f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and run "
-            "'persistence upgrade' there"
-        )
+@contextmanager
+def _reporting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except DiskFullError:
+        raise
+    except PersistenceError as error:
+        problems.append(str(error))
+        say_result({"problem": str(error)}, f"not restored: {error}", say_error)
 
 
 _ATTACHMENTS = "attachments"
@@ -301,7 +283,7 @@ _ATTACHMENTS = "attachments"
 )
 @click.argument("source", metavar="SRC")
 @click.argument("path", metavar="[APP/FORM[/DOC]]", required=False, shell_complete=form_names)
-@click.option("--at", type=Time(), help="Bring PATH back as it was then, not as it was at the time of the backup.")
+@click.option("--at", type=instant, help="Bring PATH back as it was then, not as it was at the time of the backup.")
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions of PATH.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back of PATH.")
 @click.option("--to", metavar="NAME=PLACE", multiple=True, help="Restore this part to a directory or a database.")
@@ -433,10 +415,7 @@ def _filling(
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {location}")
     bodies = open_attachments(settings, properties, location, attachments)
-    if is_database(location):
-        database_at(settings, location).init()
-    else:
-        root.init(location)
+    init_place(settings, location)
     with open_place(settings, properties, location) as place:
         target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
         run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))

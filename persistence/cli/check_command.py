@@ -12,15 +12,16 @@ from typing import Any, Self
 
 import click
 
-from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, Params, command, exits, unless_dry, worst
+from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, command, exits, unless_dry, worst
 from persistence.cli.options import (
     TREES,
     ChosenTree,
-    Duration,
     TreeChoice,
     encryption_remark,
+    managing,
     on_each,
     say_failed,
+    seconds,
     usage_errors,
 )
 from persistence.cli.terminal import counted, is_json, progress, say_error, say_json, say_result, summarize
@@ -47,14 +48,15 @@ from persistence.storage.root import missing
 from persistence.storage.storage import Readable
 
 _STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
-_DAY = 24 * 3600.0
 
 
-def _mends(params: Params) -> bool:
-    return unless_dry(params) and bool(params.get("repair") or params.get("adopt"))
-
-
-@command("check", None, TREES, audits=_mends, is_quiet=True)
+@command(
+    "check",
+    None,
+    TREES,
+    audits=lambda params: unless_dry(params) and bool(params.get("repair") or params.get("adopt")),
+    is_quiet=True,
+)
 @exits(
     "nothing found, or only notices",
     "could not check",
@@ -70,7 +72,7 @@ def _mends(params: Params) -> bool:
 @click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
 @click.option(
-    "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
+    "--budget", type=seconds, metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
 )
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
@@ -196,11 +198,12 @@ class _Run:
         wanted = self._wanted
         if wanted.adopt or wanted.budget is not None:
             raise NotSupportedError("--adopt and --budget are for data directories")
-        with open_place(chosen.settings, chosen.properties, chosen.place) as place:
-            if place.database is None or place.catalog_of is None:
+        with managing(chosen) as place:
+            database, catalog_of = place.provider.database, place.provider.index_catalog
+            if database is None or catalog_of is None:
                 raise NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
-            run = StorageCheck(place.database, bodies_of, MarkCheck(place.catalog_of), wanted.deep)
+            run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), wanted.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
             treatment = Treatment(wanted.remedies, wanted.dry_run)
             status = self._say_reports(_Shown(run.count, str, prefix), treatment, found)
@@ -234,18 +237,14 @@ class _Run:
         for name, base in self._choice.bases.items():
             try:
                 owner.require_closed(base)
-                yield self._check_base(name, base)
+                records_of = partial(self._choice.records_of, place=base)
+                run = AttachmentsCheck(base, records_of, self._usable, self._choice.settings.lock_timeout)
+                if parts := self._parts(run.tree.parts):
+                    shown = _Shown.of(run.tree, parts, f"{name}: ")
+                    yield self._say_reports(shown, self._elsewhere(), run.findings(parts))
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
-
-    def _check_base(self, name: str, base: str) -> int:
-        root_of = partial(self._choice.root_of_records, base=base)
-        run = AttachmentsCheck(base, root_of, self._usable, self._choice.settings.lock_timeout)
-        parts = self._parts(run.tree.parts)
-        if not parts:
-            return 0
-        return self._say_reports(_Shown.of(run.tree, parts, f"{name}: "), self._elsewhere(), run.findings(parts))
 
     def check_objects(self) -> Iterator[int]:
         choice, parts = self._choice, [tuple(path.strip("/").split("/")) for path in self._wanted.paths] or [()]
@@ -253,8 +252,11 @@ class _Run:
         for place in buckets_of(choice.properties):
             try:
                 with ExitStack() as opened:
-                    records_of = partial(choice.records_of_bucket, place=place)
-                    run = ObjectsCheck(bodies_at(place), records_of, self._records(opened))
+                    records: dict[str, Readable] = {root: StoreReader(root) for root in self._usable}
+                    for address in self._usable_databases:
+                        found = opened.enter_context(open_place(choice.settings, choice.properties, address))
+                        records[address] = found.storage
+                    run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
                     shown = _Shown(lambda: 0, str, f"{place}: ")
                     yield self._say_reports(shown, self._elsewhere(), run.findings(parts), are_folders=False)
             except PersistenceError as error:
@@ -264,13 +266,6 @@ class _Run:
     def _elsewhere(self) -> Treatment:
         """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
         return Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
-
-    def _records(self, opened: ExitStack) -> dict[str, Readable]:
-        settings, properties = self._choice.settings, self._choice.properties
-        found: dict[str, Readable] = {tree.root: StoreReader(tree.root) for tree in self._usable.values()}
-        for address in self._usable_databases:
-            found[address] = opened.enter_context(open_place(settings, properties, address)).storage
-        return found
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
         parts: list[tuple[str, ...]] = [] if self._wanted.paths else [()]
@@ -293,7 +288,14 @@ class _Run:
                     bar.say_either(_facts(shown, report), f"{prefix}{_line(shown, report)}", style)
         seconds = bar.seconds
         if not is_json():
-            summarize(f"{prefix}{_summary(totals, seconds)}")
+            speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
+            harmless = counted(totals.found[Severity.LEFTOVER], "leftover")
+            summarize(
+                f"{prefix}{totals.folders} documents, drafts and form versions ({speed}): "
+                f"{totals.found[Severity.DAMAGE]} damaged, {harmless}, "
+                f"{counted(totals.found[Severity.NOTICE], 'notice')}; "
+                f"{totals.mended} repaired, {totals.remaining} remaining"
+            )
         self.totals.include(totals)
         self.seconds += seconds
         if totals.remaining:
@@ -319,7 +321,7 @@ def _say_coverage(tree: ChosenTree, prefix: str) -> int:
         coverage = Slices(root).coverage()
     text = "no part of the tree was ever looked at deeply (check --deep)"
     if coverage.oldest is not None:
-        days = (time.time() - epoch_seconds(coverage.oldest)) / _DAY
+        days = (time.time() - epoch_seconds(coverage.oldest)) / (24 * 3600)
         rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
         text = f"the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}"
     say_result({"tree": prefix.removesuffix(": "), **asdict(coverage)}, f"{prefix}{text}", click.echo)
@@ -356,12 +358,3 @@ def _facts(shown: _Shown, report: Report) -> dict[str, object]:
         "said": one_line(report.said),
         "difference": "\n".join(report.difference),
     }
-
-
-def _summary(totals: FindingTotals, seconds: float) -> str:
-    speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
-    return (
-        f"{totals.folders} documents, drafts and form versions ({speed}): {totals.found[Severity.DAMAGE]} damaged, "
-        f"{counted(totals.found[Severity.LEFTOVER], 'leftover')}, {counted(totals.found[Severity.NOTICE], 'notice')}; "
-        f"{totals.mended} repaired, {totals.remaining} remaining"
-    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,12 @@ from persistence.cli.declarations import REMAINS, command, exits, unless_dry
 from persistence.cli.options import (
     TREES,
     ChosenTree,
-    Time,
     TreeChoice,
     at_rest,
     data_address,
     form_and_version,
     form_names,
+    instant,
     managing,
     reader_of,
     reading,
@@ -42,17 +42,17 @@ from persistence.cli.terminal import (
 )
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.index.protocol import MaintainedIndex, RebuildAim
+from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, Bearer, User
-from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
+from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import short
 from persistence.model.versions import Searched
-from persistence.providers.opened import Providers
+from persistence.providers.opened import Providers, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import AdministratorAccess
 from persistence.services.codec import AS_STORED, EncryptionCodec
@@ -66,8 +66,7 @@ from persistence.services.histories import (
     before_current,
 )
 from persistence.services.rules import Revert
-from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, RevisionStorage
+from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
     ("DOCUMENT", "document"),
@@ -121,18 +120,23 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
         (form, in_path), asked = form_and_version(path), _asked(version)
         if in_path is not None:
             raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
-    with _opened(choice.tree_of(form), form, asked) as (run, make_ready):
-        by = query.sort.by
-        run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
-        make_ready()
+    by = query.sort.by
+    controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
+    with _opened(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
     shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
-    say_error(_counts(hits, query))
+    counts = f"{hits.total:,} found"
+    if hits.page:
+        counts += f", {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
+    elif hits.total:
+        counts += ", this page is empty"
+    say_error(counts)
 
 
 @contextmanager
-def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[tuple[FormSearch, Callable[[], None]]]:
+def _opened(tree: ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]) -> Iterator[FormSearch]:
+    """Open the search of a form with these controls for a block; a missing index is made."""
     dialect = DIALECTS[tree.settings.dialect]
     if tree.is_database:
         with managing(tree) as place:
@@ -140,20 +144,19 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[t
                 raise NotFoundError(f"{form} does not exist")
             with usage_errors():
                 run = FormSearch(reader_of(tree, place), place.provider.index, dialect, form, version)
-            yield run, lambda: None
+            run.require_controls(controls)
+            yield run
         return
     with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
             indexes.require_form(view, index, form)
             run = FormSearch(tree.reader(), index, dialect, form, version)
-        yield run, partial(_make_ready, view, index, form)
-
-
-def _make_ready(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
-    if not index.is_ready(form):
-        job = indexes.plan(view, index, RebuildAim.READY, form)
-        with progress("making the index", job.count) as bar:
-            job.run(bar.step)
+        run.require_controls(controls)
+        if not index.is_ready(form):
+            job = indexes.plan(view, index, RebuildAim.READY, form)
+            with progress("making the index", job.count) as bar:
+                job.run(bar.step)
+        yield run
 
 
 def _asked(version: str | None) -> int | Searched:
@@ -172,22 +175,17 @@ def _query(
 ) -> tuple[Query, tuple[str, ...]]:
     conditions, columns = [], []
     for condition in paths:
-        path, wanted = _path_and_text(condition)
-        columns.append(path)
-        if wanted:
-            conditions.append(ControlFilter(path, TextMatch(match), wanted))
+        found = _PATH.match(condition)
+        path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
+        if not path or (rest and rest[0] != "="):
+            raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
+        columns.append(path.replace("[1]", ""))
+        if wanted := rest[1:].strip():
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted))
     by = order["sort"]
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
-
-
-def _path_and_text(condition: str) -> tuple[str, str]:
-    found = _PATH.match(condition)
-    path, rest = (found.group(), condition[found.end() :]) if found is not None else ("", condition)
-    if not path or (rest and rest[0] != "="):
-        raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
-    return path.replace("[1]", ""), rest[1:].strip()
 
 
 def _values(path: str, hit: Facts) -> str:
@@ -195,24 +193,10 @@ def _values(path: str, hit: Facts) -> str:
 
 
 def _facts(hit: Hit) -> Facts:
-    return {
-        "document": hit.document,
-        "draft": hit.is_draft,
-        "version": hit.facts.version,
-        "created": hit.facts.created,
-        "creator": hit.facts.creator,
-        "group": hit.facts.group,
-        "modified": hit.facts.modified,
-        "modifier": hit.facts.modifier,
-        "stage": hit.facts.stage,
-        "values": {path: list(texts) for path, texts in hit.values.items()},
-    }
-
-
-def _counts(hits: Hits, query: Query) -> str:
-    if not hits.page:
-        return f"{hits.total:,} found" + (", this page is empty" if hits.total else "")
-    return f"{hits.total:,} found, {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"
+    names = ("version", "created", "creator", "group", "modified", "modifier", "stage")
+    facts = {name: getattr(hit.facts, name) for name in names}
+    values = {path: list(texts) for path, texts in hit.values.items()}
+    return {"document": hit.document, "draft": hit.is_draft, **facts, "values": values}
 
 
 _REVISION: Columns = (
@@ -274,8 +258,8 @@ def _notes(revision: Facts) -> Iterator[str]:
     "could not: no such revision, revisions of two form versions, one that is not published",
 )
 @click.argument("path")
-@click.argument("older", type=Time(), required=False)
-@click.argument("newer", type=Time(), required=False)
+@click.argument("older", type=instant, required=False)
+@click.argument("newer", type=instant, required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
 @click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
@@ -303,10 +287,13 @@ def diff(  # noqa: PLR0913 - its options
         if not address.is_main:
             raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
-    with ExitStack() as opened:
-        documents = _documents(tree, opened, decrypt=decrypt)
-        pair = _pair(documents.router.of(address.form).storage, address, older, newer)
-        comparing, shown = RevisionDiffs(documents), DiffOptions(language, truncate)
+    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
+    with Providers(settings, tree.properties, listener_at=unheard) as providers:
+        router = providers.router
+        codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
+        comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
+        pair = _pair(router.of(address.form).storage, address, older, newer)
+        shown = DiffOptions(language, truncate)
         lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=is_json())
     if is_json():
         for line in lines:
@@ -316,13 +303,6 @@ def diff(  # noqa: PLR0913 - its options
     for line in lines:
         say(safe(line))
     say(counted(len(lines), "difference"))
-
-
-def _documents(tree: ChosenTree, opened: ExitStack, *, decrypt: bool) -> Documents:
-    settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    router = opened.enter_context(Providers(settings, tree.properties, listener=NOBODY)).router
-    codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
-    return Documents(router, dialect, AdministratorAccess(dialect), codec)
 
 
 def _pair(
@@ -351,7 +331,7 @@ def _lives(revision: ListedRevision) -> bool:
     "could not: no such revision, one of another form version, somebody else writes, another user's tree",
 )
 @click.argument("path")
-@click.argument("instant", type=Time(), required=False)
+@click.argument("instant", type=instant, required=False)
 @click.option("--as", "user", metavar="USER", help="The last modifier of the new revision.")
 @click.option("--dry-run", is_flag=True, help="Only say what would come back.")
 def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: bool, choice: TreeChoice) -> None:

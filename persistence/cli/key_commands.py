@@ -14,7 +14,6 @@ from persistence.cli.declarations import REMAINS, always, command, exits, group,
 from persistence.cli.options import (
     SETTINGS,
     ChosenTree,
-    Duration,
     all_trees,
     encryption_remark,
     form_names,
@@ -22,6 +21,7 @@ from persistence.cli.options import (
     on_each,
     parts_of,
     say_where,
+    seconds,
     usage_errors,
     version_number,
 )
@@ -62,7 +62,7 @@ def api_key() -> None:
 @command("api-key new", "Make an API key and print it, this once.", SETTINGS, audits=always)
 @exits("made", f"there is a key of that name, or too many; or {_NO_KEYS}")
 @click.argument("name", metavar="NAME")
-@click.option("--expires", type=Duration(), metavar="TIME", help="Let it open nothing after this time, such as 90d.")
+@click.option("--expires", type=seconds, metavar="TIME", help="Let it open nothing after this time, such as 90d.")
 @click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, help="Let it only read: change nothing.")
 @click.option(
     "--form",
@@ -277,9 +277,6 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
     return REMAINS if bar.lines else 0
 
 
-_LINE = 4096
-
-
 @group("password", short_help="Passwords of administrators, for the pages.")
 def password() -> None:
     """Set, list and remove the passwords with which administrators sign in to the pages at /admin/.
@@ -301,7 +298,7 @@ def set_password(*, name: str, effective: Effective) -> None:
     if sys.stdin.isatty():
         text = click.prompt("Password", hide_input=True, confirmation_prompt="The same again", err=True)
     else:
-        text = sys.stdin.readline(_LINE).rstrip("\r\n")
+        text = sys.stdin.readline(4096).rstrip("\r\n")
     keys = open_keys(settings)
     with usage_errors():
         keys.set_password(name, text)
@@ -331,7 +328,7 @@ def remove_password(*, name: str, effective: Effective) -> None:
 @exits("issued", _NO_KEYS, usage="wrong usage, also of an operation or a time that is not allowed")
 @click.argument("document", metavar="APP/FORM/VERSION/DOCUMENT")
 @click.option("--operations", metavar="LIST", default="read", show_default=True, help=f"Some of {','.join(GRANTABLE)}.")
-@click.option("--expires", type=Duration(), metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
+@click.option("--expires", type=seconds, metavar="TIME", required=True, help="Time until it expires: 8h, 7d, say.")
 def token(*, document: str, operations: str, expires: float, effective: Effective) -> None:
     """Print an access token: its holder may do the operations with the document until it expires.
 

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from persistence import settings
-from persistence.cli.declarations import FAILED, Opened, Option, worst
+from persistence.cli.declarations import FAILED, PLACES, Opened, Option, worst
 from persistence.cli.terminal import safe, say_error
 from persistence.dialect import DIALECTS
 from persistence.errors import (
@@ -46,13 +46,13 @@ from persistence.providers.locations import (
     open_encryption_keys,
     root_of,
 )
-from persistence.providers.opened import Providers, bucket_bodies, with_calls_of_a_move
+from persistence.providers.opened import Providers, bucket_bodies, unheard, with_calls_of_a_move
 from persistence.providers.router import Provider, Router
 from persistence.services.codec import EncryptionAtRest
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, Bodies, Storage, keeps_all
+from persistence.storage.storage import Bodies, Storage, keeps_all
 from persistence.storage.stored_revision import HandEdits, Integrity
 
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
@@ -97,18 +97,12 @@ def load(options: Mapping[str, object]) -> Effective:
     return effective
 
 
-class Duration(click.ParamType[float]):
-    """A duration such as 90s, 10m, 1h30m or 7d, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return float(duration(str(value)))
-        except BadRequestError as error:
-            self.fail(str(error), param, ctx)
+def seconds(text: str) -> float:
+    """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
+    try:
+        return float(duration(text))
+    except BadRequestError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",)) -> dict[str, str]:
@@ -129,22 +123,17 @@ def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``."""
     parts = parts_of(text, "APP/FORM", "APP/FORM/VERSION")
     number = parts.get("VERSION")
     return Form(parts["APP"], parts["FORM"]), None if number is None else version_number(number)
 
 
-class Time(click.ParamType[Instant]):
-    """The time of a revision, such as 2025-03-04T05:06:07.089Z."""
-
-    name = "instant"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Instant:
-        try:
-            return parse(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{safe(str(value))} is not a time such as 2025-03-04T05:06:07.089Z", param, ctx)
+def instant(text: str) -> Instant:
+    """Parse the time of a revision, as a type of click, whose help has the name of this function."""
+    try:
+        return parse(text)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{safe(text)} is not a time such as 2025-03-04T05:06:07.089Z") from error
 
 
 NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
@@ -152,7 +141,6 @@ NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
 
 
 def data_address(text: str) -> DocumentAddress:
-    """Parse ``APP/FORM/data/DOCUMENT``, or with a file."""
     parts = parts_of(text, "APP/FORM/data/DOCUMENT", "APP/FORM/data/DOCUMENT/FILE", may_be_empty=NAMES)
     form = Form(parts["APP"], parts["FORM"])
     return DocumentAddress(form, Collection.DATA, parts["DOCUMENT"], parts.get("FILE", DATA_XML))
@@ -250,20 +238,13 @@ class TreeChoice:
             raise NotSupportedError(f"the {subject} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
 
-    def root_of_records(self, form: Form, base: str) -> str | None:
-        """Return the root of the tree with the records of a form's bodies below ``base``.
+    def records_of(self, form: Form, place: str | Bucket) -> str | None:
+        """Return the tree or database with the records of a form's bodies in a directory or bucket.
 
-        It is empty if another service has the tree, and ``None`` if the properties lead to another directory.
+        It is empty if another service has them, and ``None`` if the properties lead to another place.
         """
         route = self.properties.of(form).route
-        if route.attachments is None or base_of(route.attachments) != base:
-            return None
-        return root_of(route.data, self.settings.roots) or ""
-
-    def records_of_bucket(self, form: Form, place: Bucket) -> str | None:
-        """Return the tree or database with the records of a form's bodies at a place; as ``root_of_records``."""
-        route = self.properties.of(form).route
-        if route.attachments is None or route.attachments.place != place:
+        if route.attachments is None or (route.attachments.place or base_of(route.attachments)) != place:
             return None
         roots = self.settings.roots
         return root_of(route.data, roots) or database_of(route.data, roots) or ""
@@ -276,12 +257,12 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     is_named = datasource is not None or options.get("data") is not None
     if datasource and str(datasource) not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
-    if not is_named:
-        trees = all_trees(effective)
-    elif not datasource:
-        trees = _as_trees(effective, {roots.default: ""})
+    if is_named:
+        name = str(datasource or "")
+        place = roots.named[name] if name else roots.default
+        trees: tuple[ChosenTree, ...] = (ChosenTree(effective.settings, effective.properties, tree_name(name), place),)
     else:
-        trees = _as_trees(effective, {roots.named[str(datasource)]: str(datasource)})
+        trees = all_trees(effective)
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
@@ -299,7 +280,6 @@ def unread(place: Opened) -> Opened:
 
 
 def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
-    """Return all trees and databases of the settings, the default one first."""
     roots = effective.settings.roots
     names = {roots.default: ""}
     for name, place in roots.named.items():
@@ -307,10 +287,6 @@ def all_trees(effective: Effective) -> tuple[ChosenTree, ...]:
     for provider in effective.properties.form_providers:
         if provider.kind in DATABASES:
             names.setdefault(provider.uri, provider.name)
-    return _as_trees(effective, names)
-
-
-def _as_trees(effective: Effective, names: Mapping[str, str]) -> tuple[ChosenTree, ...]:
     return tuple(
         ChosenTree(effective.settings, effective.properties, tree_name(name), place) for place, name in names.items()
     )
@@ -367,7 +343,6 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
 
 
 def say_failed(name: str, error: PersistenceError) -> None:
-    """Report a tree, or a directory of attachments, that cannot be used."""
     say_error(f"persistence: {name}: {one_line(str(error))}")
 
 
@@ -388,19 +363,30 @@ class OpenedPlace:
 def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
     """Open a place for a block that changes it; changes of a tree are noted for its index."""
     if tree.is_database:
-        with Providers(tree.settings, tree.properties, listener=NOBODY) as providers:
-            yield _opened(providers, tree.place, lambda: None)
+        with Providers(tree.settings, tree.properties, listener_at=unheard) as providers:
+            provider = providers.at(tree.place)
+            yield OpenedPlace(providers, provider, provider.storage, lambda: None)
         return
     root = StoreReader(tree.root).root
     with disk_errors(f"data directory {root}"):
         owner.require(root)
-    with OfflineJournal(root) as journal, Providers(tree.settings, tree.properties, listener=journal) as providers:
-        yield _opened(providers, root, journal.leave)
+    with (
+        OfflineJournal(root) as journal,
+        Providers(tree.settings, tree.properties, listener_at=lambda _: journal) as providers,
+    ):
+        provider = providers.at(root)
+        yield OpenedPlace(providers, provider, provider.storage, journal.leave)
 
 
 def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
-    """Return the encryption of stored data, with the keys that the settings name."""
     return EncryptionAtRest(router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
+
+
+def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
+    """Return all forms of a place, or the chosen one, which must be among them."""
+    if form is not None and form not in found:
+        raise NotFoundError(f"{form} does not exist")
+    return found if form is None else [form]
 
 
 @contextmanager
@@ -414,38 +400,19 @@ def reading(tree: ChosenTree) -> Iterator[TreeReader]:
 
 
 def reader_of(tree: ChosenTree, place: OpenedPlace) -> TreeReader:
-    """Return a reader of an open database for reports."""
     router = place.providers.router
     return TreeReader(place.storage, None, tree.properties, lambda form: router.of(form).catalog)
 
 
-def _opened(providers: Providers, place: str, leave: Callable[[], None]) -> OpenedPlace:
-    provider = providers.at(place)
-    if provider.storage.is_remote:
-        raise NotSupportedError(f"another service manages {place}")
-    return OpenedPlace(providers, provider, provider.storage, leave)
-
-
-_MOST_OFFERED = 1000
-"""Nobody reads more names."""
-_TREE_OPTIONS = ("data", "datasource", "file", "dialect")
-
-
 def form_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
-    options = {name: context.params.get(name) for name in _TREE_OPTIONS}
+    options = {name: context.params.get(name) for name in PLACES}
     try:
-        fitting = (name for name in _names(options) if name.startswith(incomplete))
-        return sorted(set(islice(fitting, _MOST_OFFERED)))
+        trees = [tree for tree in choose_trees(options).trees if not tree.is_database]
+        found = (str(form) for tree in trees for form in tree.reader().store.forms())
+        return sorted(set(islice((name for name in found if name.startswith(incomplete)), 1000)))  # nobody reads more
     except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
         return []
-
-
-def _names(options: dict[str, str | None]) -> Iterator[str]:
-    for tree in choose_trees(options).trees:
-        if not tree.is_database:
-            with reading(tree) as reader:
-                yield from map(str, reader.store.forms())
 
 
 WITH_DATA: Literal["with-data"] = "with-data"
@@ -454,20 +421,14 @@ WITH_DATA: Literal["with-data"] = "with-data"
 Attachments = Bucket | Literal["with-data"]
 
 
-class _AttachmentsType(click.ParamType[Attachments]):
-    name = "place of attachments"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Attachments:
-        if value == WITH_DATA:
-            return WITH_DATA
-        try:
-            return value if isinstance(value, Bucket) else parse_addressed_bucket(str(value))
-        except BadRequestError as error:
-            self.fail(f"{error}; or {WITH_DATA}", param, ctx)
-
-
 def attachments_option(text: str) -> Option:
-    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=_AttachmentsType(), help=text)
+    def place(value: str) -> Attachments:
+        try:
+            return WITH_DATA if value == WITH_DATA else parse_addressed_bucket(value)
+        except BadRequestError as error:
+            raise click.BadParameter(f"{error}; or {WITH_DATA}") from error
+
+    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=place, help=text)
 
 
 def open_attachments(

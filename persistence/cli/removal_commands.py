@@ -14,7 +14,17 @@ import click
 import msgspec
 
 from persistence.cli.declarations import REMAINS, command, exits, if_yes
-from persistence.cli.options import TREES, ChosenTree, TreeChoice, form_names, managing, on_each, parts_of, usage_errors
+from persistence.cli.options import (
+    TREES,
+    ChosenTree,
+    TreeChoice,
+    chosen_forms,
+    form_names,
+    managing,
+    on_each,
+    parts_of,
+    usage_errors,
+)
 from persistence.cli.terminal import (
     Facts,
     counted,
@@ -126,7 +136,7 @@ class _Purge:
         total, before, is_shown = PurgeTotals(), self.problems, is_json() or not is_quiet()
         with managing(tree) as place:
             purging = StoragePurge(place.storage, place.providers.bodies_by_form)
-            forms = self._forms(purging)
+            forms = chosen_forms(sorted(purging.store.forms(self.app)), self.form)
             label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
             with progress(label, lambda: sum(1 for form in forms for _ in self._documents(purging, form))) as bar:
                 for form in forms:
@@ -164,14 +174,6 @@ class _Purge:
                 return
         yield from purge_documents(purging, form, self._documents(purging, form), rules, is_trial=self.is_trial)
 
-    def _forms(self, purging: StoragePurge) -> list[Form]:
-        found = sorted(purging.store.forms(self.app))
-        if self.form is None:
-            return found
-        if self.form not in found:
-            raise NotFoundError(f"{self.form} does not exist")
-        return [self.form]
-
     def _documents(self, purging: StoragePurge, form: Form) -> Iterator[str]:
         if self.document is None:
             yield from purging.store.documents_and_drafts(form)
@@ -197,8 +199,6 @@ def _line(totals: PurgeTotals) -> str:
     return f"{', '.join(parts) or 'nothing'}, {totals.freed} bytes"
 
 
-_FORMAT = 1
-_MODE = 0o600
 _LEFT = (
     "logs and the audit log, which name documents and users and have no form content",
     "blocks of the disk, snapshots and copies of other programs, where removed files may be read until overwritten",
@@ -314,7 +314,7 @@ class _Request:
     def beginning(
         self, documents: Sequence[ErasedDocument], copies: Sequence[ErasedCopies], before: Certificate | None
     ) -> Certificate:
-        first = before or Certificate(_FORMAT, next_after(None), owner.name(os.geteuid()), ())
+        first = before or Certificate(1, next_after(None), owner.name(os.geteuid()), ())
         begun = msgspec.structs.replace(
             first,
             documents=tuple(documents),
@@ -328,7 +328,7 @@ class _Request:
     def write(self, certificate: Certificate) -> None:
         path = os.path.abspath(self.certificate or "")
         with disk_errors(path):
-            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", _MODE)
+            files.write_durably(path, msgspec.json.format(msgspec.json.encode(certificate), indent=2) + b"\n", 0o600)
 
     def end(self, begun: Certificate, found: _Found) -> None:
         remaining = [*_LEFT, _LEFT_IN_DATABASE] if found.is_in_database else list(_LEFT)

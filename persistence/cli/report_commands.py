@@ -138,18 +138,13 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
         "organization": list(sidecar.organization) or None,
         "stage": sidecar.stage,
         "version": sidecar.version,
-        "size": content_size(sidecar),
+        "size": sidecar.size if sidecar.body is None else sidecar.body.size,  # also if another provider has it
         "deleted": sidecar.deleted,
         "adopted": sidecar.adopted or None,
         "encrypted": sidecar.encrypted or None,
         "restored": sidecar.restored,
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def content_size(sidecar: Sidecar) -> int:
-    """Return the size of a content, also if another provider has it."""
-    return sidecar.size if sidecar.body is None else sidecar.body.size
 
 
 def _summary(summary: VersionSummary | Unreadable) -> Facts:
@@ -187,8 +182,6 @@ def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: obj
 
 
 _COUNTS = ("documents", "deleted", "drafts", "bytes", "saved")
-_TITLE = 2
-_ENGLISH = "en"
 
 
 @command("forms", "List the published versions of all forms.", TREES)
@@ -236,7 +229,7 @@ def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
         rows = [(*row[:-2], "", row[-1]) for row in rows]
     if rows:
         footer = ("TOTAL", "", "", "", "", *_numbers(total, zero="0"), "", "")
-        print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=_TITLE, footer=footer)
+        print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=2, footer=footer)
     published = [each for each in found if each["versions"]]
     versions = [version for each in published for version in each["versions"]]
     damaged = sum("damaged" in version for version in versions)
@@ -265,7 +258,7 @@ def _form_rows(facts: Facts) -> Iterator[tuple[str, ...]]:
         else:
             titles, notes = each["titles"], "" if each["available"] else "not available; "
             notes += "singleton; " if each["singleton"] else ""
-            title = safe(titles.get(_ENGLISH, next(iter(titles.values()), "")))
+            title = safe(titles.get("en", next(iter(titles.values()), "")))
             cells = str(each["version"]), title, to_second(each["modified"]), safe(each["modified_by"] or "")
             yield form, *cells, *numbers, where, f"{notes}permissions: {each['permissions']}"
         numbers = ("",) * len(numbers)
@@ -280,9 +273,6 @@ def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
             return next(iter(storage.versions(summary.form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         return False
-
-
-_SHAPES = ("APP/FORM", "APP/FORM/VERSION", "APP/FORM/data/DOCUMENT", "APP/FORM/draft/DOCUMENT")
 
 
 @command("show", "Print the facts about a form or a document.", TREES)
@@ -330,7 +320,8 @@ def _report(path: str, choice: TreeChoice) -> VersionReport | DocumentReport:
     match path.split("/"):
         case [app, name, "form", number]:
             path = f"{app}/{name}/{number}"
-    parts = parts_of(path, *_SHAPES, may_be_empty=NAMES)
+    shapes = ("APP/FORM", "APP/FORM/VERSION", "APP/FORM/data/DOCUMENT", "APP/FORM/draft/DOCUMENT")
+    parts = parts_of(path, *shapes, may_be_empty=NAMES)
     form = Form(parts["APP"], parts["FORM"])
     if "DOCUMENT" in parts:
         collection = Collection.DRAFT if "draft" in parts else Collection.DATA

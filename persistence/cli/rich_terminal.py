@@ -161,23 +161,15 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
     progress = Progress(
         *columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, expand=True
     )
-    with progress, _printed_above(console):
+    is_shared = sys.stdout.isatty() and (os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev)
+    errors = _AboveBar(console, sys.stderr)
+    output = _AboveBar(console, sys.stdout) if is_shared else None
+    with progress, redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
         bar = TerminalBar(progress, label, count)
         try:
             yield bar
         finally:
             bar.draw()
-
-
-@contextmanager
-def _printed_above(console: Console) -> Iterator[None]:
-    is_shared = sys.stdout.isatty() and (os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev)
-    errors = _AboveBar(console, sys.stderr)
-    output = _AboveBar(console, sys.stdout) if is_shared else None
-    with redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
-        try:
-            yield
-        finally:
             errors.end()
             if output is not None:
                 output.end()

@@ -6,7 +6,7 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -24,7 +24,7 @@ from persistence.client.service_connection import ServiceConnection, authorizati
 from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.limits import LONGEST_CREDENTIAL
 from persistence.maintenance.records import LastBackup, LastCheck, last
-from persistence.maintenance.runtime_properties import NeededProperty, RuntimeProperties
+from persistence.maintenance.runtime_properties import RuntimeProperties
 from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 from persistence.settings import Effective
@@ -68,19 +68,17 @@ def health(*, url: str | None, timeout: float, options: Mapping[str, str | None]
         say_json({"url": address, "alive": found.is_alive, "ready": found.is_ready, "cause": found.cause})
     elif found.is_ready:
         say(f"ready: {one_line(address)}")
-        for line in (*filter(None, [found.cause]), *_never(home)):
-            say_error(f"persistence: {one_line(line)}")
+        if found.cause:
+            say_error(f"persistence: {one_line(found.cause)}")
+        for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
+            with suppress(PersistenceError):  # a user who may only ask cannot look there
+                if last(home, kind) is None:
+                    note = f"there was no {name} of everything yet: persistence {name} makes a note of it"
+                    say_error(f"persistence: {note}")
     else:
         state = "alive, but not ready" if found.is_alive else "not alive"
         say_error(f"persistence: {one_line(address)} is {state}: {found.cause}")
     return 0 if found.is_ready else FAILED
-
-
-def _never(home: str) -> Iterator[str]:
-    for kind, name in ((LastBackup, "backup"), (LastCheck, "check")) if home else ():
-        with suppress(PersistenceError):  # a user who may only ask cannot look there
-            if last(home, kind) is None:
-                yield f"there was no {name} of everything yet: persistence {name} makes a note of it"
 
 
 @contextmanager
@@ -108,7 +106,6 @@ def own_url(effective: Effective) -> str:
 
 
 _APP = "check-runtime-"
-_NEWEST = "current"
 _EVERY_FORM = Form(ANY, ANY)
 _PARTS = ("definition", "data", "attachments")
 _STEPS = tuple((name.upper(), name) for name in ("sequence", "step", "result"))
@@ -146,7 +143,7 @@ def check_runtime(
     persistence check-runtime --release 2024.1 --properties properties-local.xml
     """  # noqa: D301 - click's mark for lines that stay apart
     if properties is not None:
-        status = _check_properties(RuntimeProperties.load(properties, release or _NEWEST), options)
+        status = _check_properties(RuntimeProperties.load(properties, release or "current"), options)
     elif release is not None:
         key = None if key_file is None else key_file.read(LONGEST_CREDENTIAL).decode(errors="replace")
         status = _check_service(release, url, key, options)
@@ -192,22 +189,22 @@ def _remove(proxy: RuntimeProxy) -> bool:
     Tombstones do not count: only an administrator can purge those of documents, and nobody those of definitions.
     """
     try:
-        remains = proxy.remove()
+        problems, documents, definitions = proxy.remove()
     except (PersistenceError, KeyboardInterrupt) as error:
         cause = str(error) or "interrupted"
         say_error(f"persistence: the application {proxy.app} was not removed: {cause}")
         if isinstance(error, KeyboardInterrupt):
             raise
         return False
-    for problem in remains.problems:
+    for problem in problems:
         say_error(f"persistence: {one_line(problem)}")
-    stay = [counted(remains.definitions, "definition")] if remains.definitions else []
-    if remains.documents:
+    stay = [counted(definitions, "definition")] if definitions else []
+    if documents:
         command = f"persistence purge {proxy.app} --tombstones --older-than 1m --yes"
-        stay.insert(0, f"{counted(remains.documents, 'document')} (for an administrator: {command})")
+        stay.insert(0, f"{counted(documents, 'document')} (for an administrator: {command})")
     if stay:
         say_error(f"tombstones stay in the application {proxy.app}: {', '.join(stay)}")
-    return not remains.problems
+    return not problems
 
 
 def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None]) -> int:
@@ -224,22 +221,17 @@ def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | No
             for line in lines:
                 say_json({key: line})
         return REMAINS if needed or problems else 0
-    for line in (*notes, *problems, *_needed_lines(needed)):
+    lines = [*notes, *problems]
+    for each in needed:
+        found = f"is {each.found}" if each.found else "is missing"
+        lines.append(f"{each.name} {found}: it must be {each.value}{each.reason and f', because {each.reason}'}")
+    if needed:
+        lines += ["Add to properties-local.xml, in place of what has the same name:", ""]
+    for line in (*lines, *(each.line for each in needed)):
         say(safe(line))
     if not needed and not problems:
         say("nothing is missing")
     return REMAINS if needed or problems else 0
-
-
-def _needed_lines(needed: Sequence[NeededProperty]) -> Iterator[str]:
-    for each in needed:
-        found = f"is {each.found}" if each.found else "is missing"
-        yield f"{each.name} {found}: it must be {each.value}{each.reason and f', because {each.reason}'}"
-    if needed:
-        yield "Add to properties-local.xml, in place of what has the same name:"
-        yield ""
-    for each in needed:
-        yield each.line
 
 
 def _shown_provider(runtime: RuntimeProperties, part: str, form: Facts) -> str:

@@ -128,7 +128,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("bind", list(settings.binds))
         self.cfg.set("workers", processors.workers(settings.workers))
         self.cfg.set("threads", settings.threads)
-        self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
+        self.cfg.set("post_worker_init", lambda _: signal.signal(signal.SIGINT, signal.SIG_IGN))  # the master acts
         self.cfg.set("on_starting", _begin_metrics)
         self.cfg.set("child_exit", gunicorn_worker.forget)
         # Its default path is one per user: two services would share it.
@@ -155,10 +155,6 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         """Return the application; called once in each worker."""
         served = self._served
         return wired(served.effective, served.policy)
-
-
-def _leave_interrupts_to_the_master(_worker: object) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _begin_metrics(_arbiter: object) -> None:
@@ -276,7 +272,13 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     explain = partial(effective.properties.explain_provider, form, kind)
     facts = _route_facts(effective, form, kind)
     attachments = facts["attachments"]
-    lines = [*_explained(explain(), facts["property"]), *_place(facts)]
+    name = f"the datasource {facts['datasource']}" if facts["datasource"] else "the default"
+    end = f" ({name})" if facts["is"] == _TREE else ""
+    lines = [*_explained(explain(), facts["property"])]
+    lines.append(f"provider {facts['provider']} is {facts['is']}, {facts['place']}{end}")
+    if not facts["active"]:
+        lines.append("  not active: requests to all providers leave it out")
+    lines += (f"  {header}: {value}" for header, value in facts["headers"].items())
     if attachments is not None:
         lines += _explained(explain(attachments=True), attachments["property"])
         lines.append(f"attachments are {attachments['place']}")
@@ -291,14 +293,16 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
     provider = found.definition if kind == FORM else found.data
     attachments = None if kind == FORM else found.attachments
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
-    kind_of_place, place = _kind_and_place(provider, effective)
+    roots = effective.settings.roots
+    database, root = database_of(provider, roots), root_of(provider, roots)
+    kind_of_place = _TREE if root is not None else "another service" if database is None else "a database"
     explained = properties.explain_provider(form, kind)
     return {
         "form": str(form),
         "kind": kind,
         "provider": provider.name,
         "is": kind_of_place,
-        "place": place,
+        "place": root or database or provider.uri,
         "datasource": provider.datasource or None,
         "active": provider.is_active,
         "headers": {dialect.header(name): shown_address(value) for name, value in provider.mirrored},
@@ -362,20 +366,3 @@ def _reason(word: str, facts: Facts) -> str:
 
 def _toml(value: object) -> str:
     return NOT_SHOWN if value == NOT_SHOWN else as_toml(value)
-
-
-def _kind_and_place(provider: ProviderProperties, effective: Effective) -> tuple[str, str]:
-    roots = effective.settings.roots
-    database, root = database_of(provider, roots), root_of(provider, roots)
-    if database is not None:
-        return "a database", database
-    return ("another service", provider.uri) if root is None else (_TREE, root)
-
-
-def _place(facts: Facts) -> Iterator[str]:
-    name = f"the datasource {facts['datasource']}" if facts["datasource"] else "the default"
-    end = f" ({name})" if facts["is"] == _TREE else ""
-    yield f"provider {facts['provider']} is {facts['is']}, {facts['place']}{end}"
-    if not facts["active"]:
-        yield "  not active: requests to all providers leave it out"
-    yield from (f"  {header}: {value}" for header, value in facts["headers"].items())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files as resources
 from uuid import NAMESPACE_URL, uuid5
 
@@ -16,7 +14,7 @@ from persistence import settings as configuration
 from persistence import shipped
 from persistence.cli.declarations import command, exits
 from persistence.cli.options import TREES, choose_trees, unread
-from persistence.cli.terminal import own_command, progress, safe, say_result, shown_path
+from persistence.cli.terminal import own_command, progress, safe, say_error, say_result, shown_path
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError, disk_errors, one_line
 from persistence.maintenance import records
@@ -25,7 +23,7 @@ from persistence.model.permissions import Role, User
 from persistence.model.versions import VersionRequest
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import Providers, PublicationServers, init_places, place_at
+from persistence.providers.opened import Providers, PublicationServers, init_place, init_places
 from persistence.services.access import Access, AccessTokens
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publication, Publishing
@@ -33,9 +31,6 @@ from persistence.services.documents import Documents
 from persistence.services.rules import Delete, Put
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import files, owner, root
-
-_SAMPLE = "persistence.toml"
-_OF_THE_DISK = frozenset({"lost+found"})
 
 
 @command("init", "Make a directory for a service, or data directories.", unread(TREES))
@@ -62,7 +57,15 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
         text += f"start it with:   {own_command()} serve --config {settings}"
         say_result({"settings": settings, "data": tree}, text, click.echo)
         return
-    for place, is_new in _make({**options, "data": directory or options["data"]}):
+    options = {**options, "data": directory or options["data"]}
+    if options["data"] is not None and options["datasource"] is not None:
+        raise click.UsageError("--data and --datasource exclude each other")
+    choice = choose_trees(options)
+    if choice.is_named:
+        made = [init_place(choice.settings, choice.trees[0].place)]
+    else:
+        made = init_places(choice.settings, choice.properties)
+    for place, is_new in made:
         is_what = "is a data directory" if os.path.isabs(place) else "is prepared"
         text = f"{safe(place)} {is_what} {'now' if is_new else 'already'}"
         say_result({"place": safe(place), "new": is_new}, text, click.echo)
@@ -77,29 +80,16 @@ def make_service_directory(path: str) -> tuple[str, str]:
     owner.require_closed(path)
     with disk_errors(f"directory {path}"):
         files.ensure(path)
-        _require_empty(path)
+        found = min((name for name in os.listdir(path) if name != "lost+found"), default=None)
+        if found is not None:
+            raise StartupError(
+                f"{path} is not empty (it holds {found!r}): a service directory is made in an empty one;"
+                " 'persistence init --data DIR' makes only a data directory"
+            )
         root.init(data)
         files.ensure(os.path.dirname(file))
-        files.write_durably(file, shipped(_SAMPLE))
+        files.write_durably(file, shipped("persistence.toml"))
     return file, data
-
-
-def _require_empty(path: str) -> None:
-    found = min((name for name in os.listdir(path) if name not in _OF_THE_DISK), default=None)
-    if found is not None:
-        raise StartupError(
-            f"{path} is not empty (it holds {found!r}): a service directory is made in an empty one;"
-            " 'persistence init --data DIR' makes only a data directory"
-        )
-
-
-def _make(options: Mapping[str, str | None]) -> list[tuple[str, bool]]:
-    if options["data"] is not None and options["datasource"] is not None:
-        raise click.UsageError("--data and --datasource exclude each other")
-    choice = choose_trees(options)
-    if options["data"] is None and options["datasource"] is None:
-        return init_places(choice.settings, choice.properties)
-    return [place_at(choice.settings, choice.trees[0].place).init()]
 
 
 CLAIMS = Form("demo", "expense-claim")
@@ -111,35 +101,22 @@ _CITIES = ("Lisbon", "Paris", "Zürich", "Oslo", "Kraków", "Dublin", "Athens")
 _PURPOSES = ("Visit to a customer", "Conference", "Messe", "Training", "Installation on site")
 _ITEMS = (("Train", 4250), ("Hotel", 11900), ("Meal", 1840), ("Taxi", 2210), ("Tram", 320))
 _STAGES = ("submitted", "approved", "paid")
-_WITH_RECEIPT, _WITH_REMARKS = 4, 5
 
 
-@dataclass(frozen=True, slots=True)
 class SampleClaim:
-    """One expense claim, by its number."""
+    """One expense claim, by its number.
 
-    number: int
+    ``document`` is its id, a UUID, and always the same. ``stages`` are the workflow stages of the saves, oldest first.
+    ``receipt_name`` is the file name of the attachment, empty without one.
+    """
 
-    @property
-    def document(self) -> str:
-        """The id of the document: a UUID, always the same."""
-        return str(uuid5(NAMESPACE_URL, f"persistence-demo/{self.number}"))
-
-    @property
-    def owner(self) -> str:
-        return _PEOPLE[self.number % len(_PEOPLE)][1]
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The workflow stages of the saves, oldest first."""
-        return _STAGES[: 1 + self.number % len(_STAGES)]
-
-    @property
-    def receipt_name(self) -> str:
-        """The file name of the attachment; empty without one."""
-        if self.number % _WITH_RECEIPT:
-            return ""
-        return f"{uuid5(NAMESPACE_URL, f'persistence-demo/{self.number}/receipt').hex}.bin"
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.document = str(uuid5(NAMESPACE_URL, f"persistence-demo/{number}"))
+        self.name, self.owner = _PEOPLE[number % len(_PEOPLE)]
+        self.stages = _STAGES[: 1 + number % len(_STAGES)]
+        receipt = uuid5(NAMESPACE_URL, f"persistence-demo/{number}/receipt")
+        self.receipt_name = "" if number % 4 else f"{receipt.hex}.bin"
 
     @property
     def receipt(self) -> bytes:
@@ -164,7 +141,6 @@ class SampleClaim:
 
     def xml(self, save: int, collection: Collection = Collection.DATA) -> bytes:
         """Return the form data of a save, counted from 0; each adds an item to the claim."""
-        name = _PEOPLE[self.number % len(_PEOPLE)][0]
         department, city = _of(_DEPARTMENTS, self.number // 3), _of(_CITIES, self.number)
         total = _euros(sum(cents for _, cents in self._items(save)))
         items = "".join(
@@ -172,24 +148,22 @@ class SampleClaim:
             f"<amount>{_euros(cents)}</amount></items>"
             for at, (what, cents) in enumerate(self._items(save))
         )
-        remarks = "Please keep this between us." if self.number % _WITH_REMARKS == 0 else ""
+        receipt = "<receipt/>"
+        if self.receipt_name:
+            path = f"/fr/service/persistence/crud/{CLAIMS}/{collection.value}/{self.document}/{self.receipt_name}"
+            about = f'filename="receipt-{self.number}.pdf" mediatype="application/pdf" size="{len(self.receipt)}"'
+            receipt = f"<receipt {about}>{path}</receipt>"
+        remarks = "Please keep this between us." if self.number % 5 == 0 else ""
         return (
-            f"<form><applicant><name>{name}</name><department>{department}</department>"
+            f"<form><applicant><name>{self.name}</name><department>{department}</department>"
             f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
             f"<trip><city>{city}</city><purpose>{_of(_PURPOSES, self.number // 2)}</purpose></trip>"
             f"<expenses>{items}</expenses><closing><total>{total}</total>"
-            f"{self._holder(collection)}<remarks>{remarks}</remarks></closing></form>"
+            f"{receipt}<remarks>{remarks}</remarks></closing></form>"
         ).encode()
 
     def _items(self, save: int) -> list[tuple[str, int]]:
         return [_ITEMS[(self.number + at) % len(_ITEMS)] for at in range(1 + save)]
-
-    def _holder(self, collection: Collection) -> str:
-        if not self.receipt_name:
-            return "<receipt/>"
-        path = f"/fr/service/persistence/crud/{CLAIMS}/{collection.value}/{self.document}/{self.receipt_name}"
-        about = f'filename="receipt-{self.number}.pdf" mediatype="application/pdf" size="{len(self.receipt)}"'
-        return f"<receipt {about}>{path}</receipt>"
 
 
 def all_claims() -> Iterator[SampleClaim]:
@@ -204,15 +178,13 @@ def _euros(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02}"
 
 
-_FORM = "expense-claim.xhtml"
-_DIRECTORY = "demo"
-_DRAFTS_EVERY, _DELETED = 25, 199
 _VERSION = VersionRequest(number=1)
+_ACCOUNTANT = User("max", roles=(Role("accountant"),))
 
 
 @command("demo", "Fill a new directory with a sample application.", has_json=False)
 @exits("done", "could not: the directory holds something, or the disk refused")
-@click.argument("directory", metavar="[DIR]", default=_DIRECTORY)
+@click.argument("directory", metavar="[DIR]", default="demo")
 def demo(*, directory: str) -> None:
     """Make a service directory with a sample application in DIR (default: demo), which must be empty or missing.
 
@@ -241,49 +213,37 @@ def _fill(effective: Effective) -> int:
     keys = open_encryption_keys(settings, effective.properties)
     records.note(settings.home, [keys.new()])
     dialect = DIALECTS[settings.dialect]
-    with Providers(settings, effective.properties, _say_fault) as providers:
+    with Providers(
+        settings, effective.properties, lambda _, error: say_error(f"persistence: the index: {one_line(str(error))}")
+    ) as providers:
         router = providers.router
         access = Access(dialect, AccessTokens(lambda: ()))
         codec = EncryptionCodec(EncryptionAtRest(router, dialect, keys))
         plain = Documents(router, dialect, access)
         publishing = Publishing(dialect, plain, Definitions(router), PublicationServers(settings))
         publication = Publication(VersionRequest(wants_next=True), True, None, User("ada"), None)  # noqa: FBT003
-        publishing.from_body([resources(__package__).joinpath(_FORM).read_bytes()], publication)
-        return _store(Documents(router, dialect, access, codec))
-
-
-def _store(documents: Documents) -> int:
-    drafts = 0
-    claims = list(all_claims())
-    with progress("storing", lambda: len(claims)) as bar:
-        for claim in claims:
-            _save(documents, claim)
-            if claim.number % _DRAFTS_EVERY == 0:
-                _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
-                drafts += 1
-            bar.step()
-    accountant = User("max", roles=(Role("accountant"),))
-    address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(_DELETED).document, DATA_XML)
-    documents.delete(address, Delete(user=accountant))
-    return drafts
-
-
-def _save(documents: Documents, claim: SampleClaim) -> None:
-    for save, stage in enumerate(claim.stages):
-        _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
-    if claim.receipt_name:
-        _put(documents, claim, Collection.DATA, claim.receipt_name, claim.receipt)
+        publishing.from_body([resources(__package__).joinpath("expense-claim.xhtml").read_bytes()], publication)
+        documents, drafts = Documents(router, dialect, access, codec), 0
+        with progress("storing", lambda: COUNT) as bar:
+            for claim in all_claims():
+                for save, stage in enumerate(claim.stages):
+                    _put(documents, claim, Collection.DATA, DATA_XML, claim.xml(save), stage)
+                if claim.receipt_name:
+                    _put(documents, claim, Collection.DATA, claim.receipt_name, claim.receipt)
+                if claim.number % 25 == 0:
+                    _put(documents, claim, Collection.DRAFT, DATA_XML, claim.xml(len(claim.stages), Collection.DRAFT))
+                    drafts += 1
+                bar.step()
+        address = DocumentAddress(CLAIMS, Collection.DATA, SampleClaim(199).document, DATA_XML)
+        documents.delete(address, Delete(user=_ACCOUNTANT))
+        return drafts
 
 
 def _put(  # noqa: PLR0913, PLR0917 - a request has as many parts
     documents: Documents, claim: SampleClaim, collection: Collection, name: str, body: bytes, stage: str | None = None
 ) -> None:
     is_first = stage in (None, claim.stages[0])
-    user = User(claim.owner) if is_first else User("max", roles=(Role("accountant"),))
+    user = User(claim.owner) if is_first else _ACCOUNTANT
     kind = "application/xml" if name == DATA_XML else "application/pdf"
     put = Put(version=_VERSION, user=user, content_type=kind, valid=True, stage=stage)
     documents.write(DocumentAddress(CLAIMS, collection, claim.document, name), put, [body])
-
-
-def _say_fault(_: Form | None, error: Exception) -> None:
-    sys.stderr.write(f"persistence: the index: {one_line(str(error))}\n")

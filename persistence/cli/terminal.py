@@ -169,8 +169,10 @@ def print_table(
             footer=[footer[column] for column in used] if footer else (),
         )
         return
-    for line in _plain(kept, numbers):
-        say(f"{_GAP if is_indented else ''}{line}")
+    widths = [max(map(width, column)) for column in zip(*kept, strict=True)]
+    for line in kept:
+        cells = [_padded(cell, widths[at], is_right=at in numbers) for at, cell in enumerate(line)]
+        say(f"{_GAP if is_indented else ''}{_GAP.join(cells).rstrip()}")
 
 
 def say_table(
@@ -198,13 +200,6 @@ def say_table(
         print_table((headings, *cells), right=right, flexible=flexible, is_indented=is_indented)
     elif nothing:
         say_error(nothing)
-
-
-def _plain(lines: Sequence[Sequence[str]], right: frozenset[int]) -> Iterator[str]:
-    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (_padded(cell, widths[at], is_right=at in right) for at, cell in enumerate(line))
-        yield _GAP.join(cells).rstrip()
 
 
 def labelled(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:

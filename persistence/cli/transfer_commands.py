@@ -30,7 +30,6 @@ from persistence.cli.options import (
     usage_errors,
 )
 from persistence.cli.terminal import (
-    Facts,
     ProgressBar,
     counted,
     is_json,
@@ -41,14 +40,7 @@ from persistence.cli.terminal import (
     shown_path,
     summarize,
 )
-from persistence.errors import (
-    BadRequestError,
-    ConfigurationError,
-    PersistenceError,
-    StartupError,
-    as_disk_error,
-    disk_errors,
-)
+from persistence.errors import BadRequestError, PersistenceError, StartupError, as_disk_error, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.limits import MOST_NAMED
@@ -67,26 +59,23 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import root_of
-from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
+from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
-from persistence.services.exporting import Exporting
+from persistence.services.exporting import Export, Exporting
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
 from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
-from persistence.storage import files, owner, root
+from persistence.storage import files, owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
-from persistence.storage.storage import NOBODY, Bodies, Revisions
+from persistence.storage.storage import Bodies, Revisions
 
 _STDOUT = "-"
-
-Pieces = Callable[[Callable[[str], None], Callable[[], None]], Iterator[bytes]]
-"""Yields an export; calls the first with a line for each part that is left out, the second after each step."""
 
 
 @command("export", "Export forms and data as an archive or a table.", SETTINGS, audits=always, is_quiet=True)
@@ -152,24 +141,10 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-    begin = partial(_begin, query=query)
+    begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
     if as_csv or as_jsonl:
-        table = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
-        begin = partial(_begin_table, table=table, has_mark=bom if as_csv else None)
-    with _output(target) as write:
-        done = _export(effective, begin, write)
-    kinds = "documents and drafts" if as_csv or as_jsonl else "definitions, documents and drafts"
-    _say_exported({"file": shown_path(target), **done}, kinds)
-    return REMAINS if done["problems"] else 0
-
-
-def _say_exported(facts: Facts, kinds: str) -> None:
-    exported, problems, seconds = facts["exported"], facts["problems"], facts["seconds"]
-    text = (
-        f"exported {exported:,} {kinds}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s "
-        f"({exported / max(seconds, 0.001):,.0f} a second)"
-    ) + (f"; {counted(problems, 'problem')}" if problems else "")
-    say_result(facts, text, summarize)
+        begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+    return _export(effective, target, begin, has_mark=bom if as_csv else None)
 
 
 @contextmanager
@@ -197,42 +172,37 @@ def _to_stdout(piece: bytes) -> None:
         raise as_disk_error(error, "writing", "to standard output") from error
 
 
-def _begin(exporting: Exporting, *, query: ExportQuery) -> tuple[Callable[[], int], Pieces]:
-    export = exporting.begin(query)
-    return export.count, export.archive
-
-
-def _begin_table(
-    exporting: Exporting, *, table: Callable[[Exporting], TableExport], has_mark: bool | None
-) -> tuple[Callable[[], int], Pieces]:
-    """Begin a table: CSV, with its mark or without, or for ``None`` JSON lines."""
-    export = table(exporting)
-    if has_mark is None:
-        return export.count, export.json_lines
-    with usage_errors():
-        export.only_version()
-    return export.count, partial(export.csv, has_mark=has_mark)
-
-
 def _export(
-    effective: Effective, begin: Callable[[Exporting], tuple[Callable[[], int], Pieces]], write: Callable[[bytes], None]
-) -> Facts:
+    effective: Effective, target: str, begin: Callable[[Exporting], Export | TableExport], *, has_mark: bool | None
+) -> int:
+    """Write an archive or a table: CSV, with its mark or without, or for ``None`` JSON lines."""
     settings, properties = effective.settings, effective.properties
-    for each in properties.form_providers:
-        if each.is_service:
-            say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
-    with Providers(settings, properties, listener=NOBODY) as providers:
-        codec = EncryptionCodec(at_rest(settings, properties, providers.router))
-        count, pieces = begin(Exporting(providers.router, codec))
-        size = 0
-        with progress("exporting", count, only_errors=not is_json()) as bar:
-            for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
-                write(piece)
-                size += len(piece)
-    return {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": bar.seconds}
-
-
-_NAMED = (TransferResult.REFUSED, TransferResult.SKIPPED)
+    with _output(target) as write:
+        for each in properties.form_providers:
+            if each.is_service:
+                say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
+        with Providers(settings, properties, listener_at=unheard) as providers:
+            exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
+            export = begin(exporting)
+            pieces = export.archive if isinstance(export, Export) else export.json_lines
+            if isinstance(export, TableExport) and has_mark is not None:
+                with usage_errors():
+                    export.only_version()
+                pieces = partial(export.csv, has_mark=has_mark)
+            size = 0
+            with progress("exporting", export.count, only_errors=not is_json()) as bar:
+                for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
+                    write(piece)
+                    size += len(piece)
+            seconds = bar.seconds
+    facts = {"exported": bar.steps, "bytes": size, "problems": bar.lines, "seconds": seconds}
+    kinds = "definitions, documents and drafts" if isinstance(export, Export) else "documents and drafts"
+    text = (
+        f"exported {bar.steps:,} {kinds}, {size / 1e6:,.1f} MB, in {seconds:.1f} s "
+        f"({bar.steps / max(seconds, 0.001):,.0f} a second)"
+    ) + (f"; {counted(bar.lines, 'problem')}" if bar.lines else "")
+    say_result({"file": shown_path(target), **facts}, text, summarize)
+    return REMAINS if bar.lines else 0
 
 
 @command("import", "Import definitions, documents and drafts.", SETTINGS, audits=unless_dry, is_quiet=True)
@@ -264,7 +234,12 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective)
     started = time.monotonic()
     with ExitStack() as opened:
         source = _opened(path, opened, settings.max_body)
-        importer = _importer(settings, properties, opened)
+        journals = {path: opened.enter_context(OfflineJournal(path)) for path in settings.roots}
+        providers = opened.enter_context(Providers(settings, properties, listener_at=journals.__getitem__))
+        providers.at(settings.roots.default)  # which must be there, whatever is imported
+        codec = EncryptionCodec(at_rest(settings, properties, providers.router))
+        largest, largest_xml = settings.max_body, settings.largest_xml
+        importer = Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
         try:
             with progress("importing", source.count) as bar:
                 for outcome in importer.run(source, chosen):
@@ -272,7 +247,7 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective)
                     bar.step()
                     if outcome.form is not None:
                         forms.add(outcome.form)
-                    if outcome.result in _NAMED:
+                    if outcome.result in (TransferResult.REFUSED, TransferResult.SKIPPED):
                         _say_outcome(bar, outcome)
                     elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
                         _say_outcome(bar, replace(outcome, cause="came without an owner"))
@@ -280,6 +255,8 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective)
             seconds = time.monotonic() - started
             text = "\n".join((*map(safe, report.lines(is_dry=dry_run)), f"{seconds:.1f} s"))
             say_result({**report.facts(), "dry_run": dry_run, "seconds": seconds}, text, summarize)
+        for journal in journals.values():
+            journal.leave()
     _index(settings, properties, () if dry_run else forms)
     return REMAINS if report.refused else 0
 
@@ -311,48 +288,9 @@ def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
         raise StartupError(f"{path}: {error}") from error
 
 
-def _importer(settings: Settings, properties: Properties, opened: ExitStack) -> Importer:
-    journals = opened.enter_context(_Journals.of(settings, properties))
-    providers = opened.enter_context(Providers(settings, properties, listener=journals))
-    providers.at(settings.roots.default)  # which must be there, whatever is imported
-    codec = EncryptionCodec(at_rest(settings, properties, providers.router))
-    largest, largest_xml = settings.max_body, settings.largest_xml
-    return Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
-
-
 def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:
     name, result, cause = outcome.name, outcome.result.value, outcome.cause
     bar.say_either({"name": name, "result": result, "cause": cause}, safe(f"{name}: {result}: {cause}"))
-
-
-class _Journals:
-    """A ``ChangeListener`` that writes the journal of the tree that has the data of a form."""
-
-    def __init__(self, settings: Settings, properties: Properties, opened: ExitStack) -> None:
-        self._roots = settings.roots
-        self._properties = properties
-        self._at = {root: opened.enter_context(OfflineJournal(root)) for root in settings.roots}
-
-    @classmethod
-    @contextmanager
-    def of(cls, settings: Settings, properties: Properties) -> Iterator[_Journals]:
-        with ExitStack() as opened:
-            journals = cls(settings, properties, opened)
-            yield journals
-            for journal in journals._at.values():
-                journal.leave()
-
-    def changing(self, form: Form, document: str) -> None:
-        self._of(form).changing(form, document)
-
-    def changed(self, form: Form, document: str) -> None:
-        self._of(form).changed(form, document)
-
-    def _of(self, form: Form) -> OfflineJournal:
-        root = root_of(self._properties.of(form).route.data, self._roots)
-        if root is None:
-            raise ConfigurationError(f"the data of {form} is not in a tree")
-        return self._at[root]
 
 
 _LONG_PASS = 10.0
@@ -414,32 +352,26 @@ def move(  # noqa: PLR0913 - each is an option
         if not (dry_run or prepare) and time.monotonic() - started > _LONG_PASS:
             status = _followed("second pass", run.first(), run)
         if not (dry_run or prepare):
-            line = f"everything is in {here}: {_advice(settings, there, here, matches)}{_advice_about(attachments)}"
-            status = opened.enter_context(_last_pass(origin, run, line))
-            status = status or _switched(command)
+            status = _last_pass(origin, run, _advice(settings, there, here, matches, attachments), command)
     return status
 
 
-def _switched(command: str | None) -> int:
-    if command is not None:
-        return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
-    if sys.stdin.isatty():
-        click.pause("the source can only be read until you press a key", err=True)
-    return 0
-
-
-@contextmanager
-def _last_pass(origin: Place, run: Move, advice: str) -> Iterator[int]:
+def _last_pass(origin: Place, run: Move, advice: str, command: str | None) -> int:
+    """Keep writers out until all is moved, and until a person or ``command`` has changed the settings."""
     with origin.keeping_writers_out() as require_kept_out:
         say_error("the source can only be read now")
         status = _followed("last pass", run.last(), run)
         require_kept_out()
         if status:
             say_error("not everything was moved: solve the problems above, and call this again")
-        else:
-            run.end()
-            say_error(advice)
-        yield status
+            return status
+        run.end()
+        say_error(advice)
+        if command is not None:
+            return FAILED if subprocess.run(["/bin/sh", "-c", command], check=False).returncode else 0  # noqa: S603 - theirs
+        if sys.stdin.isatty():
+            click.pause("the source can only be read until you press a key", err=True)
+    return 0
 
 
 def _pattern(text: str) -> FormPattern:
@@ -462,14 +394,13 @@ def _target(
     effective: Effective, here: str, opened: ExitStack, bodies: Bodies | None, *, is_dry: bool
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
-    if is_database(here):
-        if is_dry and database_at(effective.settings, here).upgrade(dry_run=True):
+    if is_dry and is_database(here):
+        if database_at(effective.settings, here).upgrade(dry_run=True):
             return None
-        database_at(effective.settings, here).init()
     elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
         return None
-    elif not is_dry:
-        root.init(here)
+    if not is_dry or is_database(here):
+        init_place(effective.settings, here)
     place = opened.enter_context(open_place(effective.settings, effective.properties, here))
     return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
 
@@ -489,16 +420,17 @@ def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int
     return REMAINS if report.refused else 0
 
 
-def _advice_about(attachments: Attachments | None) -> str:
-    if attachments == WITH_DATA:
-        return "; attachments are with their data, so no property may lead them elsewhere"
-    return "" if attachments is None else f"; the properties must lead attachments to {attachments}"
-
-
-def _advice(settings: Settings, there: str, here: str, matches: tuple[str, ...]) -> str:
-    if matches:
-        return f"let the properties lead these forms to a provider at {here}, and restart the service"
+def _advice(
+    settings: Settings, there: str, here: str, matches: tuple[str, ...], attachments: Attachments | None
+) -> str:
     names = [name for name, path in settings.roots.named.items() if path == there]
-    if there != settings.roots.default and names:
-        return f'set data = "{here}" in [datasource.{names[0]}], and restart the service'
-    return f'set data = "{here}" in the settings, and restart the service'
+    if matches:
+        change = f"let the properties lead these forms to a provider at {here}"
+    elif there != settings.roots.default and names:
+        change = f'set data = "{here}" in [datasource.{names[0]}]'
+    else:
+        change = f'set data = "{here}" in the settings'
+    about = "" if attachments is None else f"; the properties must lead attachments to {attachments}"
+    if attachments == WITH_DATA:
+        about = "; attachments are with their data, so no property may lead them elsewhere"
+    return f"everything is in {here}: {change}, and restart the service{about}"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
 import click
 
-from persistence.cli.declarations import REMAINS, Params, command, exits, unless_dry
+from persistence.cli.declarations import REMAINS, command, exits, unless_dry
 from persistence.cli.options import (
     TREES,
     ChosenTree,
     TreeChoice,
     at_rest,
     choose_data,
+    chosen_forms,
     encryption_remark,
     form_names,
     managing,
@@ -45,7 +46,7 @@ from persistence.model.addresses import Form
 from persistence.model.write_conditions import DocumentLease
 from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
-from persistence.services.reencryption import DocumentDone, Reencryption, ReencryptionJob
+from persistence.services.reencryption import Reencryption, ReencryptionJob
 from persistence.storage import root
 from persistence.storage.document_leases import listed, moment
 from persistence.storage.reader import StoreReader
@@ -63,7 +64,13 @@ def upgrade(*, dry_run: bool, choice: TreeChoice) -> int:
 
     def work(tree: ChosenTree, prefix: str) -> int:
         is_current = True
-        for name, does in _steps(tree, dry_run=dry_run):
+        steps: Iterable[tuple[str, str]]
+        if tree.is_database:
+            steps = ((name, "") for name in database_at(tree.settings, tree.place).upgrade(dry_run=dry_run))
+        else:
+            due = upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root)
+            steps = ((step.name, step.does) for step in due)
+        for name, does in steps:
             is_current = False
             facts = {"tree": tree.name, "step": name, "does": does or None, "done": not dry_run}
             done = "to do" if dry_run else "done"
@@ -76,15 +83,6 @@ def upgrade(*, dry_run: bool, choice: TreeChoice) -> int:
         return 0
 
     return on_each(choice.trees, work)
-
-
-def _steps(tree: ChosenTree, *, dry_run: bool) -> Iterator[tuple[str, str]]:
-    if tree.is_database:
-        for name in database_at(tree.settings, tree.place).upgrade(dry_run=dry_run):
-            yield name, ""
-        return
-    for step in upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root):
-        yield step.name, step.does
 
 
 @command("reindex", "Rebuild search indexes.", TREES, audits=unless_dry, subject="path", is_quiet=True)
@@ -169,11 +167,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
             say_error(f"persistence: {remark}")
         reencryption = Reencryption(place.storage, place.providers.bodies_by_form, stored)
-        forms = reencryption.forms()
-        if form is not None:
-            if form not in forms:
-                raise NotFoundError(f"{form} does not exist")
-            forms = [form]
+        forms = chosen_forms(reencryption.forms(), form)
         jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
         count, label = 0, f"{prefix}{'looking' if dry_run else 'encrypting'}"
         listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
@@ -185,7 +179,13 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
                 bar.step()
 
             for job in jobs:
-                count += _plan(job, done) if dry_run else job.run(done)
+                if not dry_run:
+                    count += job.run(done)
+                    continue
+                for document in reencryption.store.documents_and_drafts(job.form):
+                    plan = job.reencryption.plan(job.form, document, job.version)
+                    count += len(plan.rewritings)
+                    done(list(plan.problems))
         place.leave()
     facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
     did = "would be re-encrypted" if dry_run else "re-encrypted"
@@ -201,25 +201,11 @@ def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
             indexes.rebuild_without_trace(reader, index, changed)
 
 
-def _plan(job: ReencryptionJob, done: DocumentDone) -> int:
-    """Count the revisions of a form that would be rewritten."""
-    count = 0
-    for document in job.reencryption.store.documents_and_drafts(job.form):
-        plan = job.reencryption.plan(job.form, document, job.version)
-        count += len(plan.rewritings)
-        done(list(plan.problems))
-    return count
-
-
-def _breaks(params: Params) -> bool:
-    return params.get("document") is not None
-
-
 @command(
     "leases",
     "List the documents that are leased, and break leases.",
     TREES,
-    audits=_breaks,
+    audits=lambda params: params.get("document") is not None,
     subject="document",
     has_json=False,
 )

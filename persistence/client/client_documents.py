@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from typing import Self
 from uuid import uuid4
@@ -20,7 +20,6 @@ from persistence.model.texts import without_encoding
 from persistence.wire.connection import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
 
 HeaderPairs = tuple[tuple[str, str], ...]
-_SEPARATORS = {",", "|"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,14 @@ class ServiceCaller:
         """
         given = [("Form-Definition-Version", None if version is None else str(version))]
         given += [(name.replace("_", "-").title(), value) for name, value in own.items()]
-        return self._identity() + tuple((self.dialect.header(name), text) for name, text in given if text is not None)
+        user = self.user
+        if user.organization or any({",", "|"} & {*role.name} or role.organization for role in user.roles):
+            identity: list[tuple[str, str | None]] = [("Credentials", credentials_of(user))]
+        else:
+            roles = ",".join(role.name for role in user.roles)
+            identity = [pair for pair in (("Username", user.name), ("Group", user.group), ("Roles", roles)) if pair[1]]
+        pairs = (*identity, *given)
+        return tuple((self.dialect.header(name), text) for name, text in pairs if text is not None)
 
     def send(  # noqa: PLR0913 - the parts of a request
         self,
@@ -67,13 +73,6 @@ class ServiceCaller:
 
     def own(self, answer: ServiceAnswer) -> OwnFields:
         return OwnFields(answer.headers, self.dialect)
-
-    def _identity(self) -> HeaderPairs:
-        user, own = self.user, self.dialect.header
-        if user.organization or any(_SEPARATORS & {*role.name} or role.organization for role in user.roles):
-            return ((own("Credentials"), credentials_of(user)),)
-        pairs = (("Username", user.name), ("Group", user.group), ("Roles", ",".join(role.name for role in user.roles)))
-        return tuple((own(name), text) for name, text in pairs if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ class LoadedDocument(SavedDocument):
 
 
 def loaded(address: DocumentAddress, headers: httpx.Headers, xml: bytes, dialect: Dialect) -> LoadedDocument:
-    """Read the answer to a GET of form data."""
     own = OwnFields(headers, dialect)
     return LoadedDocument(
         address=address,
@@ -219,8 +217,6 @@ class ServiceHealth:
     cause: str = ""
 
 
-_NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-
 DocumentName = str | SavedDocument
 """A document by its id; or as it was saved or loaded, so that a change is refused if somebody else has saved since."""
 
@@ -286,7 +282,8 @@ class DocumentsClient:
 
     def exists(self, document: DocumentName) -> bool:
         """Return whether there is such a document, which is not deleted, and that the user may read it."""
-        call = Call("HEAD", self._path(self.address(document)), self._caller.fields(), is_safe=True, also=_NOT_THERE)
+        path, also = self._path(self.address(document)), (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+        call = Call("HEAD", path, self._caller.fields(), is_safe=True, also=also)
         with self._caller.connection.open(call) as answer:
             return answer.status == HTTPStatus.OK
 
@@ -342,11 +339,11 @@ class DocumentsClient:
 
     def address(self, document: DocumentName) -> DocumentAddress:
         """Return the address of a document; raise ``BadRequestError`` for one of another form."""
-        if isinstance(document, str):
-            return DocumentAddress(self.form, self._collection, document, DATA_XML)
-        if document.address.form != self.form:
-            raise BadRequestError(f"{document.address} is not a document of {self.form}")
-        return DocumentAddress(self.form, self._collection, document.document, DATA_XML)
+        if isinstance(document, SavedDocument):
+            if document.address.form != self.form:
+                raise BadRequestError(f"{document.address} is not a document of {self.form}")
+            document = document.document
+        return DocumentAddress(self.form, self._collection, document, DATA_XML)
 
     def _condition(self, document: DocumentName) -> HeaderPairs:
         if isinstance(document, str) or document.address.collection is not self._collection:
@@ -356,8 +353,7 @@ class DocumentsClient:
     def _attachment(self, document: DocumentName, name: str) -> DocumentAddress:
         if name == DATA_XML:
             raise BadAddressError(f"{DATA_XML} is not an attachment, but the document itself")
-        main = self.address(document)
-        return DocumentAddress(main.form, main.collection, main.document, name)
+        return replace(self.address(document), name=name)
 
     def _version_of(self, document: DocumentName) -> int | None:
         return document.version if isinstance(document, SavedDocument) else self.version
@@ -383,13 +379,11 @@ class DocumentsClient:
 
 
 def saved(address: DocumentAddress, answer: ServiceAnswer, caller: ServiceCaller) -> SavedDocument:
-    """Read the answer to a change of a document."""
     facts = AnswerFacts.of(answer.headers, caller.dialect)
     is_new, notice = answer.status == HTTPStatus.CREATED, caller.own(answer).text("Notice")
     return SavedDocument(address=address, **asdict(facts), is_new=is_new, notice=notice)
 
 
 def older(revision: Instant | None, as_of: Instant | None) -> tuple[tuple[str, str], ...]:
-    """Return the parameters that ask for an older revision."""
     pairs = (("last-modified-time", revision), ("as-of", as_of))
     return tuple((name, instant) for name, instant in pairs if instant is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Literal, Self
 
@@ -54,22 +55,20 @@ class SearchResults:
         self._query = query
         self._scope = scope
         self._version = version
-        self._first: tuple[FoundDocuments, str | None] | None = None
 
     @property
     def total(self) -> int:
         """The number of all documents that match."""
-        return whole_number(self._page().total) or 0
+        return whole_number(self._first[0].total) or 0
 
     @property
     def notice(self) -> str | None:
         """The line of the service about an unknown form, version or control, for which nothing can be found."""
-        self._page()
-        return None if self._first is None else self._first[1]
+        return self._first[1]
 
     def __iter__(self) -> Iterator[SearchResult]:
         before: set[tuple[str, bool]] = set()
-        page, query = self._page(), self._query
+        page, query = self._first[0], self._query
         while True:
             yield from (each for each in page.documents if (each.document, each.is_draft) not in before)
             before = {(each.document, each.is_draft) for each in page.documents}
@@ -79,10 +78,9 @@ class SearchResults:
                 return
             page = self._asked(query)[0]
 
-    def _page(self) -> FoundDocuments:
-        if self._first is None:
-            self._first = self._asked(self._query)
-        return self._first[0]
+    @cached_property
+    def _first(self) -> tuple[FoundDocuments, str | None]:
+        return self._asked(self._query)
 
     def _asked(self, query: Query) -> tuple[FoundDocuments, str | None]:
         by, paths = query.sort.by, query.paths or ()
@@ -105,27 +103,23 @@ def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryE
         query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
         page = proper(read_history, caller.send("GET", path, query=query, is_safe=True))
         for attributes in page.revisions:
-            entry = _entry(dict(attributes))
+            restored = attributes.get("restored-time")
+            entry = HistoryEntry(
+                modified=Instant(attributes.get("modified-time", "")),
+                modifier=attributes.get("modified-username") or None,
+                owner=attributes.get("owner-username") or None,
+                group=attributes.get("owner-group") or None,
+                is_deleted=attributes.get("deleted") == "true",
+                is_damaged=attributes.get("damaged") == "true",
+                stage=attributes.get("stage"),
+                restored=None if restored is None else Instant(restored),
+            )
             if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
                 yield entry
             last = entry.modified if last is None else min(last, entry.modified)
         size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
         if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
             return
-
-
-def _entry(attributes: dict[str, str]) -> HistoryEntry:
-    restored = attributes.get("restored-time")
-    return HistoryEntry(
-        modified=Instant(attributes.get("modified-time", "")),
-        modifier=attributes.get("modified-username") or None,
-        owner=attributes.get("owner-username") or None,
-        group=attributes.get("owner-group") or None,
-        is_deleted=attributes.get("deleted") == "true",
-        is_damaged=attributes.get("damaged") == "true",
-        stage=attributes.get("stage"),
-        restored=None if restored is None else Instant(restored),
-    )
 
 
 class HeldLease:
@@ -171,10 +165,6 @@ class HeldLease:
         self._caller.send(method, self._path, (XML, *fields, *self._caller.fields()), content=self._body, is_safe=True)
 
 
-_XHTML = ("Content-Type", "application/xhtml+xml")
-_ANY = ("Content-Type", "application/octet-stream")
-
-
 class FormClient(DocumentsClient):
     """A form of a service: the methods of ``DocumentsClient`` for its saved data, and more.
 
@@ -203,9 +193,11 @@ class FormClient(DocumentsClient):
             BadRequestError: it is not well-formed, or something in it cannot be published.
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
+        own = self._caller.fields(version)
         for name, content in (attachments or {}).items():
-            self._caller.send("PUT", self._part(name), (_ANY, *self._caller.fields(version)), content=content)
-        fields = (_XHTML, *self._caller.fields(version))
+            fields = (("Content-Type", "application/octet-stream"), *own)
+            self._caller.send("PUT", self._part(name), fields, content=content)
+        fields = (("Content-Type", "application/xhtml+xml"), *own)
         answer = self._caller.send("PUT", self._part(FORM_XHTML), fields, content=xhtml)
         return AnswerFacts.of(answer.headers, self._caller.dialect).version
 

@@ -41,7 +41,6 @@ NOT_ALLOWED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 """The statuses of a purge that the service does not allow to the caller: it has no administrators, or others."""
 
 _REFUSED = range(400, 500)
-_EVERY_STATUS = tuple(range(300, 600))
 _NONE: OwnHeaders = {}
 _VERSION = "Form-Definition-Version"
 _MIRRORED = {"Versioning": "true", "Lease": "true", "Reindex": "true", "Distinct": "true", "Sort": "true"}
@@ -55,7 +54,6 @@ _BATCH = (
     '<search><query/><query metadata="last-modified" sort="asc"/><drafts>exclude</drafts>'
     '<operations any-of="delete"/><page-size>100</page-size><page-number>1</page-number></search>'
 )
-_MOST_BATCHES = 10
 _READ_BY_CLERKS = '<permission operations="read list"><user-role any-of="check-runtime-clerk"/></permission>'
 _OWN = (
     '<permissions><permission operations="create read update delete list"><owner/></permission>'
@@ -129,14 +127,6 @@ class ListEntry(NamedTuple):
     has_permissions: bool
 
 
-class RemovalResult(NamedTuple):
-    """The remains after a removal: what could not be removed, and the numbers of tombstones."""
-
-    problems: tuple[str, ...]
-    documents: int
-    definitions: int
-
-
 class RuntimeProxy:
     """A proxy in front of a service, for the forms of one application of its own, ``app``.
 
@@ -164,7 +154,7 @@ class RuntimeProxy:
         query: HeaderPairs = (),
         fields: HeaderPairs = (),
         own: OwnHeaders = _NONE,
-        also: tuple[int, ...] = _EVERY_STATUS,
+        also: tuple[int, ...] = tuple(range(300, 600)),
     ) -> ServiceAnswer:
         """Send a request with headers in Latin-1, and a body in chunks; ``own`` are headers of the service's own.
 
@@ -265,7 +255,7 @@ class RuntimeProxy:
     def delete_all(self, version: int) -> int:
         """Delete all data of a version: by searches, until one finds nothing; return the number of documents."""
         deleted = 0
-        for _ in range(_MOST_BATCHES):
+        for _ in range(10):
             found = self.search(_BATCH, version=version)[1]
             if not found:
                 break
@@ -329,8 +319,11 @@ class RuntimeProxy:
 
     # The end.
 
-    def remove(self) -> RemovalResult:
-        """Delete all that was stored, and purge it if the caller is an administrator; return what remains."""
+    def remove(self) -> tuple[list[str], int, int]:
+        """Delete all that was stored, and purge it if the caller is an administrator.
+
+        Returns what could not be removed, and the numbers of tombstones of documents and of definitions.
+        """
         problems = list[str]()
         if LEASED in self._resources:
             for user in (LEA, BOB):
@@ -354,7 +347,7 @@ class RuntimeProxy:
             if times and not (may_purge and self.purge(document, times)[-1] == HTTPStatus.NO_CONTENT):
                 may_purge = self.refusal[0] not in NOT_ALLOWED
                 remain += 1
-        return RemovalResult(tuple(problems), remain, len(self._definitions))
+        return problems, remain, len(self._definitions)
 
     def _staying(self, answer: ServiceAnswer, name: str) -> list[str]:
         if answer.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE):

@@ -30,13 +30,11 @@ from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, LIBRARY_FORM
 from persistence.model.permissions import ANONYMOUS, User
 
-_CALLERS = "callers"
 _CALLER_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST)
 _FILE_NAMES = ("report.pdf.json", ".hidden", "Übersicht 100%.pdf", f"{'a' * (LONGEST_NAME - 4)}.pdf")
 _FILE = "0123456789abcdef0123456789abcdef01234567.bin"
 _BYTES = (("Content-Type", "application/octet-stream"),)
 _OF_FILE = {"Path-To-Holder": "details/file", "Hash-Algorithm": "SHA-256", "Hash-Value": "9f86d081"}
-_LONGEST_SHOWN = 50
 _NAMES = (
     User("Jürgen Öztürk", "Käufer"),
     User("Zoë 50%", "a b"),
@@ -77,22 +75,21 @@ def play(proxy: RuntimeProxy) -> Iterator[StepResult]:
     """Play all sequences of the proxy's release, in the order in which they build on each other."""
     for name, sequence in SEQUENCES.items():
         for step in sequence(proxy.release):
-            yield _played(name, step, proxy)
-
-
-def _played(sequence: str, step: SequenceStep, proxy: RuntimeProxy) -> StepResult:
-    proxy.refusal = 0, ""
-    try:
-        found = step.do(proxy)
-    except NotSupportedError as error:
-        return StepResult(sequence, step.label, "skipped", str(error))
-    except (BadRequestError, ValueError) as error:  # an answer that is not XML, or has no number where one must be
-        found = f"an answer that cannot be read: {error}"
-    if found in step.expected:
-        return StepResult(sequence, step.label, "ok")
-    status, line = proxy.refusal
-    detail = f"{found}; expected {' or '.join(step.expected)}" + (f" ({status} {line})" if line else "")
-    return StepResult(sequence, step.label, "failed", detail, _CALLERS if status in _CALLER_REFUSED else step.see)
+            proxy.refusal = 0, ""
+            try:
+                found = step.do(proxy)
+            except NotSupportedError as error:
+                yield StepResult(name, step.label, "skipped", str(error))
+                continue
+            except (BadRequestError, ValueError) as error:  # not XML, or no number where one must be
+                found = f"an answer that cannot be read: {error}"
+            if found in step.expected:
+                yield StepResult(name, step.label, "ok")
+                continue
+            status, line = proxy.refusal
+            detail = f"{found}; expected {' or '.join(step.expected)}" + (f" ({status} {line})" if line else "")
+            see = "callers" if status in _CALLER_REFUSED else step.see
+            yield StepResult(name, step.label, "failed", detail, see)
 
 
 def _publishing(release: Release) -> Iterator[SequenceStep]:
@@ -173,7 +170,7 @@ def _attachments(release: Release) -> Iterator[SequenceStep]:
         return f"{put.status}, {got.status}, {'as sent' if is_same else 'not as sent'}"
 
     for name in (_FILE, *_FILE_NAMES):
-        label = name if len(name) < _LONGEST_SHOWN else f"a name of {len(name)} characters"
+        label = f"a name of {len(name)} characters" if len(name) == LONGEST_NAME else name
         yield SequenceStep(label, "attachments", partial(kept, name, b"\x00bytes\xff"), ("201, 200, as sent",))
     yield SequenceStep(
         "the data after them", "data", lambda proxy: str(proxy.put(_document("attached")).status), ("201",)

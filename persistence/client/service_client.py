@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
@@ -66,21 +67,15 @@ class PersistenceClient:
 
     def acting_as(self, user: User | str) -> PersistenceClient:
         """Return a client for another user, which shares the connections of this one."""
-        other = PersistenceClient.__new__(PersistenceClient)
-        other._caller = replace(self._caller, user=_user(user))  # noqa: SLF001 - its own class
-        return other
+        return self._calling(replace(self._caller, user=_user(user)))
 
     def with_token(self, token: str) -> PersistenceClient:
         """Return a client that sends an access token with every request, and shares the connections of this one.
 
         The token opens the document that it was issued for, also to a user who may not open it otherwise.
         """
-        other = PersistenceClient.__new__(PersistenceClient)
-        caller = self._caller
-        other._caller = replace(  # noqa: SLF001 - its own class
-            caller, connection=caller.connection.with_query(("fr-access-token", token))
-        )
-        return other
+        connection = self._caller.connection.with_query(("fr-access-token", token))
+        return self._calling(replace(self._caller, connection=connection))
 
     def form(self, app: str, name: str, version: int | None = None) -> FormClient:
         """Return a form, published or not, by its names, in the latest or a given version."""
@@ -100,20 +95,19 @@ class PersistenceClient:
         It is the highest version of each form, or ``all_versions``. ``all_forms`` lists those that are hidden, too.
         """
         path = self._caller.path("form", *filter(None, (app, name if app else None)))
-        query = [("all-versions", _word(all_versions)), ("all-forms", _word(all_forms))]
+        query = [("all-versions", str(all_versions).lower()), ("all-forms", str(all_forms).lower())]
         query += [] if modified_since is None else [("modified-since", modified_since)]
         return proper(read_forms, self._caller.send("GET", path, query=query, is_safe=True))
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
+        is_alive = False
         try:
-            self._probe("/healthz")
+            self._caller.send("GET", "/healthz", ())
+            is_alive = True
+            answer = self._caller.send("GET", "/readyz", ()).body.decode("utf-8", "replace")
         except PersistenceError as error:
-            return ServiceHealth(is_alive=False, is_ready=False, cause=str(error))
-        try:
-            answer = self._probe("/readyz")
-        except PersistenceError as error:
-            return ServiceHealth(is_alive=True, is_ready=False, cause=str(error))
+            return ServiceHealth(is_alive=is_alive, is_ready=False, cause=str(error))
         return ServiceHealth(is_alive=True, is_ready=True, cause=answer.strip().partition("ready, but ")[2])
 
     # The indexes, and encryption.
@@ -169,7 +163,7 @@ class PersistenceClient:
             ForbiddenError: the caller is not an administrator.
             BusyError: another import runs.
         """
-        query = (("dry-run", _word(dry_run)), ("on-conflict", on_conflict))
+        query = (("dry-run", str(dry_run).lower()), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
         answer = self._caller.send("POST", self._caller.path("import"), fields, query, archive)
         return proper(read_import_report, answer)
@@ -191,9 +185,14 @@ class PersistenceClient:
             ForbiddenError: the caller is not an administrator.
             BusyError: another purge runs.
         """
-        query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", _word(dry_run)))
+        query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", str(dry_run).lower()))
         answer = self._caller.send("POST", self._caller.path("purge", *place), (), query, is_safe=dry_run)
         return proper(read_purge_report, answer)
+
+    def _calling(self, caller: ServiceCaller) -> PersistenceClient:
+        other = copy(self)
+        other._caller = caller  # noqa: SLF001 - its own class
+        return other
 
     def close(self) -> None:
         """Close the connections."""
@@ -205,13 +204,6 @@ class PersistenceClient:
     def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         self.close()
 
-    def _probe(self, path: str) -> str:
-        return self._caller.send("GET", path, ()).body.decode("utf-8", "replace")
-
 
 def _user(user: User | str) -> User:
     return User(user) if isinstance(user, str) else user
-
-
-def _word(value: bool) -> str:  # noqa: FBT001 - a parameter of a request
-    return "true" if value else "false"

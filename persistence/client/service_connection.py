@@ -90,7 +90,6 @@ def _error(answer: Answer, kind: type[PersistenceError], text: str) -> Persisten
 
 _KEY = re.compile("[!-~]+")
 _FIRST_WAIT = 0.1
-_SUCCESSES = range(200, 300)
 _USUAL = CallPolicy()
 
 T = TypeVar("T")
@@ -133,14 +132,24 @@ class ServiceConnection:
     """
 
     def __init__(self, url: str, fields: Sequence[tuple[str, str]] = (), policy: CallPolicy = _USUAL) -> None:
-        _require_address(url)
+        if not url.startswith(UNIX) or url == UNIX:
+            try:
+                parsed = httpx.URL(url)
+            except (httpx.InvalidURL, TypeError):
+                parsed = httpx.URL()
+            is_plain = not (parsed.userinfo or parsed.query or parsed.fragment)
+            if parsed.scheme not in ("http", "https") or not parsed.host or not is_plain:
+                shown = "a text with @, and perhaps a password," if "@" in url else repr(url)
+                raise BadRequestError(
+                    f"{shown} is not a valid address of a service, such as http://127.0.0.1:8080 or"
+                    " unix:/run/forms.sock"
+                )
         self._policy = policy
         self._query: tuple[tuple[str, str], ...] = ()
         own = (("Accept", "*/*"), ("Connection", "keep-alive"), ("User-Agent", f"persistence/{__version__}"))
         self._connection = Connection(url, policy, (*own, *fields))
 
     def close(self) -> None:
-        """Close the connections."""
         self._connection.close()
 
     def with_query(self, *pairs: tuple[str, str]) -> ServiceConnection:
@@ -197,7 +206,7 @@ class ServiceConnection:
                     " changed"
                 ) from error
             raise
-        if answer.status not in _SUCCESSES and answer.status not in call.also:
+        if answer.status not in range(200, 300) and answer.status not in call.also:
             raise refusal(answer, call.label)
         answer.require_uncoded()
         return answer
@@ -215,18 +224,3 @@ def _is_lost(error: PersistenceError) -> bool:
     """Return whether there was no answer, so that nobody knows what was done."""
     is_unanswered = isinstance(error, RemoteError | RemoteTimeoutError) and error.__cause__ is not None
     return is_unanswered and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
-
-
-def _require_address(url: str) -> None:
-    if url.startswith(UNIX) and url != UNIX:
-        return
-    try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
-        parsed = httpx.URL()
-    is_plain = not (parsed.userinfo or parsed.query or parsed.fragment)
-    if parsed.scheme not in ("http", "https") or not parsed.host or not is_plain:
-        shown = "a text with @, and perhaps a password," if "@" in url else repr(url)
-        raise BadRequestError(
-            f"{shown} is not a valid address of a service, such as http://127.0.0.1:8080 or unix:/run/forms.sock"
-        )

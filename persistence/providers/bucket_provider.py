@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from persistence.errors import StartupError
-from persistence.model.addresses import Form
 from persistence.model.network_addresses import Bucket
 from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import buckets_of
@@ -14,7 +13,7 @@ from persistence.s3.body_references import settle_notes
 from persistence.s3.object_bodies import ObjectBodies
 from persistence.s3.objects import ObjectLimits, Objects
 from persistence.settings import Settings
-from persistence.storage.storage import KeepsHistory, Revisions, Storage
+from persistence.storage.storage import KeepsHistory, Storage
 
 
 class ObjectStores(Engine):
@@ -24,14 +23,9 @@ class ObjectStores(Engine):
     """
 
     def __init__(self, opening: Opening) -> None:
-        settings, properties = opening.settings, opening.properties
-        keeps_history = properties.keeps_history
-        self._at = {place: open_bodies(settings, keeps_history, place) for place in buckets_of(properties)}
-
-        def main_of(form: Form) -> Revisions:
-            return opening.route_of(form).data.storage
-
-        self.sweeps = [partial(settle_notes, bodies, main_of) for bodies in self._at.values()]
+        self._bodies_at = opening.bodies_at
+        every = map(self._bodies_at, buckets_of(opening.properties))
+        self.sweeps = [partial(settle_notes, bodies, opening.data_of) for bodies in every]
 
     def provider(self, configured: ProviderProperties) -> Provider:
         raise StartupError(
@@ -42,7 +36,7 @@ class ObjectStores(Engine):
     def bodies(self, configured: ProviderProperties, main: Storage) -> ObjectBodies:  # noqa: ARG002 - others need it
         if configured.place is None:
             raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
-        return self._at[configured.place]
+        return self._bodies_at(configured.place)
 
 
 def open_bodies(settings: Settings, keeps_history: KeepsHistory, place: Bucket) -> ObjectBodies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from persistence.postgresql.index_rows import IndexRows
 from persistence.postgresql.revision_rows import sweep_all
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
-from persistence.providers.locations import local_directory
+from persistence.providers.locations import trees_and_bases
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import file_system, files, root
@@ -56,9 +57,6 @@ class WrittenDatabase:
         if cause is not None:
             raise BusyError(cause)
 
-    def connections(self) -> tuple[int, int]:
-        return self.database.connections
-
 
 class Databases(Engine):
     """The engine of databases. Providers with one address share its connections.
@@ -68,12 +66,16 @@ class Databases(Engine):
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
-        self._local = local = local_directory(opening.settings, opening.properties)
+        self._local = local = os.path.realpath(opening.settings.local)
+        for place in trees_and_bases(opening.settings, opening.properties):
+            if os.path.commonpath((local, place)) in (local, place):
+                raise StartupError(f"the directory of this instance, {local}, and {place} must not lie in each other")
         with disk_errors(f"directory of this instance {local}"):
             files.ensure(local)
             root.make_own(local)
         self._at: dict[str, Provider] = {}
         self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
+        self.pools: list[Callable[[], tuple[int, int]]] = []
         self.sweeps: list[Callable[[], object]] = []
 
     def provider(self, configured: ProviderProperties) -> Provider:
@@ -81,6 +83,7 @@ class Databases(Engine):
         if uri not in self._at:
             database = opening.closing.enter_context(_known(opening.settings, uri))
             self.written.append(WrittenDatabase(database))
+            self.pools.append(lambda: database.connections)
             self.sweeps.append(partial(sweep_all, database))
             opened = _OpenDatabase(opening, database, self._local)
             opening.closing.enter_context(opened.index)
@@ -100,27 +103,24 @@ class DatabasePlace:
 
     def init(self) -> tuple[str, bool]:
         """Make the tables if it is empty; return its name, and whether they were made."""
-        with self._opened() as database:
+        with _known(self.settings, self.uri) as database:
             return str(database.address), schema.init(database)
 
     def require(self) -> None:
         """Raise ``StartupError`` if it has no tables, or those of another version."""
-        with self._opened() as database:
+        with _known(self.settings, self.uri) as database:
             schema.require(database)
 
     def probe(self) -> str | None:
         """Return the reason why it cannot be written for now."""
-        with self._opened() as database:
+        with _known(self.settings, self.uri) as database:
             schema.require(database)
             return database.probe()
 
     def upgrade(self, *, dry_run: bool) -> list[str]:
         """Bring it up to date, or with ``dry_run`` only find out how; return the names of the steps."""
-        with self._opened() as database:
+        with _known(self.settings, self.uri) as database:
             return schema.missing(database) if dry_run else schema.upgrade(database)
-
-    def _opened(self) -> Database:
-        return _known(self.settings, self.uri)
 
 
 class _OpenDatabase:

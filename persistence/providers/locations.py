@@ -40,7 +40,6 @@ def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
 
 
 def database_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the address of the database of a provider."""
     found = located(provider, roots)
     return found.uri if found.kind in DATABASES else None
 
@@ -71,7 +70,6 @@ def base_of(provider: ProviderProperties) -> str | None:
 
 
 def bases_of(properties: Properties) -> list[str]:
-    """Return the directories of all providers of attachments that have one here."""
     return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
 
 
@@ -105,15 +103,6 @@ def check(properties: Properties, roots: Roots) -> None:
                 )
 
 
-def local_directory(settings: Settings, properties: Properties) -> str:
-    """Return the directory of this instance; raise ``StartupError`` if it is not apart from others."""
-    own = os.path.realpath(settings.local)
-    for place in trees_and_bases(settings, properties):
-        if os.path.commonpath((own, place)) in (own, place):
-            raise StartupError(f"the directory of this instance, {own}, and {place} must not lie in each other")
-    return own
-
-
 @dataclass(frozen=True, slots=True)
 class ServedLocation:
     """A location that is served: the kind of its content, its address as it may be shown, and what names it."""
@@ -124,7 +113,6 @@ class ServedLocation:
 
 
 def served_locations(settings: Settings, properties: Properties) -> Iterator[ServedLocation]:
-    """Yield every location of forms and attachments."""
     roots = settings.roots
     yield ServedLocation("forms", roots.default, "data")
     for name, place in roots.named.items():
@@ -188,7 +176,6 @@ def open_keys(settings: Settings) -> Keys:
 
 
 def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ...]:
-    """Return the roots of all trees and the directories of attachments."""
     return (*settings.roots, *bases_of(properties))
 
 
@@ -231,7 +218,6 @@ class ShownValue:
 
 
 def effective_settings(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every setting."""
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         plain: object = shown_address(value) if isinstance(value, str) else value
@@ -243,16 +229,10 @@ def effective_settings(effective: Effective) -> Iterator[ShownValue]:
 
 
 def effective_properties(effective: Effective) -> Iterator[ShownValue]:
-    """Yield every entry of the properties."""
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         plain = plain_property(entry.known, entry.value)
-        yield ShownValue(str(entry), shown_property(entry.known, entry.value), str(entry.origin), meaning, plain)
-
-
-def shown_property(known: KnownProperty, value: Value) -> str:
-    """Return a value of a property as TOML, without secrets and passwords."""
-    return _shown(plain_property(known, value))
+        yield ShownValue(str(entry), _shown(plain), str(entry.origin), meaning, plain)
 
 
 def plain_property(known: KnownProperty, value: Value) -> Value:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from persistence.closable import Closable, PeriodicThread
-from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.index.protocol import ReportTables
@@ -37,9 +36,7 @@ from persistence.providers.locations import (
 from persistence.providers.router import (
     Engine,
     Opening,
-    Pooled,
     Provider,
-    Route,
     Router,
     Writable,
     by_properties,
@@ -47,8 +44,9 @@ from persistence.providers.router import (
     loaded,
     within,
 )
-from persistence.providers.tree_provider import Tree, TreePlace, Trees, integrity_of, open_index, open_store
+from persistence.providers.tree_provider import Tree, Trees, integrity_of, open_index, open_store
 from persistence.settings import Settings
+from persistence.storage import root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -58,7 +56,6 @@ from persistence.storage.storage import (
     BodiesOf,
     ChangeListener,
     KeepsHistory,
-    MaintainedDatabase,
     Revisions,
     Storage,
 )
@@ -77,20 +74,15 @@ def database_at(settings: Settings, uri: str) -> DatabasePlace:
     return found
 
 
-def place_at(settings: Settings, address: str) -> TreePlace | DatabasePlace:
-    """Return the tree or the database of an address, which is still to be made or opened."""
-    return database_at(settings, address) if is_database(address) else TreePlace(settings, address)
-
-
-def _places(settings: Settings, properties: Properties) -> Iterator[TreePlace | DatabasePlace]:
-    for address in (*settings.roots, *databases_of(settings, properties)):
-        yield place_at(settings, address)
+def init_place(settings: Settings, address: str) -> tuple[str, bool]:
+    """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
+    return database_at(settings, address).init() if is_database(address) else (address, root.init(address))
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
     check(properties, settings.roots)
-    return [place.init() for place in _places(settings, properties)]
+    return [init_place(settings, each) for each in (*settings.roots, *databases_of(settings, properties))]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -100,16 +92,18 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         FileBodies(base)
     if buckets_of(properties):
         engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
-    causes = [place.probe() for place in _places(settings, properties)]
+    causes = list[str | None]()
+    for path in settings.roots:
+        with open_store(settings, path) as store:
+            causes.append(store.probe())
+    causes += (database_at(settings, each).probe() for each in databases_of(settings, properties))
     return next((cause for cause in causes if cause is not None), None)
-
-
-_OPEN_BODIES = "persistence.providers.bucket_provider:open_bodies"
 
 
 def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
     """Return a function to the bodies in a bucket, always the same ones; it loads the library for them."""
-    return cache(lambda bucket: loaded(_OPEN_BODIES)(settings, keeps_history, bucket))
+    name = "persistence.providers.bucket_provider:open_bodies"
+    return cache(lambda bucket: loaded(name)(settings, keeps_history, bucket))
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
@@ -128,6 +122,11 @@ def readable_bodies(
     return bodies_by_form(properties, in_directory, bucket_bodies(settings, properties.keeps_history))
 
 
+def unheard(_root: str) -> ChangeListener:
+    """Return who hears of the changes in a tree for a command that makes none: nobody."""
+    return NOBODY
+
+
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
     """The free bytes of a place; ``None`` where they are unknown, and then ``fault`` may say why."""
@@ -144,8 +143,8 @@ class Providers(Closable):
     all places of the settings, ``trees`` the local trees among them. ``calls_others``: a provider needs to know whose
     request it serves.
 
-    A command has a ``listener``, which hears of changes in trees, and each provider is opened when it is asked for: one
-    that cannot be used concerns only the forms that need it.
+    A command has ``listener_at``, which returns who hears of the changes in the tree of a root, and each provider is
+    opened when it is asked for: one that cannot be used concerns only the forms that need it.
     """
 
     def __init__(
@@ -154,21 +153,29 @@ class Providers(Closable):
         properties: Properties,
         failed: Failed = lambda *_: None,
         *,
-        listener: ChangeListener | None = None,
+        listener_at: Callable[[str], ChangeListener] | None = None,
     ) -> None:
         """Try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
         self._opened = ExitStack()
-        self._opening = Opening(settings, properties, self._opened, self._catalog_of, self._route_of, failed, listener)
+        self._opening = Opening(
+            settings,
+            properties,
+            self._opened,
+            lambda form: self._of(properties.of(form).route.definition).catalog,
+            lambda form: self.router.of(form).data.storage,
+            bucket_bodies(settings, properties.keeps_history),
+            failed,
+            listener_at,
+        )
         self._engines: dict[str, Engine] = {}
         self._trees = Trees(self._opening)
-        self._objects = bucket_bodies(settings, properties.keeps_history)
         self._of = cache(self._open)
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
-        if listener is None:
+        if listener_at is None:
             try:
                 self._open_all()
             except BaseException:
@@ -177,7 +184,7 @@ class Providers(Closable):
 
     def _open_all(self) -> None:
         roots, properties = self._settings.roots, self._properties
-        self.trees: Mapping[str, Tree] = {root: self._trees.at(root) for root in roots}
+        self.trees: Mapping[str, Tree] = {path: self._trees.at(path) for path in roots}
         for base in bases_of(properties):
             self._trees.bodies_at(base)
         for configured in properties.attachment_providers:
@@ -186,8 +193,7 @@ class Providers(Closable):
             self._of(configured)
         self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
         self.calls_others = any(engine.calls_others for engine in self._engines.values())
-        sweeps = [sweep for engine in self._engines.values() for sweep in engine.sweeps]
-        if sweeps:
+        if sweeps := [sweep for engine in self._engines.values() for sweep in engine.sweeps]:
             self._opened.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self._opening.failed, None)))
 
     def close(self) -> None:
@@ -228,7 +234,7 @@ class Providers(Closable):
 
     def connections(self) -> tuple[int, int]:
         """Return how many connections to databases this process has open, and how many it may have."""
-        pools = [place.connections() for place in self.written if isinstance(place, Pooled)]
+        pools = [pool() for engine in self._engines.values() for pool in engine.pools]
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:
@@ -245,7 +251,7 @@ class Providers(Closable):
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self._properties, self._trees.bodies_at, self._objects)
+        return bodies_by_form(self._properties, self._trees.bodies_at, self._opening.bodies_at)
 
     def _engine(self, kind: str) -> Engine:
         name = ENGINES[kind]
@@ -256,7 +262,7 @@ class Providers(Closable):
 
     def _open(self, configured: ProviderProperties) -> Provider:
         roots = self._settings.roots
-        if self._opening.listener is None:
+        if self._opening.listener_at is None:
             there = located(configured, roots)
             return self._engine(there.kind).provider(there)
         # The default tree stands for another service: no command calls one.
@@ -266,21 +272,15 @@ class Providers(Closable):
         """Open a place of the settings, or a database by its address."""
         if not is_database(place):
             return self._trees.at(place).provider
-        if self._opening.listener is not None:
+        if self._opening.listener_at is not None:
             database_at(self._settings, place).require()
         return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
         kind = configured.attachments_kind
-        if self._opening.listener is not None and kind not in (TREE, SCHEME):
+        if self._opening.listener_at is not None and kind not in (TREE, SCHEME):
             return None
         return self._engine(kind).bodies(configured, main)
-
-    def _route_of(self, form: Form) -> Route:
-        return self.router.of(form)
-
-    def _catalog_of(self, form: Form) -> Catalog:
-        return self._of(self._properties.of(form).route.definition).catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +288,7 @@ class Place:
     """An open storage, and its ``name``, which has no password.
 
     ``revisions`` returns those of a form, with attachments from where the properties lead. ``keeping_writers_out``
-    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views. A
-    database also has ``database``, and ``catalog_of``, the definitions of a form's data.
+    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views.
     """
 
     name: str
@@ -298,35 +297,26 @@ class Place:
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
     reports: ReportTables | None = None
-    database: MaintainedDatabase | None = None
-    catalog_of: Callable[[Form], Catalog] | None = None
 
 
-def open_place(settings: Settings, properties: Properties, location: str) -> AbstractContextManager[Place]:
+@contextmanager
+def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
     """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
-    if is_database(location):
-        return _database(settings, properties, location)
-    return _tree(settings, properties, os.path.realpath(location))
-
-
-@contextmanager
-def _tree(settings: Settings, properties: Properties, path: str) -> Iterator[Place]:
-    with (
-        OfflineJournal(path) as journal,
-        open_store(settings, path, journal) as store,
-        open_index(settings, properties, path) as index,
-    ):
-        revisions = _with_bodies(settings, properties, store)
-        yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
-        journal.leave()
-
-
-@contextmanager
-def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[Place]:
-    if uri not in databases_of(settings, properties):  # its index goes by its own definitions, as it will when served
-        settings = msgspec.structs.replace(settings, data=uri)
-    with Providers(settings, properties, listener=NOBODY) as providers:
-        provider = providers.at(uri)
+    if not is_database(location):
+        path = os.path.realpath(location)
+        with (
+            OfflineJournal(path) as journal,
+            open_store(settings, path, journal) as store,
+            open_index(settings, properties, path) as index,
+        ):
+            revisions = _with_bodies(settings, properties, store)
+            yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
+            journal.leave()
+        return
+    if location not in databases_of(settings, properties):  # its index goes by its own definitions, as when served
+        settings = msgspec.structs.replace(settings, data=location)
+    with Providers(settings, properties, listener_at=unheard) as providers:
+        provider = providers.at(location)
         database = provider.database
         if database is None:
             raise StartupError("a database of another service cannot be moved")
@@ -338,13 +328,10 @@ def _database(settings: Settings, properties: Properties, uri: str) -> Iterator[
             database.arrivals,
             database.keeping_writers_out,
             provider.reports,
-            database,
-            provider.index_catalog,
         )
 
 
 def bucket_of(properties: Properties, form: Form) -> Bucket | None:
-    """Return the bucket of a form's attachments."""
     attachments = properties.of(form).route.attachments
     return None if attachments is None else attachments.place
 
@@ -388,11 +375,11 @@ class PublicationServers:
         """
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.publisher import RemotePublisher  # noqa: PLC0415
-        from persistence.remote.remote_calls import Client, NothingForwarded  # noqa: PLC0415
+        from persistence.remote.remote_calls import Client, ProviderNames  # noqa: PLC0415
         from persistence.wire.connection import CallPolicy, Connection  # noqa: PLC0415
 
         dialect = DIALECTS[self._settings.dialect]
-        names = NothingForwarded(dialect, dialect)
+        names = ProviderNames(dialect, dialect, is_provider=False)
         fields = [] if user is None else [names.field("Username", user)]
         if target.authorization is not None:
             fields.append(("Authorization", target.authorization.encode("ascii")))

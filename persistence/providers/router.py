@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
@@ -16,12 +16,16 @@ from persistence.index.protocol import Reindexer, ReindexingState, ReindexingSta
 from persistence.index.sync.updater import Failed
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
+from persistence.model.network_addresses import Bucket
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, ChangeListener, MaintainedDatabase, RevisionStorage, Storage
+
+if TYPE_CHECKING:
+    from persistence.s3.object_bodies import ObjectBodies
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +50,20 @@ class Provider:
 class Opening:
     """The service that an engine opens providers for.
 
-    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``route_of`` must not be called before all
-    providers are open. ``failed`` is called with faults. A command has a ``listener`` that hears of changes in trees; a
-    service has updaters for them.
+    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``data_of`` must not be called before all
+    providers are open. ``bodies_at`` returns the bodies in a bucket, always the same ones. ``failed`` is called with
+    faults. A command has ``listener_at``, which returns who hears of changes in the tree of a root; a service has
+    updaters for them.
     """
 
     settings: Settings
     properties: Properties
     closing: ExitStack
     catalog_of: Callable[[Form], Catalog]
-    route_of: Callable[[Form], Route]
+    data_of: Callable[[Form], Storage]
+    bodies_at: Callable[[Bucket], ObjectBodies]
     failed: Failed
-    listener: ChangeListener | None = None
+    listener_at: Callable[[str], ChangeListener] | None = None
 
 
 class Writable(Protocol):
@@ -75,24 +81,18 @@ class Writable(Protocol):
         """
 
 
-@runtime_checkable
-class Pooled(Protocol):
-    """A place with connections that requests take turns to use."""
-
-    def connections(self) -> tuple[int, int]:
-        """Return how many this process has open, and how many it may have."""
-
-
 class Engine(ABC):
     """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
     ``calls_others``: its providers need to know whose request they serve (``client_request``). ``written`` are places
-    to be written, except trees and directories of attachments, and ``sweeps`` is work that a service does now and then,
-    to remove what failed requests have left; it may raise.
+    to be written, except trees and directories of attachments. ``pools`` return how many connections this process has
+    open, and how many it may have. ``sweeps`` is work that a service does now and then, to remove what failed requests
+    have left; it may raise.
     """
 
     calls_others = False
     written: Sequence[Writable] = ()
+    pools: Sequence[Callable[[], tuple[int, int]]] = ()
     sweeps: Sequence[Callable[[], object]] = ()
 
     @abstractmethod
@@ -113,7 +113,6 @@ _LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": 
 
 
 def engine_of(name: str) -> type[Engine]:
-    """Import an engine, one of ``ENGINES``."""
     engine: type[Engine] = loaded(name)
     return engine
 
@@ -162,7 +161,7 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 
 
 class Router:
-    """Finds the route of each form by the properties."""
+    """Finds the route of each form by the properties: ``of`` returns it."""
 
     def __init__(
         self,
@@ -172,12 +171,9 @@ class Router:
         keeping_data: Callable[[], Iterable[Provider]],
     ) -> None:
         self.properties = properties
-        self._route = lru_cache(FORMS_KEPT)(route)
+        self.of: Callable[[Form], Route] = lru_cache(FORMS_KEPT)(route)
         self._defining = defining
         self._keeping_data = keeping_data
-
-    def of(self, form: Form) -> Route:
-        return self._route(form)
 
     def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
         """Return the route of every form, or of those of an application or a form name, with its undamaged versions.

@@ -21,7 +21,6 @@ from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import base_of, defined_elsewhere, definitions_root, root_of
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
-from persistence.storage import root
 from persistence.storage.attachments import FileBodies
 from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.reader import StoreReader
@@ -31,23 +30,6 @@ from persistence.storage.stored_revision import HandEdits, Integrity
 
 CatalogAt = Callable[[str], Catalog]
 """Leads from a root to the catalog of the definitions in its tree, always the same one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreePlace:
-    """A tree by the path of its root, before it is opened."""
-
-    settings: Settings
-    path: str
-
-    def init(self) -> tuple[str, bool]:
-        """Make the tree if it is missing; return its root, and whether it was made."""
-        return self.path, root.init(self.path)
-
-    def probe(self) -> str | None:
-        """Return the reason why it cannot be written for now."""
-        with open_store(self.settings, self.path) as store:
-            return store.probe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +59,19 @@ class Trees(Engine):
 
     def _open(self, path: str) -> Tree:
         settings, properties = self._opening.settings, self._opening.properties
-        enter, listener = self._opening.closing.enter_context, self._opening.listener
+        enter, listener_at = self._opening.closing.enter_context, self._opening.listener_at
 
         def index_catalog(form: Form) -> Catalog:
             return self._catalog_at(definitions_root(form, path, properties, settings.roots))
 
         index = open_index(settings, properties, path, self._catalog_at)
-        if listener is None:
+        if listener_at is None:
             updater = index.updater(self._opening.failed)
             store = enter(open_store(settings, path, updater, properties.keeps_history))
             enter(index)
             enter(updater).start()
         else:
-            store = enter(open_store(settings, path, listener, properties.keeps_history))
+            store = enter(open_store(settings, path, listener_at(path), properties.keeps_history))
             enter(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(path), index_catalog), index)
 

@@ -59,12 +59,15 @@ _NUMBER = "x-request-id"
 class ProviderNames:
     """Names in calls of a provider: ``own`` is the dialect here, ``theirs`` the one there.
 
-    ``mirrored`` are properties of the provider as fields, without prefix (spec crud 10.3).
+    ``mirrored`` are properties of the provider as fields, without prefix (spec crud 10.3). One that is no provider, but
+    a server that a client has named, gets only the id of the request: other headers may hold a key or a cookie that is
+    meant for this service.
     """
 
     own: Dialect
     theirs: Dialect
     mirrored: tuple[tuple[str, str], ...] = ()
+    is_provider: bool = True
 
     def app(self, app: str) -> str:
         """Translate the name of an application, in either direction: the two designers change places."""
@@ -82,7 +85,6 @@ class ProviderNames:
         return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
 
     def field(self, name: str, value: str) -> EncodedField:
-        """Return a field of the service's own."""
         return self.theirs.header(name), self._bytes(value)
 
     def texts(self, **texts: str | None) -> Sequence[EncodedField]:
@@ -102,6 +104,8 @@ class ProviderNames:
         are left out, and those that ``Connection`` names (RFC 9110 7.6.1), but not those that were judged here: a
         client must not be another user there than here.
         """
+        if not self.is_provider:
+            return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
         user = self._user(request)
         may_say = (_OF_CLIENTS | (frozenset() if user else _USER)) - {name.lower() for name, _ in self.mirrored}
         named = {word.strip().lower() for word in (request.field_of("Connection") or "").split(",")} - {_NUMBER}
@@ -153,17 +157,6 @@ class ProviderNames:
         return fields if sent else [*fields, self.field("Credentials", permissions.credentials_of(user))]
 
 
-@dataclass(frozen=True, slots=True)
-class NothingForwarded(ProviderNames):
-    """The names of a server that a client has named: it gets only the id of the request.
-
-    Other headers may hold a key or a cookie that is meant for this service.
-    """
-
-    def forwarded(self, request: ClientRequest) -> Sequence[EncodedField]:
-        return [(name, value.encode("latin-1")) for name, value in request.fields if name.lower() == _NUMBER]
-
-
 def _decoded(sent: str) -> str:
     with suppress(UnicodeError):
         return sent.encode("latin-1").decode()
@@ -175,9 +168,6 @@ DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 
 _PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
 """Refusals that concern the client, as the errors of this service (spec crud 13)."""
-
-_BUSY = (429, 503)
-_LONGEST_WAIT = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +210,6 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def require(self, answer: Answer, action: str, *statuses: int) -> None:
-        """Raise the error for a refusal, unless the status is one of these."""
         if answer.status not in statuses:
             raise self.refusal(answer, action)
 
@@ -231,9 +220,9 @@ class Client:
         """
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
-        if answer.status in _BUSY:
+        if answer.status in (429, 503):
             seconds = whole_number(answer.headers.get("Retry-After", "")) or 1
-            return BusyError(message, min(seconds, _LONGEST_WAIT))
+            return BusyError(message, min(seconds, 60))
         kind = _PASSED_ON.get(answer.status)
         if kind is not None:
             return kind(message)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from itertools import count
+from typing import TypeVar
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
@@ -38,7 +39,7 @@ from persistence.model.queries import (
 )
 from persistence.model.sidecar import DocumentFacts
 from persistence.remote.remote_calls import Client
-from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent
+from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent, whole_number
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
@@ -46,6 +47,8 @@ _LONGEST = 24 * 3600.0
 
 _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100
+
+T = TypeVar("T")
 
 
 class RemoteIndex:
@@ -76,7 +79,10 @@ class RemoteIndex:
         owners = self._owners(form, scope)
         if NOBODY in owners:
             return Hits()
-        owner = _owner(form, owners)
+        creators = {pattern.creator for each in owners for pattern in each.holders}
+        owner = creators.pop() if len(creators) == 1 else None
+        if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
+            raise NotSupportedError(f"the provider that searches {form} does not have its permissions for groups")
         if owner is not None:
             own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, owner)
             query = replace(query, fields=(*query.fields, own))
@@ -91,9 +97,10 @@ class RemoteIndex:
         if budget is not None:
             for hit in page:
                 budget.hold(hit, query.paths or ())
-        if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - 2**63
+        total = whole_number(found.total)
+        if total is None:
             raise RemoteError("the answer to a search does not say how much was found")
-        return Hits(int(found.total), page)
+        return Hits(total, page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         owners = self._owners(form, scope)
@@ -103,11 +110,8 @@ class RemoteIndex:
             raise NotSupportedError(
                 f"the provider that knows the distinct values of {form} does not have its permissions"
             )
-        body = _query(self._client, "distinct-values", form, scope, write_distinct_request(by))
-        try:
-            values = read_distinct_answer([body])
-        except MalformedXmlError as error:
-            raise _no_answer(self._client) from error
+        body = write_distinct_request(by)
+        values = _answer(self._client, "distinct-values", form, scope, body, read_distinct_answer)
         if budget is not None:
             for value in values:
                 budget.hold_value(value)
@@ -123,14 +127,6 @@ class RemoteIndex:
         if len(found) > 1:
             raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
         return found.pop()
-
-
-def _owner(form: Form, owners: OwnerSets) -> str | None:
-    creators = {pattern.creator for each in owners for pattern in each.holders}
-    owner = creators.pop() if len(creators) == 1 else None
-    if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
-        raise NotSupportedError(f"the provider that searches {form} does not have its permissions for groups")
-    return owner
 
 
 def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
@@ -166,24 +162,21 @@ def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
 
 
 def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
-    body = _query(client, "search", form, scope, write_search_request(scope, query))
-    try:
-        return read_search_answer([body])
-    except MalformedXmlError as error:
-        raise _no_answer(client) from error
+    return _answer(client, "search", form, scope, write_search_request(scope, query), read_search_answer)
 
 
-def _query(client: Client, api: str, form: Form, scope: Scope, body: bytes) -> bytes:
-    fields = (client.names.version(_version(scope)), XML)
-    return client.ask(Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body)))
-
-
-def _version(scope: Scope) -> str:
-    if scope.versions is None:
-        return "all"
-    if len(scope.versions) != 1:
+def _answer(  # noqa: PLR0913, PLR0917 - the parts of a request, and how its answer is read
+    client: Client, api: str, form: Form, scope: Scope, body: bytes, read: Callable[[list[bytes]], T]
+) -> T:
+    if scope.versions is not None and len(scope.versions) != 1:
         raise NotSupportedError("another service searches only one deleted version of a form at a time")
-    return str(scope.versions[0])
+    version = "all" if scope.versions is None else scope.versions[0]
+    fields = (client.names.version(version), XML)
+    call = Call("POST", client.names.of_form(api, form), fields, content=OutgoingContent(body))
+    try:
+        return read([client.ask(call)])
+    except MalformedXmlError as error:
+        raise RemoteError(f"provider {client.who!r} gives no valid answer to a search") from error
 
 
 def _hit(found: SearchResult, version: int) -> Hit:
@@ -208,10 +201,6 @@ def _instant(text: str) -> Instant:
         return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
     except BadRequestError as error:
         raise RemoteError(f"the answer to a search has a time that is not valid: {text!r}") from error
-
-
-def _no_answer(client: Client) -> RemoteError:
-    return RemoteError(f"provider {client.who!r} gives no valid answer to a search")
 
 
 class RemoteReindexing:

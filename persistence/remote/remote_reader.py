@@ -30,7 +30,7 @@ from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import FoundHistory, read_history
 from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, MOST_RECEIVED, REMOTE_HISTORY_PAGE
 from persistence.model import instants
-from persistence.model.addresses import Address, AttachmentRef, DefinitionAddress, DocumentAddress
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, ListedRevision, Sidecar
 from persistence.model.versions import FormMetadata
@@ -173,15 +173,6 @@ def tag_of(answer: Answer) -> str | None:
     return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
 
 
-def strong_tag(answer: Answer) -> bytes | None:
-    """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
-
-    ``None`` where it is weak, and so never matches (RFC 9110 13.1.1).
-    """
-    sent = answer.headers.get("ETag", "").strip()
-    return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
-
-
 def as_stored(answer: Answer, client: Client, address: Address, sidecar: Sidecar) -> Sidecar:
     """Return the sidecar with the tag and instant of the answer: the other side has its own."""
     modified = _instant(answer, client.own(answer), "Last-Modified")
@@ -216,7 +207,6 @@ _NO_HISTORY = (
     *(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND),  # for unknown paths (spec crud 11)
     *(HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED),
 )
-_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,37 +243,38 @@ class _HistoryPages:
         return self._instant(oldest or self._row(position).get("modified-time", ""))
 
     def load(self, begin: int, end: int) -> list[ListedRevision]:
-        return [self._revision(position) for position in range(begin, end)]
-
-    def _revision(self, position: int) -> ListedRevision:
-        row = self._row(position)
-        instant = self._instant(row.get("modified-time", ""))
-        if row.get("damaged") == "true":
-            return ListedRevision(instant, None)
-        known = (life for life in self._lives if life.created <= instant <= life.newest)
-        life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
-        restored = row.get("restored-time")
-        sidecar = Sidecar(
-            schema=SCHEMA,
-            id=hashlib.sha256(f"{self._address}\n{instant}".encode()).hexdigest()[:40],
-            version=life.version,
-            modified=instant,
-            created=life.created,
-            size=0,
-            stage=row.get("stage") or None,
-            creator=row.get("owner-username") or None,
-            group=row.get("owner-group") or None,
-            modifier=row.get("modified-username") or None,
-            deleted=row.get("deleted") == "true",
-            restored=self._instant(restored) if restored else None,
-        )
-        return ListedRevision(instant, sidecar)
+        found = list[ListedRevision]()
+        for position in range(begin, end):
+            row = self._row(position)
+            instant = self._instant(row.get("modified-time", ""))
+            if row.get("damaged") == "true":
+                found.append(ListedRevision(instant, None))
+                continue
+            known = (life for life in self._lives if life.created <= instant <= life.newest)
+            life = next(known, None) or self._noted(self._ask(position + 1, 1), instant)
+            restored = row.get("restored-time")
+            sidecar = Sidecar(
+                schema=SCHEMA,
+                id=_tag(self._address, instant),
+                version=life.version,
+                modified=instant,
+                created=life.created,
+                size=0,
+                stage=row.get("stage") or None,
+                creator=row.get("owner-username") or None,
+                group=row.get("owner-group") or None,
+                modifier=row.get("modified-username") or None,
+                deleted=row.get("deleted") == "true",
+                restored=self._instant(restored) if restored else None,
+            )
+            found.append(ListedRevision(instant, sidecar))
+        return found
 
     def _noted(self, found: FoundHistory, newest: Instant) -> _Life:
-        version = found.attributes.get("form-version", "")
-        if not _NUMBER.fullmatch(version) or not 1 <= int(version) <= LARGEST_VERSION:
+        version = whole_number(found.attributes.get("form-version", "")) or 0
+        if not 1 <= version <= LARGEST_VERSION:
             raise self._not_a_history("does not say a form version")
-        life = _Life(int(version), self._instant(found.attributes.get("created-time", "")), newest)
+        life = _Life(version, self._instant(found.attributes.get("created-time", "")), newest)
         self._lives.append(life)
         return life
 
@@ -326,10 +317,10 @@ class _HistoryPages:
         return found
 
     def _total_of(self, found: FoundHistory) -> int:
-        total = found.attributes.get("total", "")
-        if not _NUMBER.fullmatch(total):
+        total = whole_number(found.attributes.get("total", ""))
+        if total is None:
             raise self._not_a_history("does not say how many revisions there are")
-        return int(total)
+        return total
 
     def _instant(self, text: str) -> Instant:
         try:
@@ -376,7 +367,7 @@ class RemoteReader:
             raise
 
     def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        """Return the facts of the current revision, and its entity tag, which a tombstone has not."""
+        """Return the facts of the current revision, and its entity tag, for an ``If-Match``; ``None`` without one."""
         answer = self._ask("HEAD", address, ())
         try:
             if answer.status != HTTPStatus.OK:
@@ -385,7 +376,10 @@ class RemoteReader:
         finally:
             answer.close()
         size = UNKNOWN_SIZE if answer.length is None else answer.length
-        return StoredRevision(sidecar, sidecar.id, size), strong_tag(answer)
+        # As it was sent: the form runtime compares text (spec crud 4.6). A weak one never matches (RFC 9110 13.1.1).
+        sent = answer.headers.get("ETag", "").strip()
+        tag = sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
+        return StoredRevision(sidecar, sidecar.id, size), tag
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """Return the sidecar of an attachment, which says whether it is encrypted."""
@@ -484,12 +478,9 @@ def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredR
 def named_in(main: Address, file: BinaryIO) -> set[str]:
     """Return the names of the attachments beside a definition or data that its open content, closed here, names."""
     place = (main.form, main.collection, main.document) if isinstance(main, DocumentAddress) else (main.form, None, "")
-
-    def is_beside(held: AttachmentRef) -> bool:
-        return (held.form, held.collection, held.document) == place
-
+    reading = HolderReader(lambda held: (held.form, held.collection, held.document) == place)
     try:
-        with file, HolderReader(is_beside) as reader, disk_errors("reading", main):
+        with file, reading as reader, disk_errors("reading", main):
             return {holder.held.name for holder in reader.read(iter(partial(file.read, _AT_ONCE), b"")).holders}
     except MalformedXmlError as error:
         raise DamagedError(f"{main} cannot be read: {error}") from error

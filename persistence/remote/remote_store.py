@@ -105,27 +105,20 @@ class RemoteBodies(Bodies, BodyChanges):
         """Return the body of an older revision, if the other service has a history of the attachment.
 
         Its clock differs, and it may have bodies without a record here: the body with the digest is looked for among
-        those that were stored at about the time.
+        those that were stored at about the time, the most likely first. A body is stored there after its record has got
+        its instant, so it is the oldest of those that are later.
         """
-        for instant in self._about(address, sidecar.modified) if sidecar.digest else ():
-            found = self._of_instant(address, sidecar, instant, content=content)
-            if found is not None:
-                return found
+        history = history_of(self._client, address) if sidecar.digest else None
+        if history is not None:
+            first = history.position_at(sidecar.modified) - 1
+            near = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
+            there = [position for position in near if 0 <= position < history.total]
+            for instant in map(history.instant, there[:MOST_OLDER_BODIES]):
+                found = self._of_instant(address, sidecar, instant, content=content)
+                if found is not None:
+                    return found
         who = self._client.who
         raise NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
-
-    def _about(self, address: DocumentAddress, instant: Instant) -> Iterator[Instant]:
-        """Yield the instants of the revisions there that are next to one, the most likely first.
-
-        A body is stored there after its record has got its instant, so it is the oldest of those that are later.
-        """
-        history = history_of(self._client, address)
-        if history is None:
-            return
-        first = history.position_at(instant) - 1
-        nearest = sorted(range(first - MOST_OLDER_BODIES, first + MOST_OLDER_BODIES), key=lambda at: abs(at - first))
-        there = [position for position in nearest if 0 <= position < history.total]
-        yield from map(history.instant, there[:MOST_OLDER_BODIES])
 
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
@@ -239,8 +232,6 @@ class RemoteLeases(Leases):
         answer.close()
 
 
-_FORMAT = "data-format-version"
-_ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
@@ -336,7 +327,6 @@ class RemoteStore(RemoteReader, Storage):
         return iter(self._published.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """Yield the documents that the client may find."""
         NAMES.documents(form, collection)
         return document_ids(self._client, form, collection)
 
@@ -385,13 +375,20 @@ class RemoteWriter(Writing):
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         with upload.opened() as file:
             there = sidecar if sidecar.restored is not None else None
-            fields = [*self._decided(address, sidecar.version, over, there), *self._described(address, sidecar)]
+            fields, field = self._decided(address, sidecar.version, over, there), self._client.names.field
+            if sidecar.content_type is not None:
+                fields.append(("Content-Type", sidecar.content_type.encode("latin-1", "replace")))
+            fields += self._client.names.texts(Workflow_Stage=sidecar.stage)
+            if (hashed := kept_hash(sidecar)) is not None:
+                fields += (field("Hash-Algorithm", hashed.algorithm), field("Hash-Value", hashed.value))
+            if _is_singleton.get() and isinstance(address, DocumentAddress) and address.is_main:
+                fields.append(field("Singleton", "true"))
             query = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
             if sidecar.source is not None:
                 query.append(("document", sidecar.source))
             request = client_request.current()
             if request.method == "PUT":
-                query += [(name, value) for name, value in parse_qsl(request.query) if name == _FORMAT]
+                query += [(name, value) for name, value in parse_qsl(request.query) if name == "data-format-version"]
             call = Call("PUT", self._client.names.path(address), fields, query, OutgoingContent(file))
             return self._changed(call, address, sidecar)
 
@@ -468,18 +465,6 @@ class RemoteWriter(Writing):
         condition = [("If-Match", tag)] if tag is not None and address.is_main else []
         return [names.version(version), *existing, *condition]
 
-    def _described(self, address: Address, sidecar: Sidecar) -> Iterator[HeaderField]:
-        field = self._client.names.field
-        if sidecar.content_type is not None:
-            yield "Content-Type", sidecar.content_type.encode("latin-1", "replace")
-        yield from self._client.names.texts(Workflow_Stage=sidecar.stage)
-        hashed = kept_hash(sidecar)
-        if hashed is not None:
-            yield field("Hash-Algorithm", hashed.algorithm)
-            yield field("Hash-Value", hashed.value)
-        if _is_singleton.get() and isinstance(address, DocumentAddress) and address.is_main:
-            yield field("Singleton", "true")
-
 
 @dataclass(frozen=True, slots=True)
 class ListedDefinition:
@@ -525,7 +510,8 @@ class PublishedList:
         names = self._client.names
         segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
         try:
-            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=_ALL))])
+            query = (("all-versions", "true"), ("all-forms", "true"))
+            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
         except MalformedXmlError as error:
             raise RemoteError(
                 f"provider {self._client.who!r} answers with a list of forms that is not valid"

@@ -12,15 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from io import SEEK_END, BytesIO, TextIOBase
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 from urllib.parse import quote, unquote
 
 import httpx
@@ -40,7 +39,6 @@ XML: tuple[str, str] = ("Content-Type", "application/xml")
 
 
 def path_of(*names: str) -> str:
-    """Return a path of percent-encoded names."""
     return "".join(f"/{quote(name, safe='')}" for name in names)
 
 
@@ -65,40 +63,31 @@ class OutgoingContent:
     """
 
     def __init__(self, content: Content) -> None:
-        self._path: Path | None = None
-        self._file: BinaryIO | None = None
-        self._pieces: Iterable[bytes] = ()
+        if isinstance(content, bytes | bytearray | memoryview | str):
+            content = BytesIO(content.encode() if isinstance(content, str) else content)
+        self._content = content
         self._start = 0
         self.length: int | None = None
         if isinstance(content, Path):
-            self._path = content
             self.length = os.stat(content).st_size
-        elif isinstance(content, bytes | bytearray | memoryview | str):
-            self._keep_file(BytesIO(content.encode() if isinstance(content, str) else content))
         elif isinstance(content, TextIOBase):
             raise TypeError("a file to be sent must be opened in binary mode")
-        elif hasattr(content, "read"):
-            self._keep_file(cast("BinaryIO", content))
-        else:
-            self._pieces = content
+        elif hasattr(content, "read") and (file := cast("BinaryIO", content)).seekable():
+            self._start = file.tell()
+            self.length = file.seek(0, SEEK_END) - self._start
         self.is_repeatable = self.length is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._path is not None:
-            with self._path.open("rb") as file:
+        if isinstance(self._content, Path):
+            with self._content.open("rb") as file:
                 yield from _read(file)
-        elif self._file is not None:
+        elif hasattr(self._content, "read"):
+            opened = cast("BinaryIO", self._content)
             if self.is_repeatable:
-                self._file.seek(self._start)
-            yield from _read(self._file)
+                opened.seek(self._start)
+            yield from _read(opened)
         else:
-            yield from self._pieces
-
-    def _keep_file(self, file: BinaryIO) -> None:
-        self._file = file
-        if file.seekable():
-            self._start = file.tell()
-            self.length = file.seek(0, SEEK_END) - self._start
+            yield from self._content
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:
@@ -184,7 +173,7 @@ class _TimedStream(httpx.SyncByteStream):
         self._stream.close()
 
 
-class Answer:
+class Answer(Closable):
     """An answer whose content is read while it is iterated, at most a piece in memory. Use it in a ``with`` block.
 
     What ``beginning``, ``whole`` and ``line`` read into memory must arrive within ``seconds``. ``timeouts`` are those
@@ -210,16 +199,9 @@ class Answer:
         self._first = b""
         self.status = response.status_code
         self.headers: httpx.Headers = response.headers
-
-    @property
-    def length(self) -> int | None:
+        self.length = whole_number(self.headers.get("Content-Length", ""))
         """The length in bytes; ``None`` where the content is made while it is sent. For a HEAD, that of a GET."""
-        return whole_number(self.headers.get("Content-Length", ""))
-
-    @property
-    def content_type(self) -> str:
-        """The media type."""
-        return str(self.headers.get("Content-Type", "application/octet-stream"))
+        self.content_type: str = self.headers.get("Content-Type", "application/octet-stream")
 
     def __iter__(self) -> Iterator[bytes]:
         with self._peer.errors(self._peer.rest or self._action):
@@ -234,7 +216,6 @@ class Answer:
         return b"".join(self)
 
     def skip(self, size: int) -> None:
-        """Read and drop ``size`` bytes."""
         for piece in self:
             size -= len(piece)
             if size <= 0:
@@ -286,12 +267,6 @@ class Answer:
                 deque(islice(self._pieces, _MOST_LEFT), maxlen=0)
         self._response.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
-        self.close()
-
 
 class OwnFields:
     """The header fields of an answer that a dialect gives a prefix."""
@@ -335,7 +310,6 @@ class CallPolicy:
 
 
 UNIX = "unix:"
-_READS = ("GET", "HEAD")
 
 
 class Connection(Closable):
@@ -389,7 +363,9 @@ class Connection(Closable):
             fields.append((b"Content-Length", b"%d" % call.content.length))
         elif call.content is None and call.method in ("PUT", "POST"):
             fields.append((b"Content-Length", b"0"))
-        with self._turn(peer), peer.errors(call.label):
+        refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
+        turn = nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
+        with turn, peer.errors(call.label):
             request = http.build_request(
                 call.method,
                 self._base + call.path,
@@ -405,15 +381,10 @@ class Connection(Closable):
                 # A server may close a kept connection in the moment in which it is used again. That shows at once; one
                 # that closes late was waited for long enough.
                 is_late = time.monotonic() - began > self.policy.connect
-                if is_late or not self._is_provider or call.method not in _READS:
+                if is_late or not self._is_provider or call.method not in ("GET", "HEAD"):
                     raise
                 response = http.send(request, stream=True)
         return Answer(response, peer, call.label, self.policy.answer, request.extensions["timeout"])
-
-    def _turn(self, peer: Peer) -> AbstractContextManager[None]:
-        """Take one of the turns to call."""
-        refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
-        return nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
 
     def _opened(self, peer: Peer) -> httpx.Client:
         """Return the client of this process: a connection must not be shared with the process that forked it."""

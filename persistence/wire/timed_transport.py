@@ -21,8 +21,6 @@ _in_head: ContextVar[bool] = ContextVar("in_head", default=False)
 _KEPT_FOR = 10.0
 """Seconds that a connection stays idle: fewer than on servers, so that none is closed while it is used again."""
 
-_MOST_KEPT = 32
-
 
 class TimedTransport(httpx.BaseTransport):
     """Sends requests of HTTP/1.1, over a ``socket`` of Unix if there is one.
@@ -36,7 +34,7 @@ class TimedTransport(httpx.BaseTransport):
         self._pool = httpcore.ConnectionPool(
             ssl_context=trusted,
             max_connections=None,
-            max_keepalive_connections=_MOST_KEPT,
+            max_keepalive_connections=32,
             keepalive_expiry=_KEPT_FOR,
             retries=int(is_provider),
             uds=socket,

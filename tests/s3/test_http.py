@@ -17,10 +17,9 @@ from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import Providers
+from persistence.providers.opened import Providers, unheard
 from persistence.services.codec import EncryptionAtRest
 from persistence.services.reencryption import Reencryption
-from persistence.storage.storage import NOBODY
 from tests import service as services
 from tests.encrypted_form import DEFINITION, data
 from tests.encrypted_form import path as holder
@@ -123,7 +122,7 @@ def reencrypt(file: Path, form: str) -> None:
     """Do what the command does, without rebuilding the index."""
     loaded = configuration.load(str(file), {"data": services.place_of(file.parent / "data")}, {})
     settings, properties = loaded.settings, loaded.properties
-    with Providers(settings, properties, listener=NOBODY) as offline:
+    with Providers(settings, properties, listener_at=unheard) as offline:
         at_rest = EncryptionAtRest(offline.router, DIALECTS["svc"], open_encryption_keys(settings, properties))
         storage = offline.at(settings.roots.default).storage
         assert storage is not None
