@@ -19,9 +19,7 @@ import click
 from tests.faults import disks, runs, slow
 from tests.faults.descriptors import run_out
 from tests.faults.filling import ROOMS, Story, fill_up, pass_the_floor, turn_read_only
-from tests.faults.injection import ERRORS
-from tests.faults.runs import Run
-from tests.faults.scenarios import SCENARIOS
+from tests.faults.runs import ERRORS, SCENARIOS, Run
 from tests.faults.weakened import OF_READING, OF_WRITING
 from tests.table import table
 
@@ -44,9 +42,9 @@ def _injected() -> Iterator[str]:
     with _ground(_MEMORY) as ground, _pool() as pool:
         click.echo(f"one fault in each request, and {_TIMES} times in a row; every call of every request:")
         reading = pool.submit(runs.read_all, ground / "reading")
-        titles = [scenario.title for scenario in SCENARIOS]
         writing = [
-            pool.submit(runs.strike_named, title, ground / str(number), _TIMES) for number, title in enumerate(titles)
+            pool.submit(runs.strike_all, scenario, ground / str(number), times=_TIMES)
+            for number, scenario in enumerate(SCENARIOS)
         ]
         struck = []
         for future in writing:

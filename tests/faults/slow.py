@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from persistence.storage.locks import stripe
-from tests.crash import strace
 from tests.faults.filling import Story
+from tests.rigs import strikes
 from tests.service import Answer, Service, running
 
 _OLD, _NEW = b"<d>old</d>", b"<d>new</d>"
@@ -126,7 +126,7 @@ def _hanging(service: Service, directory: Path, paths: list[str]) -> Iterator[Ca
             time.sleep(0.005)
         return True
 
-    with strace.attached(workers[0], log, "-f", "-e", "signal=none", "-e", "trace=fsync", "-e", inject, *options):
+    with strikes.attached(workers[0], log, "-f", "-e", "signal=none", "-e", "trace=fsync", "-e", inject, *options):
         yield await_hanging
 
 
