@@ -14,8 +14,8 @@ import click
 from tests.cluster import network
 from tests.cluster.database import missing
 from tests.cluster.faults import CUT, INSTANCE, PRIMARY, summary
-from tests.cluster.runs import Plan, Report, run
-from tests.cluster.weakened import ASYNCHRONOUS, UNCONDITIONAL
+from tests.cluster.runs import ASYNCHRONOUS, Plan, Report, run
+from tests.rigs.weakened import UNCONDITIONAL
 from tests.table import table
 
 _NOT_POSSIBLE = 3

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from tests import rig_service, search_faults
-from tests.rigs import aftermath, views
+from tests.rigs import aftermath, views, weakened
 from tests.rigs.aftermath import Scene, prepared
 from tests.rigs.scenarios import WRITTEN, Scenario
 from tests.rigs.strikes import Injector, Point
@@ -52,14 +52,17 @@ class Outcome:
 
 
 @contextmanager
-def ready(directory: Path, module: str = rig_service.__name__, properties: Iterable[str] = ()) -> Iterator[Killer]:
-    """Someone to kill the only worker of a service of its own, which has one thread that serves; it runs ``module``.
+def ready(directory: Path, properties: Iterable[str] = (), weakness: str = "") -> Iterator[Killer]:
+    """Someone to kill the only worker of a service of its own, which has one thread that serves.
 
     ``properties`` of its provider are switched on.
     """
     file = directory / "settings.toml"
     file.write_text("".join(f'"svc.persistence.files.{name}" = true\n' for name in properties))
-    env, options = rig_service.ENVIRONMENT, ("--config", str(file))
+    env, module = rig_service.ENVIRONMENT, rig_service.__name__
+    if weakness:
+        env, module = weakened.environment(weakness), weakened.__name__
+    options = ("--config", str(file))
     with running(directory, workers=1, threads=1, module=module, env=env, options=options) as service:
         service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield Killer(service, directory)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import unnoted
 from tests.crash.kill import Killer, Outcome, ready
 from tests.rigs import strikes
 from tests.rigs.scenarios import CREATE, DELETE, DELETE_ALL, LEASING, PROMOTE, PUBLISH_NEXT, RENEW, REPLACE, Scenario
 from tests.rigs.strikes import Point
+from tests.rigs.weakened import UNNOTED
 
 pytestmark = pytest.mark.xdist_group("crash-kill")  # one service is killed all the time
 
@@ -68,7 +68,7 @@ def test_a_kill_leaves_the_old_lease_or_the_new_one(tmp_path: Path) -> None:
 def test_a_change_that_was_not_noted_is_noticed(tmp_path: Path) -> None:
     """A search does not find what a worker committed that was killed before the index had heard of it."""
     strikes.require(tmp_path)
-    with ready(tmp_path, unnoted.__name__) as killer:
+    with ready(tmp_path, weakness=UNNOTED) as killer:
         trial = killer.trial(REPLACE)
         outcomes = killer.then_write(trial, [point for point in trial.points if point.changes])
     faults = [fault for outcome in outcomes for fault in outcome.faults]

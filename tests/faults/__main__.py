@@ -16,11 +16,12 @@ from pathlib import Path
 
 import click
 
-from tests.faults import disks, runs, slow
+from tests.faults import runs, slow
 from tests.faults.descriptors import run_out
 from tests.faults.filling import ROOMS, Story, fill_up, pass_the_floor, turn_read_only
 from tests.faults.runs import ERRORS, SCENARIOS, Run
-from tests.faults.weakened import OF_READING, OF_WRITING
+from tests.rigs import disks
+from tests.rigs.weakened import OF_READING, OF_WRITING
 from tests.table import table
 
 _PROCESSES = 2

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
-from tests.faults import disks
 from tests.faults.judge import refusal_faults
+from tests.rigs import disks
 from tests.service import Answer, Service, running
 
 _MOST_WRITES = 600

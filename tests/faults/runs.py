@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import rig_service
-from tests.faults import weakened
 from tests.faults.judge import FULL, tolerance
 from tests.faults.reading import Reading, meet, prepared
 from tests.faults.trial import LOOKING, WRITING, Trial
-from tests.faults.weakened import OF_WRITING, WEAKNESS
+from tests.rigs import weakened
 from tests.rigs.scenarios import (
     ATTACH_LARGE,
     ATTACH_OVER,
@@ -30,6 +29,7 @@ from tests.rigs.scenarios import (
     Scenario,
 )
 from tests.rigs.strikes import Point
+from tests.rigs.weakened import OF_WRITING
 from tests.service import Service, running
 
 SCENARIOS = (
@@ -144,7 +144,7 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
 def _service(directory: Path, weakness: str) -> Iterator[Service]:
     env, module = _SETTINGS | rig_service.ENVIRONMENT, rig_service.__name__
     if weakness:
-        env, module = env | {WEAKNESS: weakness}, weakened.__name__
+        env, module = env | weakened.environment(weakness), weakened.__name__
     with running(directory, workers=1, threads=1, env=env, module=module) as service:
         service.get("app/form/data/D/data.xml")  # starts the one thread
         yield service

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import disks
 from tests.faults.descriptors import run_out
 from tests.faults.filling import FULL, NO_INODES, Room, fill_up, pass_the_floor, turn_read_only
 from tests.faults.slow import stall
-from tests.rigs import strikes
+from tests.rigs import disks, strikes
 from tests.service import running
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.faults.runs import ERRORS, noticed, read_all, strike_all
 from tests.faults.trial import WRITING
-from tests.faults.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
 from tests.rigs import strikes
 from tests.rigs.scenarios import CREATE, PROMOTE, REPLACE, UNINDEXED, Scenario
 from tests.rigs.strikes import Point
+from tests.rigs.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
 
 _TIMES = 8
 

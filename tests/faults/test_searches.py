@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import disks
 from tests.faults.filling import insist
 from tests.index.racing import body, plant
 from tests.orders import found
 from tests.published import Planter
+from tests.rigs import disks
 from tests.search_faults import await_notes
 from tests.service import Answer, Service, running
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.modelled.server import Server
-from tests.modelled.world import Plain
-from tests.powercut.judging import Verdict, judge
-from tests.powercut.ledger import Cut, Ledger
+from tests.rigs.judging import Verdict, judge
+from tests.rigs.ledger import Cut, Ledger
+from tests.rigs.server import Server
+from tests.rigs.world import Plain
 from tests.service import alone
 
 _BESIDE = (

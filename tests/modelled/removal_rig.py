@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.modelled.removing import RETENTION, Remover
-from tests.modelled.server import Server, Variant
+from tests.rigs.server import Server, Variant
 
 TREE, SPLIT, DATABASE = "tree", "attachments apart", "database"
 _APART = '"svc.persistence.provider.*.*.data.attachments" = "big"\n"svc.persistence.big.base-path" = "{}"\n'

@@ -22,8 +22,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
-from tests.modelled.server import Line, Server
-from tests.modelled.world import BINARY, XML, url
+from tests.rigs.server import Line, Server
+from tests.rigs.world import BINARY, XML, url
 from tests.service import PUBLIC, Answer
 
 KEPT, BRIEF = "removed/kept", "removed/brief"
@@ -94,7 +94,7 @@ class Remover:
     def __init__(
         self, server: Server, options: tuple[str, ...], roots: tuple[Path, ...], number: int, seed: int
     ) -> None:
-        self.line = Line(server)
+        self.line = Line(lambda: server.service)
         self.violations: list[str] = []
         self.done: Counter[str] = Counter()
         self.kills = 0

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.clock.skewed import Clock
-from tests.modelled.clients import Client
 from tests.modelled.keeping import Keeper
-from tests.modelled.server import Server, Variant
-from tests.modelled.world import SHARED, XHTML, Plain, url
-from tests.powercut.judging import judge
-from tests.powercut.ledger import Cut, Ledger
+from tests.rigs.clients import Client
+from tests.rigs.judging import judge
+from tests.rigs.ledger import Cut, Ledger
+from tests.rigs.server import Server, Variant
+from tests.rigs.world import SHARED, XHTML, Plain, url
 
 _FURTHEST = 3 * 3600.0
 
@@ -105,7 +105,9 @@ class _Rig:
         self._rng = random.Random(plan.seed)
         self._over = threading.Event()
         self._server = Server(directory / "service", variant)
-        self._clients = [Client(self._server, self._ledger, number, plan.seed) for number in range(plan.clients)]
+        self._clients = [
+            Client(lambda: self._server.service, self._ledger, number, plan.seed) for number in range(plan.clients)
+        ]
         self._keeper = Keeper(self._server, self._ledger, directory, random.Random(plan.seed))
 
     def close(self) -> None:

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from persistence.model.addresses import DATA_XML
 
+FORM = "hr/leave"
+"""The form that all clients save to, and that is searched afterwards."""
+
 _SAVED, _DRAFT, _PUBLISHED = "data", "draft", "form"
 
 

@@ -9,11 +9,12 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.rigs import weakened
 from tests.service import Answer, Service, alone
 
 _PATIENCE = 60.0
@@ -32,6 +33,11 @@ class Variant:
     environment: Mapping[str, str] = field(default_factory=dict)
     workers: int = 2
     options: tuple[str, ...] = ()
+
+
+def weak(weakness: str) -> Variant:
+    """The service and its commands without a protection."""
+    return Variant(weakened.__name__, weakened.environment(weakness))
 
 
 class Server:
@@ -88,10 +94,10 @@ class Server:
 
 
 class Line:
-    """Requests of one client to a server; those that were lost with a worker count as ``unknown``."""
+    """Requests of one client to the service of each time; those that were lost with a worker count as ``unknown``."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self._service = service
         self.unknown = 0
         self.asked: Counter[str] = Counter()
 
@@ -109,7 +115,7 @@ class Line:
         self.asked[method] += 1
         said = "nobody listens"
         while time.monotonic() < deadline:
-            service = self._server.service
+            service = self._service()
             sent = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
             try:
                 answer = service.raw(method, path, {**(headers or {}), **sent}, body)
