@@ -41,8 +41,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """The results of a run."""
-
     plan: Plan
     means: str = ""
     copied: int = 0
@@ -75,7 +73,6 @@ class Report:
 
 
 def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
-    """Do it all in a directory; ``say`` is told what is done."""
     began = time.monotonic()
     report = Report(plan)
     with _cluster(plan, directory) as cluster:
@@ -103,7 +100,6 @@ class _Cluster:
 
 @contextmanager
 def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
-    """Everything started, for the length of a block."""
     directory.mkdir()
     with ExitStack() as stack:
         database = Database(directory, is_synchronous=plan.weakness != ASYNCHRONOUS)

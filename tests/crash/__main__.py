@@ -42,7 +42,6 @@ class Part:
 
 
 def main() -> int:
-    """Do it all, a piece on each processor at a time."""
     with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
         reason = strikes.refusal(Path(directory))
     if reason is not None:
@@ -80,7 +79,6 @@ def _result(done: Future[Part], name: str) -> Part:
 
 
 def _kills(scenario: Scenario, name: str) -> Part:
-    """Kill a request at every call, and let something come after it."""
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory,

@@ -22,8 +22,6 @@ _DRAFT = f"{_DRAFTS}/document"
 
 
 class _Paths:
-    """Where a request writes, below the root."""
-
     def __init__(self, scenario: Scenario) -> None:
         path = scenario.step.path
         below = "form/2/form.xhtml" if path.startswith("form/") else path
@@ -58,7 +56,6 @@ def _keeping(paths: _Paths) -> _Chosen:
 
 
 def _discarding(operation: Operation) -> bool:
-    """Whether this takes the draft away."""
     return isinstance(operation, Renamed) and operation.source == _DRAFT
 
 
@@ -163,7 +160,6 @@ class Defect:
     ordered: bool
 
     def planted(self, operations: Operations) -> Operations:
-        """What the request would have done."""
         return self.remove(operations, _Paths(self.request))
 
     def __str__(self) -> str:

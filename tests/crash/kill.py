@@ -85,7 +85,6 @@ class Killer:
         return Trial(scenario, tuple(points), after)
 
     def then_write(self, trial: Trial, points: Iterable[Point]) -> list[Outcome]:
-        """Kill at each point, and write everything again after each kill."""
         return [self._with_next_write(self._kill(trial, point)) for point in points]
 
     def then_check(self, trial: Trial, points: Iterable[Point]) -> list[Outcome]:

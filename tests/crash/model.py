@@ -30,8 +30,6 @@ UNTRACED = (".locks", ".serve", ".index", "layout.json")
 
 
 class Content(NamedTuple):
-    """The bytes of a file, and its modification time in nanoseconds."""
-
     data: bytes
     stamp: int
 
@@ -50,8 +48,6 @@ State = tuple[Entry, ...]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Something that exists was opened."""
-
     handle: int
     path: str
 
@@ -67,8 +63,6 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class CreatedUnnamed:
-    """A file without a name was made."""
-
     handle: int
 
 
@@ -98,23 +92,17 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class MadeDirectory:
-    """A directory was made."""
-
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An open file got a name."""
-
     handle: int
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """A file got a second name."""
-
     source: str
     target: str
 
@@ -163,15 +151,12 @@ _EMPTY = Content(b"", _AT_WRITING)
 
 @dataclass(eq=False)
 class _Node:
-    """A file or directory, whatever its names are."""
-
     number: int
     is_directory: bool = False
     volatile: Content = _EMPTY
     durable: Content | None = None
 
     def outcomes(self) -> tuple[Content, ...]:
-        """What a power cut may leave of a file."""
         data, stamp = self.volatile
         if self.durable == self.volatile:
             return (self.volatile,)
@@ -208,7 +193,6 @@ class Disk:
 
     @classmethod
     def holding(cls, state: State, *, ordered: bool) -> Disk:
-        """A disk on which a tree is durable."""
         disk = cls(ordered)
         nodes: dict[int, _Node] = {}
         for path, number, content in state:
@@ -222,7 +206,6 @@ class Disk:
         return disk
 
     def do(self, operation: Operation) -> None:
-        """Replay an operation."""
         match operation:
             case MadeDirectory(path):
                 self._change((path, self._node(is_directory=True)))
@@ -255,7 +238,6 @@ class Disk:
                 self._sync(self._handles[handle])
 
     def after_a_kill(self) -> State:
-        """The tree that a killed process leaves."""
         names = self._names(set(self._changes))
         return self._state(names, {node: node.volatile for node in self._files(names)})
 
@@ -353,7 +335,6 @@ def _apply(change: _Change, names: _Names) -> None:
 
 
 def tree_of(root: Path) -> State:
-    """The tree below a real root."""
     entries = []
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)

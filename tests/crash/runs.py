@@ -46,12 +46,10 @@ class Recording:
     after: Views
 
     def but(self, operations: tuple[Operation, ...]) -> Recording:
-        """The same request, had it done these operations."""
         return replace(self, operations=operations)
 
 
 def record(scenario: Scenario, directory: Path) -> Recording:
-    """Serve one request for real, in a service of its own, and record it."""
     with running(directory, workers=1, threads=2) as service:
         service.get(f"{FORM}/data/document/data.xml")  # an answer means that the worker is done with trying the disk
         before, setup, kept = tree_of(service.data), list[Operation](), list[Kept]()

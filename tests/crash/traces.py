@@ -92,8 +92,6 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _Interpreter:
-    """Reads calls in their order, knowing what each descriptor was opened as."""
-
     def __init__(self, root: str) -> None:
         self._root = root
         self._handles = 0

@@ -33,7 +33,6 @@ _ENOUGH = 3 << 30  # each request has a form of its own, and that an index
 
 
 def main() -> int:
-    """All parts, and what does not hold."""
     violations = [*_injected(), *_weakened(), *_real(), *_slow()]
     click.echo("\n".join(["", *violations[:_SHOWN], f"{len(violations)} violations"]))
     return int(bool(violations))

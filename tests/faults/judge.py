@@ -51,7 +51,6 @@ def tolerance(point: Point) -> str | None:
 def judged(
     point: Point, error: str, struck: Struck, comparison: Comparison, scenario: Scenario
 ) -> tuple[str, list[str]]:
-    """What came of a fault in a writing request, and what is wrong with that."""
     committed, wrong = comparison.committed(scenario), list(comparison.faults(scenario))
     faults = [] if struck.is_at(point) else [f"the fault struck {struck.hit}"]
     if struck.synced_again():
@@ -79,7 +78,6 @@ def judged(
 
 
 def refusal_faults(answer: Answer, error: str) -> Iterator[str]:
-    """What is wrong with the answer to a request that met an error of the disk."""
     expected = 507 if error in FULL else 500
     if answer.status != expected:
         yield f"answered {answer.status}, not {expected}"

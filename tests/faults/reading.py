@@ -33,7 +33,6 @@ class Reading:
     headers: tuple[tuple[str, str], ...] = ()
 
     def ask(self, service: Service) -> Answer:
-        """Read."""
         return service.ask(self.method, f"app/form/{self.path}", None, dict(self.headers))
 
 
@@ -48,7 +47,6 @@ class Met:
 
 
 def prepared(service: Service) -> tuple[Reading, ...]:
-    """Store what is read, and say how."""
     first = service.put("app/form/data/D/data.xml", OLD)
     stored = (
         first,

@@ -116,7 +116,6 @@ def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") ->
 
 
 def noticed(weakness: str, directory: Path) -> list[str]:
-    """What is found wrong with a service that lacks a protection."""
     if weakness in OF_WRITING:
         return strike_all(REPLACE, directory, choose=_vital, weakness=weakness).violations
     return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]

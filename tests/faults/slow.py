@@ -143,7 +143,6 @@ def _timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
 
 
 def _serve(story: SlowStory, ask: Callable[[], Answer], status: int) -> None:
-    """A request that must not wait for the slow disk."""
     answer, seconds = _timed(ask)
     story.expect("another request meanwhile", answer.status, status)
     story.expect("another request meanwhile is answered before the deadline", seconds < DEADLINE, True)

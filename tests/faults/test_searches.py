@@ -74,7 +74,6 @@ def test_a_search_on_a_full_disk_is_refused(kind: disks.Kind, tmp_path: Path) ->
 
 
 def expect_everything(service: Service, names: bytes) -> None:
-    """Everything is found, and everything has its values."""
     answer = search(service)
     assert answer.status == 200, answer.cause
     assert len(found(answer.body)) == _DOCUMENTS + 1

@@ -63,7 +63,6 @@ class Trial:
         self._undisturbed = cache(lambda scenario: aftermath.undisturbed(service, self._prepared(scenario)))
 
     def points(self, scenario: Scenario) -> list[Point]:
-        """Every call of a scenario's request on the service's files."""
         self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
         seen: list[Point] = []
         for _ in range(_ATTEMPTS):
@@ -148,7 +147,6 @@ class Trial:
         return prepared(self._service, f"app-{next(self._numbers)}/form", scenario)
 
     def _view(self, scene: Scene) -> View:
-        """What the request's own resource is now."""
         first = scene.scenario.resources[0]
         return views.seen(self._service, scene.form, [first])[first]
 

@@ -22,7 +22,6 @@ _WEAK = Load("weakened", tuple(f"document-{number}" for number in range(10)), 2_
 
 
 def main() -> int:
-    """Run every load, and then what has to be caught."""
     with tempfile.TemporaryDirectory(prefix="persistence-linear-") as directory:
         good = [_reported(load, Path(directory) / str(number)) for number, load in enumerate(_LOADS)]
         bad = [

@@ -21,8 +21,6 @@ _SHOWN = 6
 
 
 class Verdict(Enum):
-    """What the search found."""
-
     LINEAR = "linearizable"
     VIOLATED = "not linearizable"
     UNDECIDED = "undecided"
@@ -47,7 +45,6 @@ class _Reached:
 
 
 def check(operations: Iterable[Operation], initial: State, most: int = MOST_TRIED) -> Finding:
-    """Judge the history of one document that began in a state."""
     history, faults = resolved(operations)
     if faults:
         return Finding(Verdict.VIOLATED, "; ".join(faults))

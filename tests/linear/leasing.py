@@ -43,7 +43,6 @@ class Leased:
     holder: str | None = None
 
     def after(self, state: str | None) -> tuple[bool, str | None]:
-        """Whether the outcome fits a state, and the state after it."""
         if self.holder is not None:
             return state == self.holder != self.user, state
         if state not in (None, self.user):
@@ -83,7 +82,6 @@ def _next(ordered: Sequence[Leased], taken: int) -> Iterator[int]:
 
 
 def read(lines: Sequence[str]) -> dict[str, list[Leased]]:
-    """The histories of documents, from what the processes wrote."""
     begun: dict[str, Leased] = {}
     for line in lines:
         id_, *values = json.loads(line)
@@ -133,7 +131,6 @@ def _started(root: str, seed: int, pipe: int, *, is_weak: bool) -> int:
 
 
 def main(root: str, seconds: float, *, is_weak: bool) -> None:
-    """Run, and print what the processes wrote."""
     receiver, pipe = os.pipe()
     seeds = iter(range(10_000))
     running = [_started(root, next(seeds), pipe, is_weak=is_weak) for _ in range(PROCESSES)]

@@ -62,7 +62,6 @@ class Report:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The line of the table under ``HEADINGS``."""
         violations = len(self.not_linear) + len(self.faults)
         documents = len(set(self.load.rounds))
         return (
@@ -72,12 +71,10 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything was decided, and nothing was wrong."""
         return not (self.undecided or self.not_linear or self.faults)
 
 
 def run(load: Load, directory: Path, weakness: str = "") -> Report:
-    """Put a load on a service of its own, and judge what the clients saw."""
     began, own = time.monotonic(), dict[str, Any]()
     if weakness:
         own = {"module": weakened.__name__, "env": weakened.environment(weakness)}

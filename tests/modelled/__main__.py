@@ -33,7 +33,6 @@ _LINES = 20
 @click.option("--seconds", default=_WHOLE.seconds, help="How long clients work in each of the three runs.")
 @click.option("--seed", default=_WHOLE.seed, help="What chance is made of.")
 def main(*, seconds: float, seed: int) -> None:
-    """Compare the whole interface with a plain model."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
     plan = replace(_WHOLE, seconds=seconds, seed=seed)
     with tempfile.TemporaryDirectory(prefix="persistence-modelled-") as name:

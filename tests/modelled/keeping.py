@@ -47,8 +47,6 @@ class _Backup:
 
 
 class Keeper:
-    """Runs the commands of an administrator on the tree of a service."""
-
     def __init__(self, server: Server, ledger: Ledger, directory: Path, rng: random.Random) -> None:
         self.violations: list[str] = []
         self.done: Counter[str] = Counter()
@@ -97,7 +95,6 @@ class Keeper:
                 self.violations.append(f"after its repair: {each['path']}: {each['kind']}: {each['what']}")
 
     def back_up(self) -> None:
-        """Make a backup, and remember what must be in it."""
         began = self._ledger.tick()
         self.run("backup", str(self._directory / _BACKUPS))
         ended = self._ledger.tick()

@@ -20,15 +20,12 @@ _CLIENTS = 2
 
 @dataclass(slots=True)
 class Removals:
-    """What a run did and found."""
-
     done: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The figures under ``REMOVAL_HEADINGS``, after the name of the run."""
         return (
             *(self.done[name] for name in REMOVAL_HEADINGS[1:7]),
             *(self.kills["worker"], self.kills["command"], len(self.violations)),

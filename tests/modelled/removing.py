@@ -58,26 +58,21 @@ class _Document:
 
     @property
     def is_living(self) -> bool:
-        """Return whether its data is there."""
         return self.current(DATA_XML) is not None
 
     def current(self, name: str) -> bytes | None:
-        """Return the content of a file now."""
         revisions = self.files.get(name)
         return revisions[-1].content if revisions else None
 
     def newest(self) -> str:
-        """Return the instant of the last change of any file."""
         return max((each[-1].instant for each in self.files.values()), default="")
 
     def add(self, name: str, instant: str, content: bytes | None, created: str | None = None) -> None:
-        """Add a revision."""
         revisions = self.files.setdefault(name, [])
         living = revisions[-1].created if revisions and (revisions[-1].content is not None or content is None) else None
         revisions.append(_Revision(instant, content, living or created or instant))
 
     def drop(self, name: str, revisions: list[_Revision]) -> None:
-        """Let revisions of a file be gone."""
         left = [each for each in self.files[name] if each not in revisions]
         self.gone |= {(name, each.instant) for each in revisions}
         self.files[name] = left
@@ -123,7 +118,6 @@ class Remover:
         }
 
     def act(self) -> None:
-        """One operation, chosen at random."""
         (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
         action()
         self.done[action.__name__] += 1
@@ -148,13 +142,11 @@ class Remover:
             self._compare(key, document)
 
     def delete(self) -> None:
-        """DELETE of a document."""
         key, document = self._any()
         if document.is_living:
             self._delete(key, document, DATA_XML)
 
     def delete_attachment(self) -> None:
-        """DELETE of an attachment."""
         key, document = self._any()
         there = [name for name in _ATTACHMENTS if document.current(name) is not None]
         if document.is_living and there:
@@ -199,7 +191,6 @@ class Remover:
                     self._age(document, "9")
 
     def erase(self) -> None:
-        """Erase a document."""
         key, document = self._any()
         if not document.files:
             return

@@ -43,8 +43,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did and found."""
-
     plan: Plan
     requests: int = 0
     writes: int = 0
@@ -60,7 +58,6 @@ class Outcome:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The line of the table under ``HEADINGS``."""
         kills = (self.kills["worker"], self.kills["service"], self.kills["command"])
         return (
             *(self.plan.name, self.requests, self.writes, self.unknown, *kills, self.commands.total(), self.jumps),
@@ -76,7 +73,6 @@ HEADINGS = (
 
 
 def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Run a plan on a service of its own below a directory."""
     began, rig = time.monotonic(), _Rig(plan, directory)
     try:
         rig.prepare()
@@ -92,8 +88,6 @@ def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda _: None
 
 
 class _Rig:
-    """The service, its clients, and everything that happens to it."""
-
     def __init__(self, plan: Plan, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.outcome = Outcome(plan)
@@ -111,7 +105,6 @@ class _Rig:
         self._keeper = Keeper(self._server, self._ledger, directory, random.Random(plan.seed))
 
     def close(self) -> None:
-        """Stop everything."""
         self._over.set()
         self._server.close()
 

@@ -42,7 +42,6 @@ _DEFECT_HEADINGS = ("without", "where", "caught", "of", "for example")
 @click.command()
 @click.option("--try", "is_trial", is_flag=True, help="Only say whether it can be run here.")
 def main(*, is_trial: bool) -> None:
-    """Cut the power on every file system, with and without the protections."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
     sys.exit(_run_all(is_trial=is_trial))
 

@@ -46,8 +46,6 @@ class Command:
 
 
 class _Naming(Writer):
-    """Clients whose data names one of its attachments."""
-
     def _content(self, resource: Resource, token: str) -> bytes:
         return super()._content(resource, token).replace(b"</form>", f"<f>{_NAMED}</f></form>".encode())
 

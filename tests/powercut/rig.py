@@ -45,7 +45,6 @@ class Plan:
     is_checked: bool = True
 
     def is_real(self, picture: Picture) -> bool:
-        """Whether the service is started for real on a picture."""
         return self.real_every > 0 and picture.number % self.real_every == 0
 
 
@@ -78,13 +77,10 @@ class Outcome:
 
     @property
     def pictures(self) -> int:
-        """All of them."""
         return self.at_rest + self.under_load
 
 
 class Rig:
-    """A disk of one kind, and processes that judge pictures of it."""
-
     def __init__(self, made: Disk, directory: Path, judges: ProcessPoolExecutor) -> None:
         self._disk = made
         self._directory = directory

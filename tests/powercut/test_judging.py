@@ -76,14 +76,12 @@ def another_stage(document: Path) -> None:
 
 
 def rolled_back(document: Path) -> None:
-    """The last commit did not reach the disk."""
     last = max((document / ".history").glob("*.data.xml"))
     shutil.copy2(last, document / "data.xml")
     shutil.copy2(last.with_name(f"{last.name}.json"), document / "data.xml.json")
 
 
 def forgotten(document: Path) -> None:
-    """An older revision did not reach the disk."""
     first = min((document / ".history").glob("*.data.xml"))
     first.unlink()
     first.with_name(f"{first.name}.json").unlink()

@@ -38,7 +38,6 @@ class Writer(Client):
         }
 
     def save_shared(self) -> None:
-        """PUT of a document that others save at the same time."""
         resource = data(FORM, f"shared-{self._rng.randrange(_SHARED)}")
         begun, body = self._ledger.tick(), self._content(resource, self._next())
         own = {"Form_Definition_Version": "1", "Username": self._user, "Workflow_Stage": f"stage {begun}"}

@@ -49,7 +49,6 @@ class Scene:
         return tuple(dict.fromkeys((*self.kept, *views.kept_of(found))))
 
     def ask(self, service: Service) -> Answer:
-        """Send the request itself."""
         return send(service, self.form, self.told(self.scenario.step))
 
 
@@ -80,7 +79,6 @@ def undisturbed(service: Service, scene: Scene) -> Views:
 
 
 def expected(service: Service, scene: Scene) -> Views:
-    """What a client finds after a request that nothing has disturbed."""
     after = views.seen(service, scene.form, scene.scenario.resources)
     for resource, view in after.items():
         assert view.content == resource.after, f"{resource.path} is not what the request should give"
@@ -203,7 +201,6 @@ def left(data: Path, form: str, *, but_leases: bool = False) -> list[str]:
 
 
 def lease(data: Path, document: str) -> Path:
-    """The file of a document's lease."""
     digest = hashlib.sha256(document.encode()).hexdigest()
     return data / ".leases" / digest[:2] / digest
 

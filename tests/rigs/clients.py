@@ -63,11 +63,9 @@ class Client:
         }
 
     def begin(self) -> None:
-        """Publish the form of its own."""
         self._put(Resource(f"{self._form}/form/{FORM_XHTML}", 1), SHARED[FORM], XHTML, "1")
 
     def act(self) -> None:
-        """One operation, chosen at random."""
         (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
         action()
 
@@ -78,7 +76,6 @@ class Client:
         self._save(self._document())
 
     def draft(self) -> None:
-        """PUT of a draft, new or over."""
         form, document = self._names()
         self._put_data(data(form, document, "draft"))
 
@@ -111,7 +108,6 @@ class Client:
             self._delete(self._rng.choice(sorted(mine)))
 
     def delete_all(self) -> None:
-        """DELETE of all data of the form of its own."""
         begun, path = self._ledger.tick(), url(f"{self._form}/data/")
         while (answer := self.line.ask("DELETE", path, Username=self._user)) is None:
             pass
@@ -127,7 +123,6 @@ class Client:
     # What only reads
 
     def read(self) -> None:
-        """GET, HEAD or a range of something, whether it is there or not."""
         resources = sorted({*self._known, *self._living})
         if not resources:
             return
@@ -145,7 +140,6 @@ class Client:
                 self._read_range(resource, answer.body)
 
     def read_older(self) -> None:
-        """GET of an older revision by its instant."""
         known = [
             (resource, state)
             for resource, states in self._known.items()
@@ -184,7 +178,6 @@ class Client:
             self.violations.append(f"{resource.path}: a refused request has changed it")
 
     def search(self) -> None:
-        """A search for a text that one content has, or had."""
         alive = [(resource, token) for resource, token in self._tokens.items() if resource.path.startswith(f"{FORM}/")]
         if alive and self._rng.random() < 0.7:
             resource, token = self._rng.choice(sorted(alive))
@@ -193,12 +186,10 @@ class Client:
             self._search(self._rng.choice(self._gone_tokens[-20:]), {})
 
     def search_all(self) -> None:
-        """A search for everything of this client's in the form of all."""
         mine = [resource for resource in self._mains() if resource.path.startswith(f"{FORM}/")]
         self._search(self._word, {_named(resource): self._living[resource].instant for resource in mine})
 
     def distinct(self) -> None:
-        """The distinct values of a control in the form of its own."""
         query = b'<distinct-values><query path="customer/name"/></distinct-values>'
         answer = self._post(f"{PUBLIC}/distinct-values/{self._form}", query)
         expected = {token for resource, token in self._tokens.items() if resource.path.startswith(f"{self._form}/")}
@@ -209,7 +200,6 @@ class Client:
                 self.violations.append(f"distinct values of {self._form}: without {missing}, with {more}")
 
     def list_versions(self) -> None:
-        """The versions of the form of its own in the list of forms."""
         answer = self.line.read("GET", f"{PUBLIC}/form/{self._form}?all-versions=true")
         if not self._expect_status(answer, "list of forms", 200):
             return
@@ -405,5 +395,4 @@ class Client:
 
 
 def _named(resource: Resource) -> str:
-    """The document as ``orders.found`` names it."""
     return resource.path.split("/")[3] + ("°" if resource.is_draft else "")

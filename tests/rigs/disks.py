@@ -92,7 +92,6 @@ def mounted(kind: Kind, directory: Path) -> Iterator[Path]:
 
 
 def require(kind: Kind, directory: Path) -> None:
-    """Skip the calling test where such a file system cannot be had."""
     if reason := refusal(kind, directory):
         pytest.skip(reason)
 

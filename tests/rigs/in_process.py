@@ -27,7 +27,6 @@ class InProcess(Service, Closable):
         self._client = Client(self._app)
 
     def close(self) -> None:
-        """Stop the service."""
         self._app.close()
 
     def raw(

@@ -161,7 +161,6 @@ class _Judge:
                 self._note(resource, self._order_faults(each, self._state(resource.main).instant))
 
     def write(self) -> None:
-        """Write over some documents, and a new one."""
         for resource in self._to_rewrite():
             self._note(resource, self._write_faults(resource))
         self._note(_NEW, self._write_faults(_NEW))
@@ -171,7 +170,6 @@ class _Judge:
         self.verdict.violations += [f"{resource.path}{version}: {fault}" for fault in faults]
 
     def _is_served(self, resource: Resource) -> bool:
-        """Whether its document is there, or it is none that depends on one."""
         main = resource.main
         return main == resource or (main in self._found and self._state(main).revision is not None)
 

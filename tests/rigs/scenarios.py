@@ -91,7 +91,6 @@ class Scenario:
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """Everything that is looked at."""
         return (*(one for chain in self.chains for moment in chain for one in moment), *self.unchanged)
 
 
@@ -361,7 +360,6 @@ def lease_told(refusal: Answer) -> bytes:
 
 
 def lease_after(step: Step) -> bytes | None:
-    """The lease after a LOCK or UNLOCK."""
     if step.method == "UNLOCK":
         return None
     owner = _OWNER.search(step.body)

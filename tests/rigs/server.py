@@ -54,11 +54,9 @@ class Server:
         self.service = self._started("127.0.0.1:0")
 
     def close(self) -> None:
-        """Stop the service."""
         self._stack.close()
 
     def kill_worker(self, rng: random.Random) -> None:
-        """Kill one of the workers, if there is any."""
         with self._lock, suppress(ProcessLookupError, FileNotFoundError):
             if workers := self.service.workers():
                 os.kill(rng.choice(workers), signal.SIGKILL)

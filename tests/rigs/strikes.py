@@ -36,7 +36,6 @@ def calls(*names: str) -> str:
 
 
 def require(directory: Path) -> None:
-    """Skip the calling test where processes cannot be traced."""
     reason = refusal(directory)
     if reason is not None:
         pytest.skip(reason)
@@ -44,7 +43,6 @@ def require(directory: Path) -> None:
 
 @cache
 def refusal(directory: Path) -> str | None:
-    """Why processes cannot be traced here, if they cannot."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     # A sibling of this process, as a worker is one of strace: some systems allow tracing one's own children only.
@@ -127,7 +125,6 @@ class Point:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes names or makes something durable."""
         return _CHANGING.match(self.call) is not None
 
     @property
@@ -153,7 +150,6 @@ class Struck:
         return [(call, about) for call, about, injected in self.lines if injected]
 
     def is_at(self, point: Point) -> bool:
-        """Whether exactly the call that was meant has failed."""
         return self.hit == [(point.call, point.about)]
 
     def synced_again(self) -> bool:

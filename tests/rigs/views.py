@@ -29,7 +29,6 @@ class View:
 
     @property
     def content(self) -> bytes | None:
-        """The content, if there is one to be found; of a lease, who holds it."""
         return self.body or None if self.status == 200 else None
 
     @property
@@ -52,7 +51,6 @@ class Kept:
 
 
 def seen(service: Service, form: str, resources: Iterable[Resource]) -> dict[Resource, View]:
-    """What a client finds now."""
     return {resource: _seen(service, form, resource) for resource in resources}
 
 

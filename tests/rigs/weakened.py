@@ -125,7 +125,6 @@ def _without_directory_fsync() -> None:
 
 
 def _keep_drafts() -> None:
-    """A save leaves the draft."""
     Writer.discard_draft = lambda *_: None  # type: ignore[method-assign,assignment]
 
 

@@ -23,12 +23,10 @@ SHARED = {FORM: orders.definition(), SEALED: encrypted_form.DEFINITION}
 
 
 def data(form: str, document: str, collection: str = "data") -> Resource:
-    """The ``data.xml`` of a document."""
     return Resource(f"{form}/{collection}/{document}/{DATA_XML}")
 
 
 def is_sealed(resource: Resource) -> bool:
-    """Whether what is stored is encrypted, wholly or in part."""
     return resource.path.startswith(f"{SEALED}/") and not resource.is_published
 
 
@@ -41,7 +39,6 @@ def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
 
 
 def url(path: str) -> str:
-    """A path below ``crud/`` on the public API."""
     return f"{PUBLIC}/crud/{path}"
 
 
