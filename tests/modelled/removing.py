@@ -7,22 +7,18 @@ knows what must be read, and what must be gone, also from the disk.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
-from tests.rigs.server import Line, Server
+from tests.rigs.server import Line, Server, kill_early
 from tests.rigs.world import BINARY, XML, url
 from tests.service import PUBLIC, Answer
 
@@ -342,13 +338,7 @@ class Remover:
         """Run a command, which is killed now and then; then it is run again, and goes on."""
         is_killed = self._rng.random() < _KILLED
         if is_killed:
-            process = self._started(command)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self._rng.uniform(0.2, 1.0))
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-                self.kills += 1
-            process.communicate()
+            self.kills += kill_early(self._started(command), self._rng, 1.0)
             if is_done():
                 return
         process = self._started(command)
@@ -357,15 +347,7 @@ class Remover:
             self.violations.append(f"{' '.join(command)} ends with {process.returncode}: {said[-400:]}")
 
     def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", self._server.variant.module, *command, *self._options],
-            cwd=self._server.directory,
-            env={**os.environ, **self._server.variant.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
+        return self._server.variant.start(*command, *self._options, directory=self._server.directory)
 
 
 def _as_of(document: _Document, name: str, instant: str) -> _Revision | str | None:

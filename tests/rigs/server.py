@@ -6,6 +6,8 @@ import http.client
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -33,6 +35,24 @@ class Variant:
     environment: Mapping[str, str] = field(default_factory=dict)
     workers: int = 2
     options: tuple[str, ...] = ()
+
+    def start(self, *command: str, directory: Path) -> subprocess.Popen[str]:
+        """Start a command, in a process group of its own."""
+        arguments, env = [sys.executable, "-m", self.module, *command], {**os.environ, **self.environment}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(arguments, cwd=directory, env=env, stdout=pipe, stderr=pipe, text=True, process_group=0)
+
+
+def kill_early(process: subprocess.Popen[str], rng: random.Random, latest: float) -> bool:
+    """Kill a command at some moment with all that it has started, unless it has ended before."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(rng.uniform(0.2, latest))
+    is_killed = False
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+        is_killed = True
+    process.communicate()
+    return is_killed
 
 
 def weak(weakness: str) -> Variant:
