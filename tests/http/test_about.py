@@ -11,6 +11,7 @@ from persistence import __version__
 from tests.in_process import serving
 from tests.service import PUBLIC, Service
 
+HERE = ("/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics")
 INTERFACE = Path(__file__).parents[2] / "docs" / "openapi.yaml"
 
 
@@ -19,7 +20,7 @@ def test_the_root_says_what_this_is(svc: Service) -> None:
     assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
     text = answer.body.decode()
     assert text.startswith(f"persistence {__version__}, dialect svc\n")
-    for path in (PUBLIC, "/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics", "docs/index.md"):
+    for path in (PUBLIC, *HERE, "docs/index.md"):
         assert path in text
 
 

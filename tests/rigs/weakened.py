@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -26,6 +26,7 @@ from persistence.providers.router import Route
 from persistence.services import histories, purging, rules
 from persistence.storage import commit, files, locks, stored_revision
 from persistence.storage.commit import Committed
+from persistence.storage.layout import LOCKS
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
@@ -159,12 +160,12 @@ def _revert_to_what_is_left() -> None:
 
 def _without_locks() -> None:
     """Every writer goes on at once."""
+    real = Locks.holding
 
-    @contextmanager
-    def holding(_self: Locks, _scope: tuple[str, ...]) -> Iterator[None]:
-        yield
+    def holding(self: Locks, kind: str, number: int) -> AbstractContextManager[None]:
+        return nullcontext() if kind == LOCKS else real(self, kind, number)
 
-    Locks.document = holding  # type: ignore[method-assign,assignment]
+    Locks.holding = holding  # type: ignore[method-assign,assignment]
     _without_conditions()
 
 
