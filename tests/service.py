@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,6 +98,21 @@ class Service:
             return Answer(response.status, response.headers, response.read())
         finally:
             connection.close()
+
+    def whole(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """One request that goes out in one piece, and the answer when the worker is done, whatever it does after it.
+
+        Headers and body apart would be one ``recvfrom`` at one time and two at another.
+        """
+        fields = {"Host": "localhost", "Connection": "close", **headers, "Content-Length": str(len(body))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        with socket.create_connection(("127.0.0.1", self.port), self.timeout) as connection:
+            connection.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+            response = http.client.HTTPResponse(connection, method=method)
+            response.begin()
+            answer = Answer(response.status, response.headers, response.read())
+            connection.recv(1)  # its end
+            return answer
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **own: object) -> Answer:
         """GET."""

@@ -38,7 +38,6 @@ def fast(clock: Clock) -> Iterator[None]:
 
 
 def stored(service: Service, path: str, body: bytes = b"<d/>") -> str:
-    """The instant of an acknowledged PUT."""
     answer = service.put(path, body, Form_Definition_Version=1)
     assert answer.status in (201, 204), answer.cause
     return str(answer["Svc-Last-Modified"])

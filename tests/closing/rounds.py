@@ -42,7 +42,6 @@ _ORDER = b"<form><customer><name>Ann</name></customer></form>"
 
 
 def main() -> None:
-    """Do the rounds."""
     file, rounds = sys.argv[1], int(sys.argv[2])
     _fill_caches()
     _report(_done(file, range(WARM_UP)))
@@ -92,7 +91,6 @@ _SERVED: tuple[Callable[[FlaskClient, int], None] | None, ...] = (
 
 
 def put(client: FlaskClient, path: str, body: bytes) -> None:
-    """Store something."""
     answer = client.put(f"{_CRUD}/{path}", data=body, headers=_VERSION)
     assert answer.status_code in (201, 204), answer.text
 

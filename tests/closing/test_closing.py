@@ -44,7 +44,6 @@ _ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
 def settings(directory: Path, port: int = 9) -> str:
-    """A file of settings, with both trees made."""
     for tree in ("data", "disk2"):
         initialised(directory / tree)
     file = directory / "own.toml"

@@ -14,8 +14,8 @@ import click
 from tests.cluster import network
 from tests.cluster.database import missing
 from tests.cluster.faults import CUT, INSTANCE, PRIMARY, summary
-from tests.cluster.runs import Plan, Report, run
-from tests.cluster.weakened import ASYNCHRONOUS, UNCONDITIONAL
+from tests.cluster.runs import ASYNCHRONOUS, Plan, Report, run
+from tests.rigs.weakened import UNCONDITIONAL
 from tests.table import table
 
 _NOT_POSSIBLE = 3
@@ -36,7 +36,6 @@ _EACH = ("fault", "which", "seconds without an acknowledged write", "requests cu
 @click.option("--only", type=click.Choice([UNCONDITIONAL, ASYNCHRONOUS]), help="only this planted defect")
 @click.option("--directory", type=click.Path(path_type=Path), help="keep all files below this directory")
 def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, directory: Path | None) -> None:  # noqa: FBT001
-    """Run, print, and exit."""
     if lacking := missing():
         click.echo(f"not possible here, and not counted: these packages are missing: {' '.join(lacking)}")
         sys.exit(_NOT_POSSIBLE)
@@ -88,7 +87,6 @@ def _row(report: Report) -> tuple[object, ...]:
 
 
 def _show(report: Report) -> None:
-    """Print the tables of a run."""
     click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}. Copied again: {report.copied}.\n")
     if report.interruptions:
         rows = [

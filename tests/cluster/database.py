@@ -46,8 +46,6 @@ def which(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node as Patroni knows it."""
-
     node: int
     role: str
     state: str
@@ -108,7 +106,6 @@ class Database:
             self.run_sql(leader, statement)
 
     def run_sql(self, node: int, statement: str) -> str:
-        """Run a statement as the superuser."""
         target = f"host={self.network.address(node)} port={self._ports[node][0]} user=postgres dbname=postgres"
         done = subprocess.run(
             ["psql", "-XAtqc", statement, target],
@@ -160,7 +157,6 @@ class Database:
             shutil.chown(path, "postgres")
 
     def members(self) -> list[Member]:
-        """The nodes, as one that can be asked knows them."""
         for node in NODES:
             connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=1)
             with suppress(OSError, ValueError, http.client.HTTPException), closing(connection):
@@ -170,12 +166,10 @@ class Database:
         return []
 
     def leader(self) -> int | None:
-        """The node that is primary now, if one is."""
         found = [each.node for each in self.members() if each.role == "leader" and each.state == "running"]
         return found[0] if found else None
 
     def followers(self) -> list[str]:
-        """The names of the nodes that receive from the primary, as the primary says."""
         leader = self.leader()
         try:
             return [] if leader is None else self.run_sql(leader, _FOLLOWERS).splitlines()
@@ -234,7 +228,6 @@ class Database:
         send((each for each in self.processes(node) if b"walsender" in _command_line(each)), signal.SIGSTOP)
 
     def close(self) -> None:
-        """End everything that was started."""
         for node in self._patroni:
             self.kill(node)
         if self._etcd_process is not None:

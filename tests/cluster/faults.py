@@ -29,8 +29,6 @@ _QUIET = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that was done, to which, and when."""
-
     kind: str
     which: str
     at: float
@@ -95,7 +93,6 @@ class Tormentor:
         self._database.restart(leader)
 
     def kill_instance(self, number: int) -> None:
-        """Kill an instance with all its workers, and start it again."""
         instance = self._instances[number % len(self._instances)]
         for each in self._instances:
             each.await_ready()
@@ -165,7 +162,6 @@ def interruptions(
 
 
 def _longest(times: Sequence[float], began: float, end: float) -> float:
-    """The longest part of a span without an acknowledgement."""
     first, last = bisect_right(times, began), bisect_right(times, end)
     return max(later - earlier for earlier, later in pairwise([began, *times[first:last], end]))
 

@@ -26,8 +26,6 @@ _OPERATIONS_OF_EACH = _CLIENTS * _OF_A_ROUND * _ROUNDS_OF_EACH
 
 @dataclass(slots=True)
 class Judgement:
-    """The findings of the checker about all documents."""
-
     documents: int = 0
     operations: int = 0
     unknown: Counter[str] = field(default_factory=Counter)

@@ -91,7 +91,6 @@ class Balancer:
             time.sleep(0.1)
 
     def put_back(self, instance: Instance) -> None:
-        """Give requests to an instance again."""
         self._tell(f"set server service/{self._names[instance]} state ready")
 
     def _has_requests(self, instance: Instance) -> bool:
@@ -101,14 +100,12 @@ class Balancer:
         return any(row["svname"] == self._names[instance] and row["scur"] != "0" for row in of_service)
 
     def _tell(self, line: str) -> str:
-        """Say a line to HAProxy's socket; returns the answer."""
         with socket.socket(socket.AF_UNIX) as admin:
             admin.connect(str(self._socket))
             admin.sendall(f"{line}\n".encode())
             return b"".join(iter(lambda: admin.recv(1 << 16), b"")).decode()
 
     def close(self) -> None:
-        """End it."""
         self._process.kill()
         self._process.wait()
 
@@ -127,7 +124,6 @@ def await_ready(port: int, log: Path) -> None:
 
 
 def is_ready(port: int) -> bool:
-    """Return whether the instance at a port says that it can store."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", "/readyz")

@@ -35,8 +35,6 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A write that the service has acknowledged, and what it said of it."""
-
     document: str
     token: str
     owner: str
@@ -46,7 +44,6 @@ class Acknowledged:
 
     @property
     def path(self) -> str:
-        """The path of the document."""
         return path_of(self.document)
 
     def differs(self, answer: http.client.HTTPResponse, body: bytes, owner: str | None = None) -> str:
@@ -69,8 +66,6 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class Seen:
-    """The observations of a client."""
-
     acknowledged: list[Acknowledged] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """When each acknowledgement came, by the one clock that all processes read."""
@@ -86,7 +81,6 @@ class Seen:
 
 
 def path_of(document: str) -> str:
-    """Return the path of a document."""
     return f"/fr/service/persistence/crud/{FORM}/data/{document}/data.xml"
 
 
@@ -117,7 +111,6 @@ class _Client:
         self._chance = random.Random(number)
 
     def act(self) -> None:
-        """One operation, and a moment of thought."""
         choices = {self._create: 40, self._replace: 20, self._check: 28, self._search: 12}
         (choice,) = self._chance.choices(list(choices), list(choices.values()))
         choice()
@@ -216,7 +209,6 @@ class _Client:
 def ask(
     port: int, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    """One request on a connection of its own: the answer, and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
     try:
         connection.request(method, path, body, dict(headers or {}))
@@ -227,7 +219,6 @@ def ask(
 
 
 def search_path() -> str:
-    """Return the path of searches."""
     return f"/fr/service/persistence/search/{FORM}"
 
 
@@ -257,7 +248,6 @@ DEFINITION = b"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http
 
 
 def publish(port: int) -> None:
-    """Publish the form."""
     headers = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xhtml+xml"}
     path = f"/fr/service/persistence/crud/{FORM}/form/form.xhtml"
     answer, body = ask(port, "PUT", path, DEFINITION, headers)

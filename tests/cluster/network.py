@@ -79,12 +79,10 @@ class Network(ABC):
 
 
 def network() -> Network:
-    """The best one that is possible here."""
     return _Cables() if os.environ.get(_INSIDE) else _Loopback()
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody uses."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])

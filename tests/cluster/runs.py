@@ -14,8 +14,12 @@ from pathlib import Path
 from tests.cluster import aftermath, faults, histories, load
 from tests.cluster.database import Database
 from tests.cluster.instances import Balancer, Instance
-from tests.cluster.weakened import ASYNCHRONOUS, WEAKENED
 from tests.linear.client import Record
+from tests.rigs import weakened
+from tests.rigs.weakened import UNCONDITIONAL
+
+ASYNCHRONOUS = "asynchronous replication"
+"""A protection that the database lacks, not the service."""
 
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
@@ -37,8 +41,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """The results of a run."""
-
     plan: Plan
     means: str = ""
     copied: int = 0
@@ -71,7 +73,6 @@ class Report:
 
 
 def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
-    """Do it all in a directory; ``say`` is told what is done."""
     began = time.monotonic()
     report = Report(plan)
     with _cluster(plan, directory) as cluster:
@@ -99,15 +100,14 @@ class _Cluster:
 
 @contextmanager
 def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
-    """Everything started, for the length of a block."""
     directory.mkdir()
     with ExitStack() as stack:
         database = Database(directory, is_synchronous=plan.weakness != ASYNCHRONOUS)
         stack.callback(database.close)
         database.start()
         module, environment = "persistence.cli", dict[str, str]()
-        if plan.weakness:
-            module, environment = "tests.cluster.weakened", {WEAKENED: plan.weakness}
+        if plan.weakness == UNCONDITIONAL:
+            module, environment = weakened.__name__, weakened.environment(UNCONDITIONAL)
         first, second = (
             Instance(name, directory, database.uri, module=module, environment=environment)
             for name in ("first", "second")

@@ -53,8 +53,6 @@ HEADERS = {
 
 
 class Response(http.client.HTTPResponse):
-    """An answer that never was on a wire."""
-
     def __init__(self, status: int, headers: dict[str, str]) -> None:
         self.status = status
         self.headers = self.msg = http.client.HTTPMessage()

@@ -19,7 +19,6 @@ _MINUTE = 60.0
 
 
 def main() -> int:
-    """All three parts, and what does not hold."""
     if nginx.NGINX is None:
         click.echo("nginx is not installed")
         return 1

@@ -38,7 +38,6 @@ class Case:
     is_control: bool = False
 
     def of(self, app: bytes) -> Case:
-        """The same in an application of its own."""
         if len(app) != len(APP):
             raise ValueError("lengths would no longer be right")
         contents = frozenset(content.replace(APP, app) for content in self.may_store)
@@ -46,7 +45,6 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All of them."""
     return [*_controls(), *_codings(), *_lengths(), *_chunks(), *_heads(), *_request_lines(), *_refusals()]
 
 

@@ -25,8 +25,6 @@ _BURST = 200  # connections that are opened before the others get their turn
 
 
 class Kind(Enum):
-    """How a client wastes time."""
-
     IDLE = "idle"
     KEPT = "kept alive"
     HEAD = "dripping heads"
@@ -168,7 +166,6 @@ class _Members:
         return [client.kind for client in gone]
 
     def leave(self) -> None:
-        """Hang up on the server, all at once."""
         for _, _, client in self._turns:
             client.socket.close()
         self._ready.close()

@@ -27,7 +27,6 @@ class Times:
 
     @property
     def count(self) -> int:
-        """The requests that were answered."""
         return len(self.reads) + len(self.writes)
 
     def ratios(self, quiet: Times) -> str:
@@ -42,12 +41,10 @@ class Times:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """The value that so large a part does not exceed."""
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
 
 
 def prepare(service: Service) -> None:
-    """Store what a crowd and an ordinary client ask for."""
     for path, content in ((DOCUMENT, _BODY), (OWN, _BODY), (LARGE, bytes(_LARGE_SIZE))):
         answer = service.raw("PUT", path, _HEADERS, content)
         assert answer.status == 201, answer.cause

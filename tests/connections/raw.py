@@ -21,7 +21,6 @@ class Reply:
 
     @property
     def statuses(self) -> tuple[int, ...]:
-        """The status of each answer, interim ones too."""
         return tuple(int(status) for status in _STATUS.findall(self.content))
 
 

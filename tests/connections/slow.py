@@ -46,7 +46,6 @@ class Scene:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """A line under ``HEADINGS``."""
         closed = sum(self.crowd.closed_by_server.values())
         recovery = "never" if self.recovery is None else f"{self.recovery:.1f}"
         ratios = self.beside.ratios(self.quiet)
@@ -86,7 +85,6 @@ def _recovery(face: Service) -> float | None:
 
 
 def _is_clean(service: Service) -> bool:
-    """Whether what the slow clients began is gone, within a while."""
     deadline = time.monotonic() + _RECOVERY
     while service.leftovers():
         if time.monotonic() > deadline:

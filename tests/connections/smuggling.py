@@ -37,8 +37,6 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case."""
-
     sent: Sent
     stored: bool
     carried_out: bool
@@ -46,7 +44,6 @@ class Outcome:
 
     @property
     def answer(self) -> str:
-        """The statuses, in short."""
         reply = self.sent.reply
         statuses = " ".join(map(str, reply.statuses)) or ("no status" if reply.content else "no answer")
         return f"{statuses}{', closed' if reply.is_closed else ''}"
@@ -109,7 +106,6 @@ def _judged(sent: Sent, service: Service) -> Outcome:
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
-    """A line for each group and server, under ``HEADINGS``."""
     for group, through in dict.fromkeys((outcome.sent.case.group, outcome.sent.through) for outcome in outcomes):
         own = [one for one in outcomes if (one.sent.case.group, one.sent.through) == (group, through)]
         answers = Counter(" ".join(map(str, one.sent.reply.statuses)) or "none" for one in own)
@@ -122,7 +118,6 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
 
 
 def listed(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Every case with what it was answered by each server."""
     by_case: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         by_case.setdefault((outcome.sent.case.group, outcome.sent.case.name), []).append(outcome)
@@ -132,7 +127,6 @@ def listed(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def faults(outcomes: Sequence[Outcome]) -> list[str]:
-    """Everything that must not be."""
     return [
         f"{outcome.sent.case.group}: {outcome.sent.case.name}, {outcome.sent.through}: {fault} ({outcome.answer})"
         for outcome in outcomes

@@ -54,7 +54,6 @@ class Minute:
     leftovers: tuple[str, ...]
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Lines under ``HEADINGS``."""
         three = (self.before, self.meanwhile, self.after)
         yield "connections wanted", 0, self.size, 0
         yield "open, on average", 0, f"{mean(self.crowd.open):.0f}", 0
@@ -72,7 +71,6 @@ class Minute:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be."""
         faults = [f"beside {self.size} connections: {failure}" for failure in self.beside.failures]
         if not self.beside.reads or not self.beside.writes:
             faults.append("nobody was answered")
@@ -88,7 +86,6 @@ class Minute:
 
 
 def run(directory: Path, *, seconds: float, mix: Mapping[Kind, int] | None = None) -> Minute:
-    """Let a throng stay for some seconds."""
     mix = MIX if mix is None else mix
     _allow_descriptors()
     with ExitStack() as stack:

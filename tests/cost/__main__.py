@@ -87,7 +87,6 @@ def worst(trial: Trial, climb: Climb) -> tuple[Cost, Genes]:
 
 
 def row(climb: Climb, cost: Cost, prefix: str = "") -> tuple[object, ...]:
-    """A line of the table."""
     memory = cost.memory / MIB
     return (
         prefix + climb.kind,

@@ -47,7 +47,6 @@ class Cost:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promise holds."""
         return self.share <= 1 and self.left <= LEFT
 
 
@@ -61,13 +60,11 @@ class Climb:
     best: list[tuple[float, Genes]] = field(default_factory=list)
 
     def next(self, random: random.Random) -> Genes:
-        """What to try next."""
         if not self.best or random.random() < _FRESH:
             return Genes.drawn(random)
         return random.choice(self.best)[1].mutated(random)
 
     def note(self, genes: Genes, share: float) -> None:
-        """Remember what is among the best."""
         self.tried += 1
         self.best = sorted([*self.best, (share, genes)], key=lambda each: -each[0])[:_BEST]
 
@@ -91,7 +88,6 @@ class Trial:
         return Process(self.service.workers()[0])
 
     def quick(self, sent: Sent) -> Cost:
-        """What a request takes until it is answered."""
         self.process = self._worker()
         for each in sent.first:
             self._go(each)

@@ -21,7 +21,6 @@ class Genes:
 
     @classmethod
     def drawn(cls, random: random.Random) -> Genes:
-        """Any: small sizes as often as large ones."""
         return cls(
             shape=random.randrange(1_000),
             size=int(2 ** random.uniform(8, 23.3)),
@@ -32,7 +31,6 @@ class Genes:
         )
 
     def mutated(self, random: random.Random) -> Genes:
-        """One or two numbers are others: nearby ones, or any."""
         fresh = Genes.drawn(random)
         changed = {}
         for field in random.sample(fields(self), random.choice((1, 1, 2))):

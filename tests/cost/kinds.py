@@ -39,7 +39,6 @@ class Sent:
         return max(1.0, max(len(self.body or b""), self.stored) / (1 << 20))
 
     def go(self, service: Service) -> Answer:
-        """Send it."""
         return service.raw(self.method, self.path, self.headers, self.body)
 
 

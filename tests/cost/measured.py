@@ -14,13 +14,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Process:
-    """A process by its id."""
-
     pid: int
 
     @property
     def seconds(self) -> float:
-        """Processor time so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -9,24 +9,21 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from tests.crash import leases, requests, runs, strace
 from tests.crash.defects import DEFECTS
-from tests.crash.judge import Judge
-from tests.crash.kill import Killer
-from tests.crash.rounds import Outcome, checking_round, ready, writing_round
-from tests.crash.runs import Recording, record, search
+from tests.crash.kill import Killer, ready
+from tests.crash.runs import RECORDED, Judge, Recording, record, search
+from tests.rigs import strikes
+from tests.rigs.scenarios import LEASES, TO_KILL, Scenario
 from tests.table import table
 
 _PROCESSES = 2
-_ROUNDS = {"the next write": writing_round, "check --repair": checking_round}
+_ROUNDS = {"the next write": Killer.then_write, "check --repair": Killer.then_check}
 _KILLS = (
     *("request", "points killed", "then", "old", "between", "new"),
     *("leftovers found", "then gone", "seconds", "violations"),
@@ -45,9 +42,8 @@ class Part:
 
 
 def main() -> int:
-    """Do it all, a piece on each processor at a time."""
     with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
-        reason = strace.refusal(Path(directory))
+        reason = strikes.refusal(Path(directory))
     if reason is not None:
         click.echo(f"not possible here: {reason}")
         return 1
@@ -65,11 +61,11 @@ def _all_parts() -> list[Part]:
     """Every part in the order of the tables, each reported as soon as it is done."""
     with ProcessPoolExecutor(_PROCESSES) as pool:
         futures = {
-            pool.submit(_kills, request, name): f"{request}, then {name}"
-            for request in (*requests.REQUESTS, *leases.REQUESTS)
+            pool.submit(_kills, scenario, name): f"{scenario}, then {name}"
+            for scenario in (*TO_KILL, *LEASES)
             for name in _ROUNDS
         }
-        futures |= {pool.submit(_crashes, request): f"crashes of {request.value}" for request in runs.Request}
+        futures |= {pool.submit(_crashes, scenario): f"crashes of {scenario}" for scenario in RECORDED}
         for done in as_completed(futures):
             part = _result(done, futures[done])
             click.echo(f"{part.name}: {len(part.violations)} violations")
@@ -82,43 +78,25 @@ def _result(done: Future[Part], name: str) -> Part:
     return done.result() if error is None else Part(name, (), (f"{type(error).__name__}: {error}",))
 
 
-def _kills(request: requests.Request, name: str) -> Part:
-    """Kill a request at every call, and let something come after it."""
+def _kills(scenario: Scenario, name: str) -> Part:
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory, _ready(request, directory) as killer:
-        trial = killer.trial(request)
+    with (
+        tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory,
+        ready(Path(directory), properties=scenario.properties) as killer,
+    ):
+        trial = killer.trial(scenario)
         outcomes = _ROUNDS[name](killer, trial, trial.points)
-    violations = tuple(f"{outcome.scene.point}: {fault}" for outcome in outcomes for fault in outcome.faults)
-    left = [outcome for outcome in outcomes if outcome.scene.left]
-    row = (
-        *(request, len(outcomes), name, *(_count(outcomes, which) for which in (_is_old, _is_between, _is_new))),
-        *(len(left), len([outcome for outcome in left if not outcome.faults])),
-        *(_seconds(begun), len(violations)),
-    )
-    return Part(f"{request}, then {name}", ((_KILLS, row),), violations)
+    violations = tuple(f"{outcome.point}: {fault}" for outcome in outcomes for fault in outcome.faults)
+    old = sum(not any(outcome.committed) for outcome in outcomes)
+    new = sum(all(outcome.committed) for outcome in outcomes)
+    left = [outcome for outcome in outcomes if outcome.left]
+    gone = sum(not outcome.faults for outcome in left)
+    counts = (old, len(outcomes) - old - new, new, len(left), gone)
+    row = (scenario, len(outcomes), name, *counts, _seconds(begun), len(violations))
+    return Part(f"{scenario}, then {name}", ((_KILLS, row),), violations)
 
 
-def _ready(request: requests.Request, directory: str) -> AbstractContextManager[Killer]:
-    return ready(Path(directory), properties=request.properties)
-
-
-def _count(outcomes: list[Outcome], which: Callable[[list[bool]], bool]) -> int:
-    return sum(which(outcome.scene.committed) for outcome in outcomes)
-
-
-def _is_old(committed: list[bool]) -> bool:
-    return not any(committed)
-
-
-def _is_new(committed: list[bool]) -> bool:
-    return all(committed)
-
-
-def _is_between(committed: list[bool]) -> bool:
-    return any(committed) and not all(committed)
-
-
-def _crashes(request: runs.Request) -> Part:
+def _crashes(request: Scenario) -> Part:
     """Judge every crash of a request that is recorded once, as it is and with defects."""
     with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
         recording = record(request, Path(directory) / "recorded")
@@ -129,28 +107,28 @@ def _crashes(request: runs.Request) -> Part:
                 for ordered in (True, False)
             ]
     rows = tuple(row for part in parts for row in part.rows)
-    return Part(f"crashes of {request.value}", rows, tuple(line for part in parts for line in part.violations))
+    return Part(f"crashes of {request.name}", rows, tuple(line for part in parts for line in part.violations))
 
 
-def _searched(request: runs.Request, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
+def _searched(request: Scenario, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
     begun = time.monotonic()
     found = list(search(recording, judge, ordered=ordered))
     violations = tuple(fault for faults in found for fault in faults)
-    row = (request.value, _order(ordered), len(recording.operations), len(found), _seconds(begun), len(violations))
-    return Part(request.value, ((_STATES, row),), violations)
+    row = (request.name, _order(ordered), len(recording.operations), len(found), _seconds(begun), len(violations))
+    return Part(request.name, ((_STATES, row),), violations)
 
 
-def _planted(request: runs.Request, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
+def _planted(request: Scenario, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
     begun = time.monotonic()
-    planted = [defect for defect in DEFECTS if defect.request is request and defect.ordered == ordered]
+    planted = [defect for defect in DEFECTS if defect.request == request and defect.ordered == ordered]
     missed = []
     for defect in planted:
         operations = defect.planted(recording.operations)
         found = search(recording.but(operations), judge, ordered=ordered)
         if operations == recording.operations or not any(found):
             missed.append(f"not caught: {defect}")
-    row = (request.value, _order(ordered), len(planted), len(planted) - len(missed), _seconds(begun))
-    return Part(request.value, ((_PLANTED, row),), tuple(missed))
+    row = (request.name, _order(ordered), len(planted), len(planted) - len(missed), _seconds(begun))
+    return Part(request.name, ((_PLANTED, row),), tuple(missed))
 
 
 def _order(ordered: bool) -> str:  # noqa: FBT001 - one value, and its name

@@ -9,34 +9,27 @@ import os.path
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from persistence.model.addresses import Collection
-from persistence.storage.layout import TRASH, Layout
-from tests.crash.judge import FORM
-from tests.crash.operations import Linked, Opened, Operation, Removed, Renamed, Synced
-from tests.crash.runs import PLANS, Request
+from persistence.storage.layout import TRASH
+from tests.crash.model import Linked, Opened, Operation, Removed, Renamed, Synced
+from tests.crash.runs import FORM
+from tests.rigs.scenarios import ATTACH_OVER, CREATE, DELETE_DATA, FIRST_REPLACE, PROMOTE, PUBLISH_SECOND, Scenario
 
 Operations = tuple[Operation, ...]
 _Chosen = Callable[[Operation], bool]
 
-_DRAFTS = f"{FORM}/{Collection.DRAFT.value}"
+_DRAFTS = f"{FORM}/draft"
 _DRAFT = f"{_DRAFTS}/document"
 
 
-@dataclass(frozen=True, slots=True)
 class _Paths:
-    """Where a request writes, below the root."""
-
-    parent: str
-    directory: str
-    content: str
-    next_sidecar: str
-    history: str
-
-
-def _paths(request: Request) -> _Paths:
-    place = Layout("").paths(PLANS[request].address)
-    names = (os.path.dirname(place.directory), place.directory, place.content, place.next_sidecar, place.history)
-    return _Paths(*(name.removeprefix("/") for name in names))
+    def __init__(self, scenario: Scenario) -> None:
+        path = scenario.step.path
+        below = "form/2/form.xhtml" if path.startswith("form/") else path
+        self.directory, name = os.path.split(f"{FORM}/{below}")
+        self.parent = os.path.dirname(self.directory)
+        self.content = f"{self.directory}/{name}"
+        self.next_sidecar = f"{self.directory}/.{name}.json"
+        self.history = f"{self.directory}/.history"
 
 
 def _fsync_of(path: str | None) -> _Chosen:
@@ -63,7 +56,6 @@ def _keeping(paths: _Paths) -> _Chosen:
 
 
 def _discarding(operation: Operation) -> bool:
-    """Whether this takes the draft away."""
     return isinstance(operation, Renamed) and operation.source == _DRAFT
 
 
@@ -164,27 +156,26 @@ class Defect:
 
     name: str
     remove: Callable[[Operations, _Paths], Operations]
-    request: Request
+    request: Scenario
     ordered: bool
 
     def planted(self, operations: Operations) -> Operations:
-        """What the request would have done."""
-        return self.remove(operations, _paths(self.request))
+        return self.remove(operations, _Paths(self.request))
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.request.value}, {'ordered' if self.ordered else 'unordered'}"
+        return f"{self.name}, {self.request.name}, {'ordered' if self.ordered else 'unordered'}"
 
 
-_NEW = (Request.CREATE, Request.PUBLISH)
-_PUTS = (*_NEW, Request.REPLACE, Request.ATTACH)
-_OVER = (Request.REPLACE, Request.DELETE, Request.ATTACH)
-_ALL = (*_PUTS, Request.DELETE)
-_SAVING = (Request.PROMOTE,)
+_NEW = (CREATE, PUBLISH_SECOND)
+_PUTS = (*_NEW, FIRST_REPLACE, ATTACH_OVER)
+_OVER = (FIRST_REPLACE, DELETE_DATA, ATTACH_OVER)
+_ALL = (*_PUTS, DELETE_DATA)
+_SAVING = (PROMOTE,)
 _BOTH = (True, False)
 _UNORDERED = (False,)
 
 _CATALOGUE: tuple[
-    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Request, ...], tuple[bool, ...]], ...
+    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Scenario, ...], tuple[bool, ...]], ...
 ] = (
     ("content not synced", _content_not_synced, _PUTS, _BOTH),
     ("sidecar not synced", _sidecar_not_synced, _ALL, _BOTH),
@@ -213,7 +204,6 @@ DEFECTS = tuple(
 QUICK = tuple(
     defect
     for defect in DEFECTS
-    if defect.request is not Request.ATTACH
-    and (defect.ordered or defect.request not in (Request.REPLACE, Request.PROMOTE))
+    if defect.request is not ATTACH_OVER and (defect.ordered or defect.request not in (FIRST_REPLACE, PROMOTE))
 )
 """Without those of a request that does to files what another one does, and those that take longest to search."""

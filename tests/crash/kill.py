@@ -1,193 +1,131 @@
-"""Killing a worker at a system call of a request, and what a client finds then."""
+"""Killing a worker at a system call of a request: what a client finds then, and after a write or a repair."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.client import HTTPException
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from tests import rig_service, search_faults
-from tests.crash import remains, strace, views
-from tests.crash.requests import WRITTEN, Request, Step, send
-from tests.crash.views import Comparison, Kept, Views
-from tests.service import Answer, Service
+from tests.rigs import aftermath, views, weakened
+from tests.rigs.aftermath import Scene, prepared
+from tests.rigs.scenarios import WRITTEN, Scenario
+from tests.rigs.strikes import Injector, Point
+from tests.rigs.views import Comparison, Views
+from tests.service import Service, running
 
-_CALLS = strace.calls(
-    *(
-        "openat",
-        "openat2",
-        "close",
-        "read",
-        "write",
-        "newfstatat",
-        "fstat",
-        "lseek",
-        "flock",
-        "utimensat",
-        "fadvise64",
-        "fsync",
-    ),
-    *("mkdir", "mkdirat", "link", "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
-    *("recvfrom", "sendto", "sendfile", "getdents64", "copy_file_range", "ftruncate", "pwrite64"),
+_CALLS = (
+    *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat"),
+    *("fadvise64", "fsync", "mkdir", "mkdirat", "link", "linkat", "rename", "renameat", "renameat2", "unlink"),
+    *("unlinkat", "rmdir", "recvfrom", "sendto", "sendfile", "getdents64", "copy_file_range", "ftruncate", "pwrite64"),
 )
-_ANSWER = "sendto"
-_CALL = re.compile(r"(\w+)\(")
-_CHANGING = re.compile("rename|link|unlink|rmdir|mkdir|fsync")
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A system call of a request: its name, and which one of that name."""
-
-    call: str
-    ordinal: int
-
-    @property
-    def changes(self) -> bool:
-        """Whether it changes names or makes something durable."""
-        return _CHANGING.match(self.call) is not None
-
-    def __str__(self) -> str:
-        return f"{self.call} {self.ordinal}"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """A request that nobody killed: its system calls in their order up to the answer, and what a client finds then."""
 
-    request: Request
+    scenario: Scenario
     points: tuple[Point, ...]
     after: Views
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A form in which a request was killed: what was there before, and what a client found first."""
+class Outcome:
+    """A kill: what a client found then, what was left in the tree, and everything wrong, also with what came after."""
 
-    form: str
-    trial: Trial
     point: Point
-    kept: tuple[Kept, ...]
+    scene: Scene
     comparison: Comparison
     left: tuple[str, ...]
     faults: tuple[str, ...]
 
     @property
-    def request(self) -> Request:
-        """The request that was killed."""
-        return self.trial.request
-
-    @property
     def committed(self) -> list[bool]:
         """For every moment of the request, whether it has been."""
-        return self.comparison.committed(self.request)
+        return self.comparison.committed(self.scene.scenario)
 
-    @property
-    def known(self) -> tuple[Kept, ...]:
-        """Every revision that was ever acknowledged or found."""
-        return tuple(dict.fromkeys((*self.kept, *views.kept_of(self.comparison.found))))
 
-    def told(self, step: Step) -> Step:
-        """A step of the form, with the instant that it asks for."""
-        return _of_first(self.kept, step)
+@contextmanager
+def ready(directory: Path, properties: Iterable[str] = (), weakness: str = "") -> Iterator[Killer]:
+    """Someone to kill the only worker of a service of its own, which has one thread that serves.
+
+    ``properties`` of its provider are switched on.
+    """
+    file = directory / "settings.toml"
+    file.write_text("".join(f'"svc.persistence.files.{name}" = true\n' for name in properties))
+    env, module = rig_service.ENVIRONMENT, rig_service.__name__
+    if weakness:
+        env, module = weakened.environment(weakness), weakened.__name__
+    options = ("--config", str(file))
+    with running(directory, workers=1, threads=1, module=module, env=env, options=options) as service:
+        service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
+        yield Killer(service, directory)
 
 
 class Killer:
     """Kills the only worker of a service, whose master starts a new one each time."""
 
     def __init__(self, service: Service, directory: Path) -> None:
-        self.service = service
-        self._directory = directory
+        self._service = service
+        self._injector = Injector(service, directory)
         self._numbers = count()
 
-    def trial(self, request: Request) -> Trial:
+    def trial(self, scenario: Scenario) -> Trial:
         """Serve a request to its end, and note every system call of the thread that serves it."""
-        form, kept, _ = self._fresh(request)
-        log = self._directory / "calls.log"
-        with strace.attached(self._thread(), log, "-e", f"trace={_CALLS}", "-e", "signal=none"):
-            answer = send(self.service, form, _of_first(kept, request.step))
-        assert answer.status in (200, 201, 204), answer.cause
-        after = views.seen(self.service, form, request.resources)
-        for resource, view in after.items():
-            assert view.content == resource.after, f"{resource.path} is not what the request should give"
-        assert remains.left(self.service.data, form) == [], "a request that nobody killed leaves something"
-        return Trial(request, tuple(_points(log)), after)
+        scene = self._fresh(scenario)
+        points = self._injector.points(partial(scene.ask, self._service), _CALLS)
+        after = aftermath.expected(self._service, scene)
+        assert aftermath.left(self._service.data, scene.form) == [], "a request that nobody killed leaves something"
+        return Trial(scenario, tuple(points), after)
 
-    def kill(self, trial: Trial, point: Point) -> Scene:
+    def then_write(self, trial: Trial, points: Iterable[Point]) -> list[Outcome]:
+        return [self._with_next_write(self._kill(trial, point)) for point in points]
+
+    def then_check(self, trial: Trial, points: Iterable[Point]) -> list[Outcome]:
+        """Kill at each point, in a form each; let ``persistence check`` repair all, and only then write again."""
+        killed = [self._kill(trial, point) for point in points]
+        repaired = aftermath.repaired(self._service, [(each.scene, each.comparison) for each in killed])
+        return [self._with_next_write(each, faults) for each, faults in zip(killed, repaired, strict=True)]
+
+    def _kill(self, trial: Trial, point: Point) -> Outcome:
         """Kill the worker when it begins a call of a request, and look at what a client finds then."""
-        form, kept, before = self._fresh(trial.request)
-        workers = self.service.workers()
-        answer = self._strike(form, _of_first(kept, trial.request.step), point)
+        service, scenario = self._service, trial.scenario
+        scene = self._fresh(scenario)
+        workers = service.workers()
+        struck = self._injector.strike(point, "signal=KILL", partial(scene.ask, service))
         # The first of these waits for the new worker in the listener's queue.
-        found = views.seen(self.service, form, trial.request.resources)
+        found = views.seen(service, scene.form, scenario.resources)
+        answer = struck.answer
         faults = [] if answer is None else [f"the worker was not killed, and answered {answer.status}"]
-        if self.service.workers() == workers:
+        if service.workers() == workers:
             faults.append("the worker lives")
-        comparison = Comparison(before, found, trial.after)
-        faults += comparison.faults(trial.request)
-        faults += views.history_faults(self.service, form, kept, found)
-        faults += search_faults.faults(self.service, form, WRITTEN)
-        left = tuple(remains.left(self.service.data, form))
-        return Scene(form, trial, point, kept, comparison, left, tuple(faults))
+        comparison = Comparison(scene.before, found, trial.after)
+        faults += comparison.faults(scenario)
+        faults += views.history_faults(service, scene.form, scene.kept, found)
+        faults += search_faults.faults(service, scene.form, WRITTEN)
+        left = tuple(aftermath.left(service.data, scene.form))
+        return Outcome(point, scene, comparison, left, tuple(faults))
 
-    def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...], Views]:
-        """A form of an application of its own with an index, prepared by a worker that has served nothing else.
+    def _with_next_write(self, killed: Outcome, before: Iterable[str] = ()) -> Outcome:
+        service, scene = self._service, killed.scene
+        after = aftermath.written_again(service, scene, killed.comparison.found)
+        faults = (*killed.faults, *before, *after, *aftermath.remaining(service, scene))
+        return replace(killed, faults=faults)
 
-        Everything is looked at before the request, whether it is recorded or killed: a worker that meets its first
-        definition makes calls that it makes only once, and they would count in the one and be missing in the other.
+    def _fresh(self, scenario: Scenario) -> Scene:
+        """A form whose application, as the id of a document, has its lease in a directory that is not there yet.
+
+        It is prepared by a worker that has served nothing else.
         """
-        (worker,) = self.service.workers()
+        (worker,) = self._service.workers()
         os.kill(worker, signal.SIGKILL)
-        form = self._new_form()
-        kept = []
-        for step in request.prepare:
-            answer = send(self.service, form, step)
-            assert answer.status in (200, 201, 204), answer.cause
-            if step.method == "PUT" and step.path.startswith("data/"):
-                kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
-        search_faults.await_index(self.service, form)
-        return form, tuple(kept), views.seen(self.service, form, request.resources)
-
-    def _new_form(self) -> str:
-        """A form whose application, as the id of a document, has its lease in a directory that is not there yet."""
         names = (f"kill-{number:04}" for number in self._numbers)
-        return next(f"{name}/form" for name in names if not remains.lease(self.service.data, name).parent.exists())
-
-    def _thread(self) -> int:
-        """The thread that serves requests: one, as the service was told."""
-        (worker,) = self.service.workers()
-        return int(rig_service.serving(worker).name)
-
-    def _strike(self, form: str, step: Step, point: Point) -> Answer | None:
-        kill = f"inject={point.call}:signal=KILL:when={point.ordinal}"
-        log = self._directory / "kill.log"
-        with (
-            strace.attached(self._thread(), log, "-e", f"trace={point.call}", "-e", kill),
-            suppress(OSError, HTTPException),
-        ):
-            return send(self.service, form, step)
-        return None
-
-
-def _of_first(kept: tuple[Kept, ...], step: Step) -> Step:
-    """A step with the instant of the first revision of the document."""
-    instants = [revision.instant for revision in kept if revision.path.endswith("/data.xml")]
-    return replace(step, path=step.path.replace("@", instants[0])) if "@" in step.path else step
-
-
-def _points(log: Path) -> Iterator[Point]:
-    seen: Counter[str] = Counter()
-    for line in log.read_text().splitlines():
-        if match := _CALL.match(line):
-            seen[match[1]] += 1
-            yield Point(match[1], seen[match[1]])
-            if match[1] == _ANSWER:
-                return
-    raise AssertionError("the log does not show the answer")
+        data = self._service.data
+        form = next(f"{name}/form" for name in names if not aftermath.lease(data, name).parent.exists())
+        return prepared(self._service, form, scenario)

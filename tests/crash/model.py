@@ -10,18 +10,137 @@ allows:
 
 A file's content and modification time are durable after its fsync. Without one they are lost, there, torn, or zeros
 of the right length, in any combination. An fsync of a file says nothing about its names.
+
+A request is a row of operations, as values. Paths are relative to the data root, which itself is ``""``. A handle
+stands for one opening of one file, so that a descriptor's number used again is another handle.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.crash import operations as does
-from tests.crash.operations import Operation
-from tests.crash.trees import Content, Entry, State
+UNTRACED = (".locks", ".serve", ".index", "layout.json")
+"""What a root has besides the tree: no request's promise rests on it."""
+
+
+class Content(NamedTuple):
+    data: bytes
+    stamp: int
+
+
+class Entry(NamedTuple):
+    """A name in a tree: what it leads to, by number, and the content if that is a file."""
+
+    path: str
+    node: int
+    content: Content | None
+
+
+State = tuple[Entry, ...]
+"""A whole tree, parents first; two names of one file have its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    handle: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A file was opened for writing, and made if it was missing."""
+
+    handle: int
+    path: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedUnnamed:
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Bytes were appended at the end of an open file."""
+
+    handle: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """An open file got a modification time, in nanoseconds since 1970."""
+
+    handle: int
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """An open file or directory was fsynced; ``path`` is what it was opened as, ``None`` for an unnamed file."""
+
+    handle: int
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDirectory:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    handle: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A file or directory was renamed, over whatever had the new name."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A name was removed: of a file or of an empty directory."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The client was told of success: from here on nothing may be lost."""
+
+
+Operation = (
+    Opened
+    | Created
+    | CreatedUnnamed
+    | Written
+    | Stamped
+    | Synced
+    | MadeDirectory
+    | Named
+    | Linked
+    | Renamed
+    | Removed
+    | Acknowledged
+)
 
 _ALL_SUBSETS_OF = 7
 _SAMPLES = 64
@@ -32,15 +151,12 @@ _EMPTY = Content(b"", _AT_WRITING)
 
 @dataclass(eq=False)
 class _Node:
-    """A file or directory, whatever its names are."""
-
     number: int
     is_directory: bool = False
     volatile: Content = _EMPTY
     durable: Content | None = None
 
     def outcomes(self) -> tuple[Content, ...]:
-        """What a power cut may leave of a file."""
         data, stamp = self.volatile
         if self.durable == self.volatile:
             return (self.volatile,)
@@ -77,7 +193,6 @@ class Disk:
 
     @classmethod
     def holding(cls, state: State, *, ordered: bool) -> Disk:
-        """A disk on which a tree is durable."""
         disk = cls(ordered)
         nodes: dict[int, _Node] = {}
         for path, number, content in state:
@@ -91,40 +206,38 @@ class Disk:
         return disk
 
     def do(self, operation: Operation) -> None:
-        """Replay an operation."""
         match operation:
-            case does.MadeDirectory(path):
+            case MadeDirectory(path):
                 self._change((path, self._node(is_directory=True)))
-            case does.Named(handle, target):
+            case Named(handle, target):
                 self._change((target, self._handles[handle]))
-            case does.Linked(source, target):
+            case Linked(source, target):
                 self._change((target, self._at(source)))
-            case does.Renamed(source, target):
+            case Renamed(source, target):
                 self._change((source, None), (target, self._at(source)))
-            case does.Removed(path):
+            case Removed(path):
                 self._change((path, None))
             case _:
                 self._do_by_handle(operation)
 
     def _do_by_handle(self, operation: Operation) -> None:
         match operation:
-            case does.Opened(handle, path):
+            case Opened(handle, path):
                 self._handles[handle] = self._at(path)
-            case does.Created(handle, path, truncated):
+            case Created(handle, path, truncated):
                 self._create(handle, path, truncated=truncated)
-            case does.CreatedUnnamed(handle):
+            case CreatedUnnamed(handle):
                 self._handles[handle] = self._node()
-            case does.Written(handle, data):
+            case Written(handle, data):
                 node = self._handles[handle]
                 node.volatile = Content(node.volatile.data + data, _AT_WRITING)
-            case does.Stamped(handle, stamp):
+            case Stamped(handle, stamp):
                 node = self._handles[handle]
                 node.volatile = node.volatile._replace(stamp=stamp)
-            case does.Synced(handle, _):
+            case Synced(handle, _):
                 self._sync(self._handles[handle])
 
     def after_a_kill(self) -> State:
-        """The tree that a killed process leaves."""
         names = self._names(set(self._changes))
         return self._state(names, {node: node.volatile for node in self._files(names)})
 
@@ -219,3 +332,42 @@ def _apply(change: _Change, names: _Names) -> None:
             names.setdefault(directory, {}).pop(name, None)
         else:
             names.setdefault(directory, {})[name] = node
+
+
+def tree_of(root: Path) -> State:
+    entries = []
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root)
+        if inside.parts[0] not in UNTRACED:
+            status = path.stat()
+            content = None if path.is_dir() else Content(path.read_bytes(), status.st_mtime_ns)
+            entries.append(Entry(str(inside), status.st_ino, content))
+    return tuple(entries)
+
+
+def materialise(state: State, root: Path) -> None:
+    """Make a root hold exactly this tree, with its hard links and modification times, besides what is untraced."""
+    _clear(root, but={path for path, _, content in state if content is None})
+    files: dict[int, Path] = {}
+    for path, node, content in state:
+        target = root / path
+        if content is None:
+            target.mkdir(exist_ok=True)
+        elif node in files:
+            os.link(files[node], target)
+        else:
+            files[node] = target
+            target.write_bytes(content.data)
+            os.utime(target, ns=(content.stamp, content.stamp))
+
+
+def _clear(root: Path, *, but: set[str]) -> None:
+    """Remove every file, and directories ``but`` some: one tree has most of the next one's, and they are not cheap."""
+    for top in root.iterdir():
+        if top.name in UNTRACED:
+            continue
+        for directory, _, names in os.walk(top, topdown=False):
+            for name in names:
+                os.unlink(os.path.join(directory, name))
+            if os.path.relpath(directory, root) not in but:
+                os.rmdir(directory)

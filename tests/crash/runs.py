@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
-from itertools import chain
 from pathlib import Path
 
-from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.storage import stored_revision
-from persistence.storage.layout import TRASH, Layout
-from tests.crash import traces, trees
-from tests.crash.judge import DATA, DRAFT, NEXT, PUBLISHED, SCAN, Change, Judge, Revision
-from tests.crash.model import Disk
-from tests.crash.operations import Acknowledged, Operation
-from tests.crash.trees import State
-from tests.service import Service, running
+from persistence.storage.layout import TRASH
+from tests.crash import traces
+from tests.crash.model import Acknowledged, Disk, Operation, State, materialise, tree_of
+from tests.initialised import initialised
+from tests.rigs import aftermath, views
+from tests.rigs.aftermath import Scene
+from tests.rigs.in_process import InProcess
+from tests.rigs.scenarios import (
+    ATTACH_OVER,
+    CREATE,
+    DELETE_DATA,
+    FIRST_REPLACE,
+    PROMOTE,
+    PUBLISH_SECOND,
+    Scenario,
+    send,
+)
+from tests.rigs.views import Comparison, Kept, Views
+from tests.service import running
 
-# One length, so that nothing but the content itself tells one from the other.
-_OLD, _NEW, _DRAFT = (f"<d>{word:->400}</d>".encode() for word in ("old", "new", "draft"))
+RECORDED = (CREATE, FIRST_REPLACE, PROMOTE, DELETE_DATA, PUBLISH_SECOND, ATTACH_OVER)
+"""The requests whose crashes are searched."""
 
-
-class Request(Enum):
-    """The requests under test."""
-
-    CREATE = "PUT of new data"
-    REPLACE = "PUT over data"
-    PROMOTE = "PUT over data with a draft and its attachments"
-    DELETE = "DELETE"
-    PUBLISH = "publish with next"
-    ATTACH = "PUT over an attachment"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Which resource a request changes, whether it is there before, and what else is."""
-
-    address: Address
-    is_there: bool = True
-    draft: tuple[DocumentAddress, ...] = ()
-    others: tuple[Address, ...] = ()
-
-
-PLANS = {
-    Request.CREATE: Plan(DATA, is_there=False),
-    Request.REPLACE: Plan(DATA),
-    Request.PROMOTE: Plan(DATA, draft=DRAFT),
-    Request.DELETE: Plan(DATA),
-    Request.PUBLISH: Plan(NEXT, is_there=False, others=(PUBLISHED,)),
-    Request.ATTACH: Plan(SCAN, others=(DATA,)),
-}
+FORM = "app/form"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one request did: to which tree, how the resource was stored before, and every operation.
+    """What one request did: to which tree, what a client found before it and after it, and every operation.
 
     ``setup`` are the writes before it, recorded too, because what those left to do may matter.
     """
@@ -63,58 +42,60 @@ class Recording:
     before: State
     setup: tuple[Operation, ...]
     operations: tuple[Operation, ...]
-    change: Change
+    scene: Scene
+    after: Views
 
     def but(self, operations: tuple[Operation, ...]) -> Recording:
-        """The same request, had it done these operations."""
         return replace(self, operations=operations)
 
 
-def record(request: Request, directory: Path) -> Recording:
-    """Serve one request for real, in a service of its own, and record it."""
-    plan = PLANS[request]
+def record(scenario: Scenario, directory: Path) -> Recording:
     with running(directory, workers=1, threads=2) as service:
-        service.get(str(DATA))  # an answer means that the worker has tried out the disk and is done with it
-        recorder = _Recorder(service, directory / "strace.log")
-        before = trees.seen(service.data, traces.UNTRACED)
-        others = tuple((address, recorder.put(address, _OLD)) for address in plan.others)
-        old = recorder.put(plan.address, _OLD) if plan.is_there else None
-        for address in plan.draft:
-            recorder.put(address, _DRAFT)
-        setup = tuple(recorder.operations)
-        new = recorder.delete(plan.address) if request is Request.DELETE else recorder.put(plan.address, _NEW)
-    draft = tuple((address, _DRAFT) for address in plan.draft)
-    change = Change(plan.address, old, new, draft, others)
-    return Recording(before, setup, tuple(recorder.operations[len(setup) :]), change)
-
-
-class _Recorder:
-    """Sends requests, and adds what each does to ``operations``."""
-
-    def __init__(self, service: Service, log: Path) -> None:
-        self._service = service
-        self._log = log
-        self.operations: list[Operation] = []
-
-    def put(self, address: Address, body: bytes) -> Revision:
-        return self._send("PUT", address, body)
-
-    def delete(self, address: Address) -> Revision:
-        return self._send("DELETE", address, None)
-
-    def _send(self, method: str, address: Address, body: bytes | None) -> Revision:
-        is_definition = isinstance(address, DefinitionAddress)
-        path = f"{address.form}/form/{address.name}" if is_definition else str(address)
-        own = {"Form_Definition_Version": "next"} if is_definition else {}
-        with traces.recording(self._service, self._log) as operations:
-            answer = self._service.ask(method, path, body, None, **own)
+        service.get(f"{FORM}/data/document/data.xml")  # an answer means that the worker is done with trying the disk
+        before, setup, kept = tree_of(service.data), list[Operation](), list[Kept]()
+        log = directory / "strace.log"
+        for step in scenario.prepare:
+            with traces.recording(service, log) as operations:
+                answer = send(service, FORM, step)
+            assert answer.status in (201, 204), answer.cause
+            setup += operations
+            if step.method == "PUT" and step.path.startswith("data/"):
+                kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+        scene = Scene(FORM, scenario, tuple(kept), views.seen(service, FORM, scenario.resources))
+        with traces.recording(service, log) as operations:
+            answer = scene.ask(service)
         assert answer.status in (201, 204), answer.cause
-        sidecar = stored_revision.read_sidecar(Layout(str(self._service.data)).paths(address))
-        assert sidecar is not None
-        assert answer["ETag"] == f'"{sidecar.id}"'
         assert operations.count(Acknowledged()) == 1, "the log does not show the answer"
-        self.operations += operations
-        return Revision(sidecar.id, sidecar.modified, body)
+        after = aftermath.expected(service, scene)
+    return Recording(before, tuple(setup), tuple(operations), scene, after)
+
+
+class Judge(InProcess):
+    """Makes one tree after the other real below a root, and says what is wrong with it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(Path(initialised(root)))
+
+    def faults(self, state: State, recording: Recording, *, acknowledged: bool, killed: bool) -> Iterator[str]:
+        """Everything wrong with a tree that a kill, or else a power cut, has left during a request or after it.
+
+        Only a kill leaves nothing that the next writer would not clear away: a power cut may have taken the names
+        that lead there.
+        """
+        scene = recording.scene
+        materialise(state, self.data)
+        found = views.seen(self, scene.form, scene.scenario.resources)
+        for resource, view in found.items():
+            if view not in (scene.before[resource], recording.after[resource]):
+                yield f"{resource.path} is none of the two revisions: {view.status} {view.body[-60:]!r}"
+        comparison = Comparison(scene.before, found, recording.after)
+        yield from comparison.faults(scene.scenario)
+        if acknowledged and not all(comparison.committed(scene.scenario)):
+            yield "acknowledged, and not there"
+        yield from views.history_faults(self, scene.form, scene.known(found), found)
+        yield from aftermath.written_again(self, scene, found)
+        if killed:
+            yield from (f"the next write leaves {text}" for text in aftermath.left(self.data, scene.form))
 
 
 def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[list[str]]:
@@ -127,26 +108,15 @@ def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[lis
         disk.do(operation)
     known = set[tuple[State, bool, bool]]()
     acknowledged = False
-    steps: Iterable[Operation | None] = chain([None], recording.operations)
-    for step in steps:
+    for step in (None, *recording.operations):
         if step is not None:
             disk.do(step)
         acknowledged = acknowledged or isinstance(step, Acknowledged)
-        for state, killed in _crashes(disk):
+        cuts = ((state, False) for state in disk.after_a_power_cut())
+        for whole, killed in ((disk.after_a_kill(), True), *cuts):
+            state = tuple(entry for entry in whole if not entry.path.startswith(f"{TRASH}/"))
             if (state, acknowledged, killed) not in known:
                 known.add((state, acknowledged, killed))
-                faults = judge.faults(state, recording.change, acknowledged=acknowledged, killed=killed)
-                yield [f"after {_shown(step)}: {fault}" for fault in faults]
-
-
-def _crashes(disk: Disk) -> Iterator[tuple[State, bool]]:
-    yield _without_trash(disk.after_a_kill()), True
-    yield from ((_without_trash(state), False) for state in disk.after_a_power_cut())
-
-
-def _without_trash(state: State) -> State:
-    return tuple(entry for entry in state if not entry.path.startswith(f"{TRASH}/"))
-
-
-def _shown(operation: Operation | None) -> str:
-    return "nothing" if operation is None else repr(operation)[:200]
+                faults = judge.faults(state, recording, acknowledged=acknowledged, killed=killed)
+                shown = "nothing" if step is None else repr(step)[:200]
+                yield [f"after {shown}: {fault}" for fault in faults]

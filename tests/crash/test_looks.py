@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import remains
-from tests.crash.requests import NEW, OLD, PROMOTE, Resource
-from tests.crash.views import Comparison, View, Views
+from tests.rigs import aftermath
+from tests.rigs.scenarios import NEW, OLD, PROMOTE, Resource
+from tests.rigs.views import Comparison, View, Views
 
 _FORM = "app/form"
 
@@ -32,7 +32,7 @@ def tree(tmp_path: Path) -> Path:
     _store(document, "data.xml")
     _store(document / ".history", "2026-03-04T05-06-07.089Z.data.xml")
     _store(tmp_path / _FORM / "draft" / "document", "data.xml")
-    assert remains.left(tmp_path, _FORM) == []
+    assert aftermath.left(tmp_path, _FORM) == []
     return tmp_path
 
 
@@ -59,7 +59,7 @@ def tree(tmp_path: Path) -> Path:
 )
 def test_leftovers_are_seen(tree: Path, plant: Callable[[Path], None], expected: str) -> None:
     plant(tree)
-    assert any(expected in text for text in remains.left(tree, _FORM))
+    assert any(expected in text for text in aftermath.left(tree, _FORM))
 
 
 def _view(content: bytes | None, instant: str, etag: str) -> View:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import strace
 from tests.crash.defects import QUICK, Defect
-from tests.crash.judge import Judge
-from tests.crash.runs import Recording, Request, record, search
+from tests.crash.runs import RECORDED, Judge, Recording, record, search
+from tests.rigs import strikes
+from tests.rigs.scenarios import DELETE_DATA, FIRST_REPLACE, PROMOTE, Scenario
 
 pytestmark = pytest.mark.xdist_group("crash-trace")  # a request is recorded once and searched many times
 
-Search = Callable[[Request, bool], list[list[str]]]
+Search = Callable[[Scenario, bool], list[list[str]]]
 
 _LEAST_STATES = 20
-_FEW = (Request.REPLACE, Request.PROMOTE, Request.DELETE)
+_FEW = (FIRST_REPLACE, PROMOTE, DELETE_DATA)
 """Requests that do between them what the others do; the long run takes all."""
 _FEW_DEFECTS = [defect for defect in QUICK if defect.ordered and defect.request in _FEW][::2]
 
@@ -26,7 +26,7 @@ _FEW_DEFECTS = [defect for defect in QUICK if defect.ordered and defect.request 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("trace")
-    strace.require(directory)
+    strikes.require(directory)
     return directory
 
 
@@ -37,15 +37,15 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="module")
-def recorded(ground: Path) -> Callable[[Request], Recording]:
-    return cache(lambda request: record(request, ground / request.name.lower()))
+def recorded(ground: Path) -> Callable[[Scenario], Recording]:
+    return cache(lambda scenario: record(scenario, ground / scenario.name))
 
 
 @pytest.fixture(scope="module")
-def searched(ground: Path, recorded: Callable[[Request], Recording]) -> Search:
-    def found(request: Request, ordered: bool) -> list[list[str]]:  # noqa: FBT001 - as Search has it
-        with Judge(ground / f"{request.name}-{ordered}".lower()) as judge:
-            return list(search(recorded(request), judge, ordered=ordered))
+def searched(ground: Path, recorded: Callable[[Scenario], Recording]) -> Search:
+    def found(scenario: Scenario, ordered: bool) -> list[list[str]]:  # noqa: FBT001 - as Search has it
+        with Judge(ground / f"{scenario.name}-{ordered}") as judge:
+            return list(search(recorded(scenario), judge, ordered=ordered))
 
     return cache(found)
 
@@ -54,13 +54,13 @@ def searched(ground: Path, recorded: Callable[[Request], Recording]) -> Search:
     "ordered", [pytest.param(True, id="ordered"), pytest.param(False, id="unordered", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize(
-    "request_", [pytest.param(each, marks=() if each in _FEW else pytest.mark.long, id=each.value) for each in Request]
+    "scenario", [pytest.param(each, marks=() if each in _FEW else pytest.mark.long, id=str(each)) for each in RECORDED]
 )
 def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
-    request_: Request, searched: Search, *, ordered: bool
+    scenario: Scenario, searched: Search, *, ordered: bool
 ) -> None:
     """After any crash the document is as before or as after, with its history, and can be written again."""
-    findings = searched(request_, ordered)
+    findings = searched(scenario, ordered)
     assert [fault for faults in findings for fault in faults] == []
     assert len(findings) > _LEAST_STATES
 
@@ -69,7 +69,7 @@ def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
     "defect", [pytest.param(each, marks=() if each in _FEW_DEFECTS else pytest.mark.long) for each in QUICK], ids=str
 )
 def test_a_missing_protection_is_noticed(
-    defect: Defect, recorded: Callable[[Request], Recording], searched: Search, judge: Judge
+    defect: Defect, recorded: Callable[[Scenario], Recording], searched: Search, judge: Judge
 ) -> None:
     """The search that finds nothing in the request as it is finds what each protection is there for."""
     recording = recorded(defect.request)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.crash import strace
-from tests.crash.operations import (
+from tests.crash.model import (
+    UNTRACED,
     Acknowledged,
     Created,
     CreatedUnnamed,
@@ -27,9 +27,10 @@ from tests.crash.operations import (
     Synced,
     Written,
 )
+from tests.rigs import strikes
 from tests.service import Service
 
-_CALLS = strace.calls(
+_CALLS = strikes.calls(
     *("openat", "openat2", "close", "write", "utimensat", "fsync", "mkdir", "mkdirat", "link", "linkat"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "sendto"),
     # Not expected, and not modelled: a service that takes to them must fail the tests, not escape them.
@@ -47,16 +48,13 @@ _PATH = re.compile(rf'(?:(?:AT_FDCWD|\d+)<{_HEX}>(?:\(deleted\))?, )?"{_HEX}"')
 _TIMES = re.compile(r"tv_sec=(\d+), tv_nsec=(\d+)")
 _OF_A_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
-UNTRACED = (".locks", ".serve", ".index", "layout.json")
-"""What a root has besides the tree: no request's promise rests on it."""
-
 
 @contextmanager
 def recording(service: Service, log: Path) -> Iterator[list[Operation]]:
     """Record the requests of a block; the list is filled at its end."""
     (worker,) = service.workers()
     operations: list[Operation] = []
-    with strace.attached(worker, log, "-f", "-y", "-xx", "-s", str(_LONGEST_STRING), "-e", f"trace={_CALLS}"):
+    with strikes.attached(worker, log, "-f", "-y", "-xx", "-s", str(_LONGEST_STRING), "-e", f"trace={_CALLS}"):
         yield operations
     operations += parsed(log.read_text().splitlines(), str(service.data))
 
@@ -94,8 +92,6 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _Interpreter:
-    """Reads calls in their order, knowing what each descriptor was opened as."""
-
     def __init__(self, root: str) -> None:
         self._root = root
         self._handles = 0

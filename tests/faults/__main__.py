@@ -16,13 +16,12 @@ from pathlib import Path
 
 import click
 
-from tests.faults import disks, runs, slow
+from tests.faults import runs, slow
 from tests.faults.descriptors import run_out
 from tests.faults.filling import ROOMS, Story, fill_up, pass_the_floor, turn_read_only
-from tests.faults.injection import ERRORS
-from tests.faults.runs import Run
-from tests.faults.scenarios import SCENARIOS
-from tests.faults.weakened import OF_READING, OF_WRITING
+from tests.faults.runs import ERRORS, SCENARIOS, Run
+from tests.rigs import disks
+from tests.rigs.weakened import OF_READING, OF_WRITING
 from tests.table import table
 
 _PROCESSES = 2
@@ -34,7 +33,6 @@ _ENOUGH = 3 << 30  # each request has a form of its own, and that an index
 
 
 def main() -> int:
-    """All parts, and what does not hold."""
     violations = [*_injected(), *_weakened(), *_real(), *_slow()]
     click.echo("\n".join(["", *violations[:_SHOWN], f"{len(violations)} violations"]))
     return int(bool(violations))
@@ -44,9 +42,9 @@ def _injected() -> Iterator[str]:
     with _ground(_MEMORY) as ground, _pool() as pool:
         click.echo(f"one fault in each request, and {_TIMES} times in a row; every call of every request:")
         reading = pool.submit(runs.read_all, ground / "reading")
-        titles = [scenario.title for scenario in SCENARIOS]
         writing = [
-            pool.submit(runs.strike_named, title, ground / str(number), _TIMES) for number, title in enumerate(titles)
+            pool.submit(runs.strike_all, scenario, ground / str(number), times=_TIMES)
+            for number, scenario in enumerate(SCENARIOS)
         ]
         struck = []
         for future in writing:

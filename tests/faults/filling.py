@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
-from tests.faults import disks
 from tests.faults.judge import refusal_faults
+from tests.rigs import disks
 from tests.service import Answer, Service, running
 
 _MOST_WRITES = 600
@@ -32,14 +32,11 @@ class Story:
     faults: list[str] = field(default_factory=list)
 
     def expect(self, what: str, found: object, *expected: object) -> None:
-        """Note a fault unless something is as it should be."""
         if found not in expected:
             self.faults.append(f"{what}: {found!r}, not {' or '.join(map(repr, expected))}")
 
 
 class Filler:
-    """Writes documents and keeps in mind what was acknowledged."""
-
     def __init__(self, service: Service, story: Story, errors: tuple[str, ...], size: int) -> None:
         self._service = service
         self._story = story
@@ -49,7 +46,6 @@ class Filler:
         self._refused: dict[str, bytes] = {}
 
     def go_on_with(self, service: Service) -> None:
-        """Ask another service over the same data from now on."""
         self._service = service
 
     def fill(self) -> None:
@@ -64,7 +60,6 @@ class Filler:
         self._story.expect("refusals", sum(self._story.refusals.values()) >= _REFUSALS, True)
 
     def put(self, path: str, number: int) -> Answer:
-        """One PUT of a content of its own; a refusal must say why."""
         body = f"<d>{number} {path} {'x' * self._size}</d>".encode()
         answer = self._service.put(path, body)
         if answer.status in (201, 204):
@@ -89,7 +84,6 @@ class Filler:
         self._story.expect("names left by refused writes", left, [])
 
     def write_until_refused(self) -> None:
-        """Write the same few documents until one is refused."""
         for number in range(_MOST_WRITES):
             if self.put(f"app/form/data/{number % 5}/data.xml", number).status not in (201, 204):
                 return
@@ -217,7 +211,6 @@ def pass_the_floor(kind: disks.Kind, directory: Path) -> Story:
 
 
 def replace_worker(service: Service) -> None:
-    """Kill the only worker, and wait until another one answers."""
     (worker,) = service.workers()
     os.kill(worker, signal.SIGKILL)
     insist(lambda: service.raw("GET", "/healthz"))

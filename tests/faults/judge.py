@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.faults.injection import FULL, Point, Struck
+from tests.rigs.scenarios import Scenario
+from tests.rigs.strikes import Point, Struck
+from tests.rigs.views import Comparison
 from tests.service import Answer
 
-_OF_THE_MOMENT = {"date", "x-request-id"}
+FULL = ("ENOSPC", "EDQUOT")
+"""The errors of a disk without room: 507, and 500 for all others."""
+
 _LONGEST_LINE = 400
-_FORM = re.compile(rb"\bapp-\d+/")
 
 _TOLERABLE = (
     (
@@ -23,9 +26,6 @@ _TOLERABLE = (
     (re.compile(r"unlink \S+/[^/. ][^/ ]*"), "name of a deleted content: readers go by the sidecar, writers remove it"),
     (re.compile(r"(?!rename|fsync)\w+ /\.trash(/ID.*)?"), "emptying the trash: it is garbage either way"),
 )
-
-Picture = tuple[int, bytes, tuple[tuple[str, str], ...]]
-"""An answer without what belongs to the moment or to the form: status, body and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +39,6 @@ class Outcome:
     is_at_its_point: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Pictures:
-    """What the views of a request show: before it, after the fault, and after the same request without a fault."""
-
-    before: Sequence[Picture]
-    after: Sequence[Picture]
-    done: Sequence[Picture]
-
-    def is_as_before(self) -> bool:
-        """Whether nothing has changed, to the last header."""
-        return list(self.before) == list(self.after)
-
-    def is_done(self) -> bool:
-        """Whether everything is as if there had been no fault."""
-        return [shown[:2] for shown in self.after] == [shown[:2] for shown in self.done]
-
-    def is_changed(self) -> bool:
-        """Whether the request's own resource has changed, and the others are as before or as they should become."""
-        first, *others = zip(self.before, self.after, self.done, strict=True)
-        return first[1][:2] == first[2][:2] and all(
-            after == before or after[:2] == done[:2] for before, after, done in others
-        )
-
-
 def tolerance(point: Point) -> str | None:
     """Why a request may succeed although this call of it failed; ``None`` where it may not."""
     if point.is_for_the_index:
@@ -72,14 +48,10 @@ def tolerance(point: Point) -> str | None:
     return next((why for pattern, why in _TOLERABLE if pattern.fullmatch(f"{point.call} {point.about}")), None)
 
 
-def picture(answer: Answer) -> Picture:
-    """What two reads of the same revision have in common."""
-    headers = tuple((name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_MOMENT)
-    return answer.status, _FORM.sub(b"app/", answer.body), headers
-
-
-def judged(point: Point, error: str, struck: Struck, pictures: Pictures) -> tuple[str, list[str]]:
-    """What came of a fault in a writing request, and what is wrong with that."""
+def judged(
+    point: Point, error: str, struck: Struck, comparison: Comparison, scenario: Scenario
+) -> tuple[str, list[str]]:
+    committed, wrong = comparison.committed(scenario), list(comparison.faults(scenario))
     faults = [] if struck.is_at(point) else [f"the fault struck {struck.hit}"]
     if struck.synced_again():
         faults.append("what a failed fsync was about is fsynced again")
@@ -88,25 +60,24 @@ def judged(point: Point, error: str, struck: Struck, pictures: Pictures) -> tupl
     if struck.answer.status < 400:
         if tolerance(point) is None:
             faults.append(f"answered {struck.answer.status}")
-        if not pictures.is_done():
-            faults.append("acknowledged, but not done")
+        if wrong or not all(committed):
+            faults.append(f"acknowledged, but not done: {wrong}")
         return "tolerated", faults
     faults += refusal_faults(struck.answer, error)
     # A draft is moved there only after a look that it is no link to elsewhere; what is in it already does not matter.
     is_look = (point.call, point.about) == ("openat2", "/.trash")
     if point.is_for_the_index or (point.about.startswith("/.trash") and not is_look):
         faults.append("refused for what nothing stored depends on")
-    if pictures.is_as_before():
+    if comparison.found == comparison.before:
         return "refused", faults
     if not point.committed:
         faults.append("refused, but something has changed")
-    if not pictures.is_changed():
-        faults.append("refused, and what is there is neither the old nor the new")
+    if wrong or not any(committed):
+        faults.append(f"refused, and what is there is neither the old nor the new: {wrong}")
     return "open", faults
 
 
 def refusal_faults(answer: Answer, error: str) -> Iterator[str]:
-    """What is wrong with the answer to a request that met an error of the disk."""
     expected = 507 if error in FULL else 500
     if answer.status != expected:
         yield f"answered {answer.status}, not {expected}"

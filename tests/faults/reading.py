@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tests.faults.injection import READING, Injector, Point, Struck
-from tests.faults.judge import picture, refusal_faults
-from tests.faults.scenarios import LARGE, OLD
-from tests.faults.trial import logs_below, open_below
+from tests.faults.judge import refusal_faults
+from tests.faults.trial import LOOKING, logs_below, open_below
+from tests.rigs.scenarios import LARGE, OLD
+from tests.rigs.strikes import Injector, Point, Struck
+from tests.rigs.views import view_of
 from tests.service import Answer, Service
+
+READING = ("openat", "openat2", *LOOKING, "sendfile")
+"""The calls by which content, sidecars and lists of names come from the disk."""
 
 ENDS_EARLY = "ends early"
 _PATIENCE = 5.0
@@ -29,7 +33,6 @@ class Reading:
     headers: tuple[tuple[str, str], ...] = ()
 
     def ask(self, service: Service) -> Answer:
-        """Read."""
         return service.ask(self.method, f"app/form/{self.path}", None, dict(self.headers))
 
 
@@ -44,7 +47,6 @@ class Met:
 
 
 def prepared(service: Service) -> tuple[Reading, ...]:
-    """Store what is read, and say how."""
     first = service.put("app/form/data/D/data.xml", OLD)
     stored = (
         first,
@@ -77,7 +79,7 @@ def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
     ask = partial(reading.ask, patient)
     whole = ask()
     held = _held(service, worker) | logs_below(service.data)
-    points = injector.points(ask, READING)
+    points = [point for point in injector.points(ask, READING) if point.about]
     for point in points:
         for error in _errors_of(point):
             effect = "retval=0" if error == ENDS_EARLY else f"error={error}"
@@ -86,7 +88,7 @@ def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
                 struck = injector.strike(point, effect, ask)
             kind, faults = _judged(point, points[-1], error, struck, whole)
             again = ask()
-            if picture(again) != picture(whole):
+            if view_of(again) != view_of(whole):
                 faults.append(f"the next time it is answered {again.status}")
             if more := _held(service, worker) - held:
                 faults.append(f"the worker holds {more}")
@@ -110,14 +112,14 @@ def _errors_of(point: Point) -> tuple[str, ...]:
 def _judged(point: Point, last: Point, error: str, struck: Struck, whole: Answer) -> tuple[str, list[str]]:
     answer, missed = struck.answer, not struck.is_at(point)
     # The last look for more, after the last byte has gone out, may come too late to be traced.
-    is_late = not struck.hit and point == last and answer is not None and picture(answer) == picture(whole)
+    is_late = not struck.hit and point == last and answer is not None and view_of(answer) == view_of(whole)
     faults = [f"the fault struck {struck.hit}"] if missed and not is_late else []
     if answer is None:
         if not struck.broken.startswith(("IncompleteRead", "RemoteDisconnected")):
             faults.append(f"the connection was not closed: {struck.broken}")
         return "cut off", faults
     if answer.status == whole.status:
-        if picture(answer) != picture(whole):
+        if view_of(answer) != view_of(whole):
             faults.append("answered as whole, and it is not")
         return "whole", faults
     if error != ENDS_EARLY and whole.body:

@@ -10,15 +10,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import rig_service
-from tests.faults import weakened
-from tests.faults.injection import ERRORS, LOOKING, WRITING, Point
-from tests.faults.judge import tolerance
+from tests.faults.judge import FULL, tolerance
 from tests.faults.reading import Reading, meet, prepared
-from tests.faults.scenarios import REPLACE, SCENARIOS, Scenario
-from tests.faults.trial import Trial
-from tests.faults.weakened import OF_WRITING, WEAKNESS
+from tests.faults.trial import LOOKING, WRITING, Trial
+from tests.rigs import weakened
+from tests.rigs.scenarios import (
+    ATTACH_LARGE,
+    ATTACH_OVER,
+    BESIDE,
+    CREATE,
+    DELETE,
+    DELETE_DRAFT_ATTACHMENT,
+    FIRST_REPLACE,
+    PROMOTE,
+    PUBLISH_SECOND,
+    REPLACE,
+    UNINDEXED,
+    Scenario,
+)
+from tests.rigs.strikes import Point
+from tests.rigs.weakened import OF_WRITING
 from tests.service import Service, running
 
+SCENARIOS = (
+    *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED, ATTACH_OVER, ATTACH_LARGE),
+    *(PUBLISH_SECOND, DELETE, PROMOTE, DELETE_DRAFT_ATTACHMENT),
+)
+"""The requests that meet a fault."""
+
+ERRORS = (*FULL, "EIO", "EROFS", "EMFILE")
 _MOST_MEMORY = 12 << 10
 """KiB: as much come and stay with the indexes of the forms that were changed last (32 of them, 9 MiB measured)."""
 _SETTINGS = {"PERSISTENCE_MIN_FREE": "1"}
@@ -51,7 +71,7 @@ def strike_all(
     scenario: Scenario, directory: Path, *, choose: Choose = every, times: int = 0, weakness: str = ""
 ) -> Run:
     """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
-    run, began = Run(scenario.title), time.monotonic()
+    run, began = Run(scenario.name), time.monotonic()
     with _service(directory, weakness) as service:
         trial = Trial(service, directory)
         chosen = list(choose(trial.points(scenario)))
@@ -60,7 +80,7 @@ def strike_all(
             for error in errors:
                 outcome = trial.strike(scenario, point, error)
                 run.kinds[error, outcome.kind] += 1
-                run.violations += [f"{scenario.title}: {error} at {point}: {fault}" for fault in outcome.faults]
+                run.violations += [f"{scenario}: {error} at {point}: {fault}" for fault in outcome.faults]
                 if outcome.kind != "refused":
                     why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
                     run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
@@ -81,11 +101,11 @@ def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point],
     for number, point in enumerate(points):
         error = ERRORS[number % len(ERRORS)]
         faults = trial.repeat(scenario, point, error, times)
-        run.violations += [f"{scenario.title}: {error} at {point}, {times} times: {fault}" for fault in faults]
+        run.violations += [f"{scenario}: {error} at {point}, {times} times: {fault}" for fault in faults]
         run.repeated += times
     run.memory = trial.footprint().memory - before.memory
     if run.memory > _MOST_MEMORY:
-        run.violations.append(f"{scenario.title}: {run.memory} KiB more after {run.repeated} refusals")
+        run.violations.append(f"{scenario}: {run.memory} KiB more after {run.repeated} refusals")
 
 
 def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") -> list[Run]:
@@ -96,7 +116,6 @@ def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") ->
 
 
 def noticed(weakness: str, directory: Path) -> list[str]:
-    """What is found wrong with a service that lacks a protection."""
     if weakness in OF_WRITING:
         return strike_all(REPLACE, directory, choose=_vital, weakness=weakness).violations
     return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]
@@ -124,13 +143,7 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
 def _service(directory: Path, weakness: str) -> Iterator[Service]:
     env, module = _SETTINGS | rig_service.ENVIRONMENT, rig_service.__name__
     if weakness:
-        env, module = env | {WEAKNESS: weakness}, weakened.__name__
+        env, module = env | weakened.environment(weakness), weakened.__name__
     with running(directory, workers=1, threads=1, env=env, module=module) as service:
         service.get("app/form/data/D/data.xml")  # starts the one thread
         yield service
-
-
-def strike_named(title: str, directory: Path, times: int) -> Run:
-    """Everything, for the scenario of a title: one can be sent to another process, the scenario cannot."""
-    scenario = next(scenario for scenario in SCENARIOS if scenario.title == title)
-    return strike_all(scenario, directory, times=times)

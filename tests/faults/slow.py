@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from persistence.storage.locks import stripe
-from tests.crash import strace
 from tests.faults.filling import Story
+from tests.rigs import strikes
 from tests.service import Answer, Service, running
 
 _OLD, _NEW = b"<d>old</d>", b"<d>new</d>"
@@ -126,7 +126,7 @@ def _hanging(service: Service, directory: Path, paths: list[str]) -> Iterator[Ca
             time.sleep(0.005)
         return True
 
-    with strace.attached(workers[0], log, "-f", "-e", "signal=none", "-e", "trace=fsync", "-e", inject, *options):
+    with strikes.attached(workers[0], log, "-f", "-e", "signal=none", "-e", "trace=fsync", "-e", inject, *options):
         yield await_hanging
 
 
@@ -143,7 +143,6 @@ def _timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
 
 
 def _serve(story: SlowStory, ask: Callable[[], Answer], status: int) -> None:
-    """A request that must not wait for the slow disk."""
     answer, seconds = _timed(ask)
     story.expect("another request meanwhile", answer.status, status)
     story.expect("another request meanwhile is answered before the deadline", seconds < DEADLINE, True)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import strace
-from tests.faults import disks
 from tests.faults.descriptors import run_out
 from tests.faults.filling import FULL, NO_INODES, Room, fill_up, pass_the_floor, turn_read_only
 from tests.faults.slow import stall
+from tests.rigs import disks, strikes
 from tests.service import running
 
 
@@ -50,7 +49,7 @@ def test_too_few_descriptors_are_refusals_and_pass(tmp_path: Path) -> None:
 
 def test_an_fsync_that_hangs_delays_only_writers_of_its_document(tmp_path: Path) -> None:
     """They get 503 with Retry-After at the deadline; its readers and all other documents are served meanwhile."""
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     story = stall(tmp_path / "ground")
     assert story.faults == []
     assert set(story.refusals) == {503}

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import strace
-from tests.faults.injection import ERRORS, WRITING, Point
-from tests.faults.runs import noticed, read_all, strike_all
-from tests.faults.scenarios import CREATE, PROMOTE, REPLACE, UNINDEXED, Scenario
-from tests.faults.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
+from tests.faults.runs import ERRORS, noticed, read_all, strike_all
+from tests.faults.trial import WRITING
+from tests.rigs import strikes
+from tests.rigs.scenarios import CREATE, PROMOTE, REPLACE, UNINDEXED, Scenario
+from tests.rigs.strikes import Point
+from tests.rigs.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
 
 _TIMES = 8
 
@@ -35,11 +36,11 @@ def unstruck(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
 
 
 @pytest.mark.parametrize(
-    "scenario", [pytest.param(CREATE, id=CREATE.title), pytest.param(PROMOTE, id=PROMOTE.title, marks=pytest.mark.long)]
+    "scenario", [pytest.param(CREATE, id=str(CREATE)), pytest.param(PROMOTE, id=str(PROMOTE), marks=pytest.mark.long)]
 )
 def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario: Scenario, tmp_path: Path) -> None:
     """507 or 500 in one line, the old revision with its headers, no leftover, and the next write succeeds."""
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     run = strike_all(scenario, tmp_path, choose=each_in_turn)
     assert run.violations == []
     assert {error for error, kind in run.kinds if kind == "refused"} == set(ERRORS)
@@ -49,7 +50,7 @@ def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario:
 
 def test_an_error_where_the_index_is_told_costs_neither_the_change_nor_a_search(tmp_path: Path) -> None:
     """Acknowledged, and found by the next search, whichever call on the files of the index fails."""
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     run = strike_all(UNINDEXED, tmp_path, choose=of_the_index)
     assert run.violations == []
     assert set(run.kinds) == {(error, "tolerated") for error in ERRORS}
@@ -57,7 +58,7 @@ def test_an_error_where_the_index_is_told_costs_neither_the_change_nor_a_search(
 
 
 def test_the_same_error_again_and_again_leaves_nothing_that_grows(tmp_path: Path) -> None:
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     run = strike_all(REPLACE, tmp_path, choose=unstruck, times=_TIMES)
     assert run.violations == []
     assert run.repeated > _TIMES
@@ -65,7 +66,7 @@ def test_the_same_error_again_and_again_leaves_nothing_that_grows(tmp_path: Path
 
 def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: Path) -> None:
     """500 in one line; where the answer has begun, or the content ends early, the connection breaks."""
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     runs = read_all(tmp_path, ["GET data", "HEAD data", "GET relevant data", "GET large attachment"])
     assert [violation for run in runs for violation in run.violations] == []
     kinds = {kind for run in runs for _, kind in run.kinds}
@@ -76,5 +77,5 @@ def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: 
     "weakness", [FORGIVEN, *(pytest.param(each, marks=pytest.mark.long) for each in (NOT_CLEANED, UNHEARD, CUT_SHORT))]
 )
 def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
-    strace.require(tmp_path)
+    strikes.require(tmp_path)
     assert noticed(weakness, tmp_path) != []

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import disks
 from tests.faults.filling import insist
 from tests.index.racing import body, plant
 from tests.orders import found
 from tests.published import Planter
+from tests.rigs import disks
 from tests.search_faults import await_notes
 from tests.service import Answer, Service, running
 
@@ -74,7 +74,6 @@ def test_a_search_on_a_full_disk_is_refused(kind: disks.Kind, tmp_path: Path) ->
 
 
 def expect_everything(service: Service, names: bytes) -> None:
-    """Everything is found, and everything has its values."""
     answer = search(service)
     assert answer.status == 200, answer.cause
     assert len(found(answer.body)) == _DOCUMENTS + 1

@@ -14,10 +14,22 @@ from pathlib import Path
 
 from tests import search_faults
 from tests.faults.filling import replace_worker
-from tests.faults.injection import LOOKING, WRITING, Injector, Point
-from tests.faults.judge import Outcome, Picture, Pictures, judged, picture
-from tests.faults.scenarios import AGAIN, WRITTEN, Scenario
+from tests.faults.judge import Outcome, judged
+from tests.rigs import aftermath, views
+from tests.rigs.aftermath import Scene, prepared
+from tests.rigs.scenarios import WRITTEN, Scenario
+from tests.rigs.strikes import Injector, Point
+from tests.rigs.views import Comparison, View, Views
 from tests.service import Service
+
+WRITING = (
+    *("openat", "openat2", "write", "fsync", "flock", "utimensat", "mkdir", "mkdirat", "link", "linkat"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
+)
+"""The calls by which a change reaches the disk; a file is also opened by one of them."""
+
+LOOKING = ("read", "newfstatat", "getdents64")
+"""The calls by which a change looks at what is there."""
 
 _SETTLED = 2
 _CALLS = (*WRITING, *LOOKING)
@@ -48,22 +60,17 @@ class Trial:
         self._numbers = count()
         self._workers = service.workers()
         self._held = open_below(self._workers[0], service.data) | logs_below(service.data)
-        self._undisturbed = cache(self._undisturbed_pictures)
+        self._undisturbed = cache(lambda scenario: aftermath.undisturbed(service, self._prepared(scenario)))
 
     def points(self, scenario: Scenario) -> list[Point]:
-        """Every call of a scenario's request on the service's files.
-
-        What it changes is looked at before, as before a fault: the first look at a form makes calls of its own.
-        """
         self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
         seen: list[Point] = []
         for _ in range(_ATTEMPTS):
-            form = self._prepared(scenario)
-            self._seen(scenario, form)
-            before, seen = seen, self._injector.points(partial(scenario.ask, self._service, form), _CALLS)
+            ask = partial(self._prepared(scenario).ask, self._service)
+            before, seen = seen, [point for point in self._injector.points(ask, _CALLS) if point.about]
             if seen == before:
                 return seen
-        raise AssertionError(f"{scenario.title} makes other calls every time")
+        raise AssertionError(f"{scenario} makes other calls every time")
 
     def strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
         """One request with one fault, and everything that a client or an operator may find then.
@@ -77,23 +84,23 @@ class Trial:
         return self._strike(scenario, point, error)
 
     def _strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
-        form = self._prepared(scenario)
-        before, files, trash = self._seen(scenario, form), self._files(form), self._trash()
-        struck = self._injector.strike(point, f"error={error}", partial(scenario.ask, self._service, form))
-        pictures = Pictures(before, self._seen(scenario, form), self._undisturbed(scenario))
-        kind, faults = judged(point, error, struck, pictures)
-        if kind == "refused" and (left := self._files(form) - files):
+        service, scene = self._service, self._prepared(scenario)
+        files, trash = self._files(scene), self._trash()
+        struck = self._injector.strike(point, f"error={error}", partial(scene.ask, service))
+        found = views.seen(service, scene.form, scenario.resources)
+        comparison = Comparison(scene.before, found, self._undisturbed(scenario))
+        kind, faults = judged(point, error, struck, comparison, scenario)
+        if kind == "refused" and (left := self._files(scene) - files):
             faults.append(f"the refused request left {sorted(map(str, left))[:_SHOWN]}")
-        if orphans := [str(path) for path in self._files(form) if self._is_orphan(path)]:
-            faults.append(f"contents without a sidecar: {orphans[:_SHOWN]}")
+        faults += [text for text in aftermath.left(service.data, scene.form) if text.endswith("has no sidecar")]
         if kind == "tolerated" and struck.answer is not None:
-            tag = scenario.views[0].read(self._service, form)["ETag"]
+            tag = found[scenario.resources[0]].headers.get("etag")
             if tag is not None and tag != struck.answer["ETag"]:
                 faults.append("another revision than the acknowledged one is read")
         discards = point.committed and any(word in point.about for word in ("/.trash", "/form/draft"))
         trash |= self._trash() if discards else set()
-        faults += search_faults.faults(self._service, form, WRITTEN)
-        faults += self._aftermath(scenario, form, trash=trash)
+        faults += search_faults.faults(service, scene.form, WRITTEN)
+        faults += self._aftermath(scene, found, trash=trash)
         return Outcome(point, error, kind, tuple(faults), struck.is_at(point))
 
     def repeat(self, scenario: Scenario, point: Point, error: str, times: int) -> list[str]:
@@ -104,23 +111,22 @@ class Trial:
         return self._repeat(scenario, point, error, times) and self._repeat(scenario, point, error, times)
 
     def _repeat(self, scenario: Scenario, point: Point, error: str, times: int) -> list[str]:
-        form = self._prepared(scenario)
-        faults, first, trash = set[str](), self.footprint(form), self._trash()
-        tag = scenario.views[0].read(self._service, form)["ETag"]
+        scene = self._prepared(scenario)
+        faults, first, trash = set[str](), self.footprint(scene), self._trash()
         for number in range(times):
-            struck = self._injector.strike(point, f"error={error}", partial(scenario.ask, self._service, form))
+            struck = self._injector.strike(point, f"error={error}", partial(scene.ask, self._service))
             if struck.answer is None or struck.answer.status < 500 or len(struck.hit) != 1:
                 faults.add(f"repeated, the fault struck {struck.hit}: {struck.answer and struck.answer.status}")
-            if scenario.views[0].read(self._service, form)["ETag"] != tag:
+            if self._view(scene) != scene.before[scenario.resources[0]]:
                 return []  # it made a call less than the first one, so the fault struck after the change
             if number == _SETTLED - 1:
-                first = self.footprint(form)
-        last = self.footprint(form)
+                first = self.footprint(scene)
+        last = self.footprint(scene)
         if last.files != first.files:
             faults.add(f"{last.files - first.files} files more after {times - _SETTLED} refusals")
         if last.descriptors > first.descriptors + _CLOSING:
             faults.add(f"{last.descriptors - first.descriptors} descriptors more after {times - _SETTLED} refusals")
-        return [*sorted(faults), *self._aftermath(scenario, form, trash=trash)]
+        return [*sorted(faults), *self._aftermath(scene, scene.before, trash=trash)]
 
     def restart(self) -> list[str]:
         """Replace the worker: what could not be removed from the trash must be gone then."""
@@ -128,58 +134,40 @@ class Trial:
         self._workers = self._service.workers()
         return [f"a new worker leaves {path.name} in the trash" for path in self._trash()]
 
-    def footprint(self, form: str = "none") -> Footprint:
+    def footprint(self, scene: Scene | None = None) -> Footprint:
         """What the service occupies now, between two requests; of the tree, one form and the service's own."""
         self._service.raw("GET", "/healthz")  # the only thread has ended what it did before
         (worker,) = self._workers
         status = Path(f"/proc/{worker}/status").read_text()
         memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
-        return Footprint(sum(1 for _ in self._entries(form)), opened(worker).total(), memory)
+        return Footprint(sum(1 for _ in self._entries(scene)), opened(worker).total(), memory)
 
-    def _prepared(self, scenario: Scenario) -> str:
-        """A form of its own with an index, prepared by a worker that has just served something."""
-        form = f"app-{next(self._numbers)}/form"
-        scenario.prepare(self._service, form)
-        search_faults.await_index(self._service, form)
-        return form
+    def _prepared(self, scenario: Scenario) -> Scene:
+        """A form of its own, prepared by a worker that has just served something."""
+        return prepared(self._service, f"app-{next(self._numbers)}/form", scenario)
 
-    def _undisturbed_pictures(self, scenario: Scenario) -> list[Picture]:
-        form = self._prepared(scenario)
-        answer = scenario.ask(self._service, form)
-        assert answer.status in (201, 204), answer.cause
-        return self._seen(scenario, form)
+    def _view(self, scene: Scene) -> View:
+        first = scene.scenario.resources[0]
+        return views.seen(self._service, scene.form, [first])[first]
 
-    def _seen(self, scenario: Scenario, form: str) -> list[Picture]:
-        return [picture(view.read(self._service, form)) for view in scenario.views]
-
-    def _entries(self, form: str) -> Iterator[Path]:
+    def _entries(self, scene: Scene | None) -> Iterator[Path]:
         """Everything of a form, and in the service's own directories; relative to the root."""
         root = self._service.data
-        for top in (root / form.partition("/")[0], root / ".spool", root / ".trash"):
+        own = [root / scene.form.partition("/")[0]] if scene else []
+        for top in (*own, root / ".spool", root / ".trash"):
             yield from (path.relative_to(root) for path in top.rglob("*"))
         yield from (path.relative_to(root) for path in root.glob("*") if path.is_file())
 
-    def _files(self, form: str) -> set[Path]:
+    def _files(self, scene: Scene) -> set[Path]:
         """Every file but those of the history, where a refused write may leave a second name of what is current."""
-        paths = self._entries(form)
+        paths = self._entries(scene)
         return {path for path in paths if path.parent.name != ".history" and (self._service.data / path).is_file()}
 
-    def _is_orphan(self, path: Path) -> bool:
-        is_content = path.parts[0].startswith("app-") and not path.name.startswith(".") and path.suffix != ".json"
-        return is_content and not (self._service.data / path).with_name(f"{path.name}.json").exists()
-
-    def _aftermath(self, scenario: Scenario, form: str, *, trash: set[Path]) -> Iterator[str]:
+    def _aftermath(self, scene: Scene, found: Views, *, trash: set[Path]) -> Iterator[str]:
         """Everything wrong with the next write, and with the service; ``trash`` may be left."""
-        written = scenario.then(self._service, form)
-        if written.status not in (201, 204):
-            yield f"the next write is answered {written.status}: {written.cause}"
-        again = scenario.views[0].read(self._service, form)
-        if again.status != 200 or again["ETag"] != written["ETag"] or again["Content-Length"] != str(len(again.body)):
-            yield "the next write is not there"
-        yield from search_faults.faults(self._service, form, WRITTEN, AGAIN)
-        hidden = {path for path in self._entries(form) if path.name.startswith(".") and path.name != ".history"}
-        if left := hidden | self._trash() - trash:
-            yield f"the next write leaves {sorted(map(str, left))[:_SHOWN]}"
+        yield from aftermath.written_again(self._service, scene, found)
+        may_be_left = [f".trash/{path.name}" for path in trash]
+        yield from aftermath.remaining(self._service, scene, may_be_left=may_be_left)
         for path in ("/healthz", "/readyz"):
             answer = self._service.raw("GET", path)
             if answer.status != 200:

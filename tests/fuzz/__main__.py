@@ -34,7 +34,6 @@ _THREADS = 8
 
 
 def main() -> int:
-    """Run; 1 if there is a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--requests", type=int, default=29_000, help="how many, more or less")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000_000), help="of the run to repeat")

@@ -54,7 +54,6 @@ class Bodies:
     differences: Counter[str] = field(default_factory=Counter)
 
     def put(self, place: Place, document: bytes) -> Iterator[str]:
-        """Store a document or have it refused; yields what is wrong."""
         answer = self._send(b"PUT", place.path, document)
         if answer is None:
             return

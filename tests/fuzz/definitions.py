@@ -63,7 +63,6 @@ class Node(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it has a value."""
         return self.kind not in ("grid", "section")
 
 
@@ -78,7 +77,6 @@ _SHAPES = tuple(starmap(Shape, ((True, True), (False, True), (False, False), (Tr
 
 
 def _nodes(chance: Random, most: int, deepest: int = 4) -> tuple[Node, ...]:
-    """One to so many parts of a form."""
     return tuple(_node(chance, deepest) for _ in range(chance.randint(1, most)))
 
 

@@ -156,7 +156,6 @@ definitions = _definitions.map(lambda text: text.encode(errors="surrogatepass"))
 
 @st.composite
 def _written(draw: st.DrawFn) -> bytes:
-    """A document with its surroundings, as bytes."""
     encoding = draw(st.sampled_from(ENCODINGS))
     declaration = ""
     if encoding.declared is not None or draw(st.integers(0, 2)) == 0:

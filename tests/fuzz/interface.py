@@ -35,7 +35,6 @@ class Header:
     pattern: re.Pattern[str]
 
     def allows(self, value: str) -> bool:
-        """Whether this value is as documented."""
         return self.pattern.fullmatch(value) is not None
 
 
@@ -74,13 +73,11 @@ class Interface:
 
 @cache
 def read(dialect: str = "svc") -> Interface:
-    """The documented interface in a dialect, as the text says they differ."""
     document = yaml.safe_load(text_of(dialect))
     return Interface(document, tuple(_operations(document)))
 
 
 def text_of(dialect: str) -> str:
-    """The text of the document in the names of a dialect."""
     text = DOCUMENT.read_text()
     for own, other in _IN_ORBEON.items() if dialect == "orbeon" else ():
         assert own in text, own
@@ -89,13 +86,11 @@ def text_of(dialect: str) -> str:
 
 
 def faces(document: Json, item: Json) -> list[str]:
-    """The prefixes below which a path is served."""
     server = (item.get("servers") or document["servers"])[0]
     return server["variables"]["face"]["enum"] if "variables" in server else [""]
 
 
 def resolved(document: Json, node: Json) -> Json:
-    """A node, or what its ``$ref`` leads to."""
     if "$ref" not in node:
         return node
     found: Json = document

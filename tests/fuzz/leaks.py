@@ -28,19 +28,15 @@ class Worker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a service holds at one time."""
-
     workers: tuple[Worker, ...]
     leftovers: int
 
     @property
     def descriptors(self) -> str:
-        """Open files of each worker."""
         return " + ".join(str(worker.descriptors) for worker in self.workers)
 
     @property
     def memory(self) -> str:
-        """Resident memory of each worker."""
         return " + ".join(f"{worker.memory / 1024:.1f}" for worker in self.workers)
 
 
@@ -58,7 +54,6 @@ def held(service: Service) -> Held:
 
 
 def descriptors(pid: int) -> int:
-    """Open files of a process, but for those of an index, of so many forms, and the one queue of changes: they stay."""
     return sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir()))
 
 
@@ -116,7 +111,6 @@ def _rss(status: dict[str, str]) -> int:
 
 
 def _counts_as_open(descriptor: Path) -> bool:
-    """Whether a file is not one of an index."""
     try:
         return "/.index/" not in str(descriptor.readlink())
     except FileNotFoundError:

@@ -40,11 +40,9 @@ class RunTotals:
 
     @property
     def requests(self) -> int:
-        """How many there were."""
         return self.statuses.total()
 
     def see(self, seen: Exchange) -> None:
-        """Count an exchange."""
         answer = seen.answer
         self.statuses[answer.status if answer else None] += 1
         self.of_server += answer is not None and not judge.is_of_service(answer)
@@ -56,7 +54,6 @@ class RunTotals:
             self.violations[what] += 1
 
     def add(self, other: RunTotals) -> None:
-        """Take in what another run of the same kind saw."""
         self.statuses += other.statuses
         self.of_server += other.of_server
         self.slowest = max(self.slowest, other.slowest)
@@ -76,7 +73,6 @@ class Job:
 
 
 def run(job: Job) -> RunTotals:
-    """Do a job."""
     return _KINDS[job.kind](job)
 
 
@@ -99,7 +95,6 @@ def _described(job: Job) -> RunTotals:
 
 
 def _odd(job: Job) -> RunTotals:
-    """Requests that no client library would send."""
     totals, ask = _asking(job)
     _repeat(job, job.requests, odd.requests(_PREFIXES[job.dialect].encode()), ask)
     return totals

@@ -35,7 +35,6 @@ def app(tmp_path: Path) -> Flask:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Methods and full paths, with sample names."""
     for operation in interface.read().operations:
         path = re.sub(r"{\w+}", lambda match: _SAMPLES[match[0]], operation.path)
         yield operation.method, operation.face + path

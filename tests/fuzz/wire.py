@@ -31,7 +31,6 @@ class Request:
         return next((value for own, value in self.headers if own.lower() == name.lower()), None)
 
     def raw(self) -> bytes:
-        """The bytes on the wire."""
         framing = [(b"Host", b"127.0.0.1"), (b"Connection", b"close")]
         if self.body is not None and self.header(b"Transfer-Encoding") is None:
             framing.append((b"Content-Length", b"%d" % len(self.body)))

@@ -1,15 +1,21 @@
 """A tree that an earlier version has written is served, checked and searched as that version did, byte for byte.
 
-``record.py`` has written the tree and the answers. Wording that was changed since, on purpose, stands in ``REWORDED``.
+The archives beside this file hold the tree of each dialect with its settings and keys, and questions with the answers
+of the version that has written it; none of them changes the tree. Wording that was changed since, on purpose, stands in
+``REWORDED``.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import lzma
+import os
 import re
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,9 +24,7 @@ import pytest
 
 from persistence.cli import main
 from persistence.cli.terminal import counted
-from tests.landed import archive
-from tests.landed.record import answers_of, comparable, tree_of
-from tests.landed.wire import Wire, serving
+from tests.service import alone
 
 pytestmark = pytest.mark.xdist_group("landed")
 
@@ -90,6 +94,13 @@ _SUMMARY = re.compile(r"(\d+) damage, (\d+) leftover, (\d+) notice; (\d+) mended
 """The end of the summary of a check when it was recorded."""
 
 
+_SECONDS = re.compile(r'\b[0-9.]+ s\b(, [0-9]+ a second)?|"seconds":[0-9.e-]+')
+_OTHERWISE = frozenset({"date", "server", "x-request-id"})
+"""Headers that differ by nature."""
+
+Ask = Callable[[Any], Any]
+
+
 @pytest.fixture(scope="module", params=["svc", pytest.param("orbeon", marks=pytest.mark.long)])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -97,29 +108,55 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def tree(dialect: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the settings of a tree."""
+    """The directory of the settings of a tree, with the times of its files to the nanosecond."""
     directory = tmp_path_factory.mktemp(f"landed-{dialect}")
-    archive.unpack(tree_of(dialect), directory)
+    with tarfile.open(Path(__file__).with_name(f"tree-{dialect}.tar.xz"), "r:xz") as tar:
+        members = tar.getmembers()
+        tar.extractall(directory, members, filter=_owned)  # noqa: S202 - the filter keeps them inside
+    for member in reversed(members):  # a file that is made changes the time of its directory
+        seconds, _, rest = member.pax_headers["mtime"].partition(".")
+        modified = int(seconds) * 10**9 + int(rest)
+        os.utime(directory / member.name, ns=(modified, modified))
     return directory
+
+
+def _owned(member: tarfile.TarInfo, directory: str) -> tarfile.TarInfo | None:
+    """Let nothing leave the directory, and keep the modes: that of the key file matters."""
+    return tarfile.data_filter(member, directory).replace(mode=member.mode, deep=False)
 
 
 @pytest.fixture(scope="module")
 def recorded(dialect: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lzma.decompress(answers_of(dialect).read_bytes()))
+    found: dict[str, Any] = json.loads(
+        lzma.decompress(Path(__file__).with_name(f"answers-{dialect}.json.xz").read_bytes())
+    )
     return found
 
 
 @pytest.fixture(scope="module")
-def service(tree: Path) -> Iterator[Wire]:
-    with serving(Path(sys.executable), tree) as wire:
-        yield wire
+def service(dialect: str, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Something that answers questions as they were recorded; texts are Latin-1, headers pairs in their order."""
+    log, options = tmp_path_factory.mktemp("log") / "service.log", ("--config", "persistence.toml")
+    with (
+        alone(tree, dialect=dialect, log=log, env={"TZ": "UTC"}, options=options) as alone_,
+        closing(http.client.HTTPConnection("127.0.0.1", alone_.port, timeout=60)) as connection,
+    ):
+
+        def ask(question: Any) -> Any:
+            body = question["body"] and question["body"].encode("latin-1")
+            connection.request(question["method"], question["path"], body, dict(question["headers"]))
+            answer = connection.getresponse()
+            headers = [[name, text] for name, text in answer.getheaders() if name.lower() not in _OTHERWISE]
+            return {"status": answer.status, "headers": headers, "body": answer.read().decode("latin-1")}
+
+        yield ask
 
 
 @pytest.fixture(scope="module")
-def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
+def answers(service: Ask, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
     """Every question with the recorded answer and that of now; searches bring the index of the tree up to date."""
     asked = [each for each in recorded["answers"] if not _is_changed(each[0])]
-    return [(question, expected, service.ask(question)) for question, expected in asked]
+    return [(question, expected, service(question)) for question, expected in asked]
 
 
 def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
@@ -131,7 +168,7 @@ def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]
     different = [
         (question, expected, now)
         for question, expected, now in asked_as_before
-        if _comparable(_with_hint(question, _with_leases(_with_cause(expected)))) != _comparable(now)
+        if _comparable(_in_present_words(question, expected)) != _comparable(now)
     ]
     assert not different, _told(different)
 
@@ -149,10 +186,19 @@ def test_every_command_prints_what_it_did_before(
         monkeypatch.setattr(sys, "argv", ["persistence", *named, "--config", "persistence.toml"])
         with pytest.raises(SystemExit) as ended:
             main()
-        printed = [_without_columns(comparable(arguments, text, tree)) for text in capsys.readouterr()]
+        printed = [_without_columns(_printed(arguments, text, tree)) for text in capsys.readouterr()]
         if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
             different.append((arguments, expected, [ended.value.code, *printed]))
     assert not different, _told(different)
+
+
+def _printed(arguments: list[str], text: str, directory: Path) -> str:
+    """What a command prints, without its directory and its seconds.
+
+    ``check`` and ``reencrypt`` take documents in the order in which the disk has them, so their lines are sorted.
+    """
+    text = _SECONDS.sub("SECONDS", text.replace(str(directory), "DIRECTORY"))
+    return "".join(sorted(text.splitlines(keepends=True))) if arguments[0] in {"check", "reencrypt"} else text
 
 
 def _is_changed(question: Any) -> bool:
@@ -160,34 +206,24 @@ def _is_changed(question: Any) -> bool:
     return _CHANGED.fullmatch(f"{question['method']} {question['path']} {names}") is not None
 
 
-def _with_leases(answer: Any) -> Any:
-    """The recorded answer to a method that a resource does not have, as it lists LOCK and UNLOCK too since then."""
-    before, since = "DELETE, GET, HEAD, PUT", "DELETE, GET, HEAD, LOCK, PUT, UNLOCK"
-    if answer["status"] != HTTPStatus.METHOD_NOT_ALLOWED or ["Allow", before] not in answer["headers"]:
+def _in_present_words(question: Any, answer: Any) -> Any:
+    """The recorded answer with LOCK and UNLOCK among the methods, a 400 in its words of now, a 404 with a hint."""
+    status, body, path, fields = answer["status"], answer["body"], question["path"], dict[str, str]()
+    before, since, nothing = (
+        "DELETE, GET, HEAD, PUT",
+        "DELETE, GET, HEAD, LOCK, PUT, UNLOCK",
+        "there is nothing under this path",
+    )
+    if status == HTTPStatus.METHOD_NOT_ALLOWED and ["Allow", before] in answer["headers"]:
+        body, fields = body.replace(before, since), {"Allow": since}
+    elif status == HTTPStatus.BAD_REQUEST and body:
+        for old, new in REWORDED_CAUSES:
+            body = re.sub(old, new, body)
+    elif status == HTTPStatus.NOT_FOUND and body == f"{nothing}\n" and _WITHOUT_FILE.search(path):
+        body = f"{nothing}; the document is {path}data.xml\n"
+    if body == answer["body"]:
         return answer
-    body = answer["body"].replace(before, since)
-    fields = {"Allow": since, "Content-Length": str(len(body))}
-    return {**answer, "headers": [[name, fields.get(name, value)] for name, value in answer["headers"]], "body": body}
-
-
-def _with_cause(answer: Any) -> Any:
-    """The recorded 400, with its cause in its present words."""
-    body = answer["body"]
-    if answer["status"] != HTTPStatus.BAD_REQUEST or not body:
-        return answer
-    for old, new in REWORDED_CAUSES:
-        body = re.sub(old, new, body)
-    fields = {"Content-Length": str(len(body.encode()))}
-    return {**answer, "headers": [[name, fields.get(name, value)] for name, value in answer["headers"]], "body": body}
-
-
-def _with_hint(question: Any, answer: Any) -> Any:
-    """The recorded 404 of the path of a document, with the path of its data."""
-    path, nothing = question["path"], "there is nothing under this path"
-    if answer["status"] != HTTPStatus.NOT_FOUND or answer["body"] != f"{nothing}\n" or not _WITHOUT_FILE.search(path):
-        return answer
-    body = f"{nothing}; the document is {path}data.xml\n"
-    fields = {"Content-Length": str(len(body))}
+    fields["Content-Length"] = str(len(body.encode()))
     return {**answer, "headers": [[name, fields.get(name, value)] for name, value in answer["headers"]], "body": body}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from dataclasses import replace
@@ -11,10 +10,9 @@ from pathlib import Path
 import click
 
 from tests.linear.load import HEADINGS, Load, Report, run
-from tests.linear.weakened import WEAKENED, WEAKNESSES
+from tests.rigs.weakened import OF_CONCURRENCY
 from tests.table import table
 
-_ROOT = Path(__file__).parents[2]
 _LOADS = (
     Load("100 documents", tuple(f"document-{number}" for number in range(100)), 20_000),
     Load("one document", ("document",) * 100, 20_000, seed=2),
@@ -24,12 +22,11 @@ _WEAK = Load("weakened", tuple(f"document-{number}" for number in range(10)), 2_
 
 
 def main() -> int:
-    """Run every load, and then what has to be caught."""
     with tempfile.TemporaryDirectory(prefix="persistence-linear-") as directory:
         good = [_reported(load, Path(directory) / str(number)) for number, load in enumerate(_LOADS)]
         bad = [
             _reported(replace(_WEAK, name=f"weakened: {name}"), Path(directory) / name.replace(" ", "-"), weakness=name)
-            for name in WEAKNESSES
+            for name in OF_CONCURRENCY
         ]
     click.echo(f"\n{table(HEADINGS, [report.row for report in good + bad])}")
     for report in good:
@@ -41,13 +38,9 @@ def main() -> int:
     return int(bool(missed) or not all(report.is_good and report.kills for report in good))
 
 
-def _reported(load: Load, directory: Path, weakness: str | None = None) -> Report:
+def _reported(load: Load, directory: Path, weakness: str = "") -> Report:
     click.echo(f"{load.name}: {load.operations} operations by {load.clients} clients, {load.workers} workers …")
-    if weakness is None:
-        report = run(load, directory)
-    else:
-        path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
-        report = run(load, directory, module="tests.linear.weakened", env={WEAKENED: weakness, "PYTHONPATH": path})
+    report = run(load, directory, weakness)
     click.echo(f"  {report.seconds:.0f} s; {report.kills} kills; outcomes unknown: {dict(report.unknown)}")
     click.echo(f"  the checker tried {report.hardest} steps for a segment at most")
     return report

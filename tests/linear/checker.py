@@ -9,9 +9,10 @@ document can be judged for itself, and a history cut where nothing was under way
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from tests.linear.history import Operation
 from tests.linear.register import State, resolved, step
@@ -21,8 +22,6 @@ _SHOWN = 6
 
 
 class Verdict(Enum):
-    """What the search found."""
-
     LINEAR = "linearizable"
     VIOLATED = "not linearizable"
     UNDECIDED = "undecided"
@@ -35,7 +34,7 @@ class Finding:
     verdict: Verdict
     why: str = ""
     tried: int = 0
-    final: State | None = None
+    final: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +42,31 @@ class _Reached:
     """A point of the search: the operations taken, as bits, and the state they led to."""
 
     taken: int
-    state: State
+    state: Any
 
 
 def check(operations: Iterable[Operation], initial: State, most: int = MOST_TRIED) -> Finding:
-    """Judge the history of one document that began in a state."""
     history, faults = resolved(operations)
     if faults:
         return Finding(Verdict.VIOLATED, "; ".join(faults))
-    return _Search(history).run(initial, most)
+    return Search(history, step).run(initial, most)
 
 
-class _Search:
-    """The search through one history; operations are known by their numbers in the order of their starts."""
+class Search:
+    """The search through one history; operations are known by their numbers in the order of their starts.
 
-    def __init__(self, history: Sequence[Operation]) -> None:
+    ``step`` gives the state after an operation, ``None`` where its outcome is not the one that the state gives.
+    Where ``effects_vary``, what changes nothing in one state may change another one, with the same outcome.
+    """
+
+    def __init__(self, history: Sequence[Any], step: Callable[[Any, Any], Any], *, effects_vary: bool = False) -> None:
+        self._step = step
+        self._effects_vary = effects_vary
         self._operations = sorted(history, key=lambda operation: operation.start)
         self._ends = [math.inf if operation.end is None else operation.end for operation in self._operations]
         self._needed = sum(1 << number for number, end in enumerate(self._ends) if end < math.inf)
 
-    def run(self, initial: State, most: int) -> Finding:
+    def run(self, initial: object, most: int) -> Finding:
         """Depth first, until all operations with a known outcome are taken or every way has failed."""
         furthest = _Reached(0, initial)
         known = {furthest}
@@ -84,12 +88,12 @@ class _Search:
         """Every point one operation further, the most likely first."""
         certain, uncertain = [], []
         for number in self._next(reached.taken):
-            state = step(reached.state, self._operations[number])
+            state = self._step(reached.state, self._operations[number])
             if state is None:
                 continue
             found = _Reached(reached.taken | 1 << number, state)
             is_certain = self._ends[number] < math.inf
-            if is_certain and state == reached.state:
+            if is_certain and state == reached.state and not self._effects_vary:
                 return [found]  # it fits and changes nothing: to take it now rules out nothing that could follow
             if is_certain:
                 certain.append(found)

@@ -56,7 +56,6 @@ class Record:
 
 
 def path_of(document: str) -> str:
-    """Where a document is."""
     return f"{PUBLIC}/crud/app/form/data/{document}/data.xml"
 
 
@@ -74,7 +73,6 @@ _meeting: list[Barrier] = []
 
 
 def meet_at(barrier: Barrier) -> None:
-    """Tell a new process where to wait for the others."""
     _meeting[:] = [barrier]
 
 

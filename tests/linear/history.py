@@ -7,8 +7,6 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What an operation does to the register."""
-
     READ = "read"
     PUT = "put"
     DELETE = "delete"

@@ -7,14 +7,13 @@ was killed at some moment after its start, or never.
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.write_conditions import LeaseHolder
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.locks import Locks
+from tests.linear.checker import MOST_TRIED, Search, Verdict
 
 PROCESSES = 8
 USERS = ("ann", "bob", "cat")
@@ -39,51 +39,25 @@ class Leased:
     user: str
     locks: bool
     start: int
-    end: float = math.inf
+    end: int | None = None
     holder: str | None = None
 
-    def after(self, state: str | None) -> tuple[bool, str | None]:
-        """Whether the outcome fits a state, and the state after it."""
-        if self.holder is not None:
-            return state == self.holder != self.user, state
-        if state not in (None, self.user):
-            return self.end == math.inf, state
-        return True, self.user if self.locks else None
+    @staticmethod
+    def after(state: str, request: Leased) -> str | None:
+        """The holder after it, empty where there is none; ``None`` where its outcome does not fit."""
+        if request.holder is not None:
+            return state if state == request.holder != request.user else None
+        if state not in ("", request.user):
+            return state if request.end is None else None
+        return request.user if request.locks else ""
 
 
 def is_linear(history: Sequence[Leased]) -> bool:
     """Whether the history of one document, which nobody holds at first, has an order that fits."""
-    ordered = sorted(history, key=lambda each: each.start)
-    needed = sum(1 << number for number, each in enumerate(ordered) if each.end < math.inf)
-    waiting: list[tuple[int, str | None]] = [(0, None)]
-    known = set(waiting)
-    while waiting:
-        taken, state = waiting.pop()
-        if taken & needed == needed:
-            return True
-        for number in _next(ordered, taken):
-            fits, following = ordered[number].after(state)
-            reached = taken | 1 << number, following
-            if fits and reached not in known:
-                known.add(reached)
-                waiting.append(reached)
-    return False
-
-
-def _next(ordered: Sequence[Leased], taken: int) -> Iterator[int]:
-    """Those that began before any other that is still to be taken had ended; the first to end comes last."""
-    earliest, found = math.inf, list[int]()
-    for number, each in enumerate(ordered):
-        if each.start > earliest:
-            break
-        if not taken >> number & 1:
-            found.append(number)
-            earliest = min(earliest, each.end)
-    return iter(sorted(found, key=lambda number: -ordered[number].end))
+    return Search(history, Leased.after, effects_vary=True).run("", MOST_TRIED).verdict is Verdict.LINEAR
 
 
 def read(lines: Sequence[str]) -> dict[str, list[Leased]]:
-    """The histories of documents, from what the processes wrote."""
     begun: dict[str, Leased] = {}
     for line in lines:
         id_, *values = json.loads(line)
@@ -133,7 +107,6 @@ def _started(root: str, seed: int, pipe: int, *, is_weak: bool) -> int:
 
 
 def main(root: str, seconds: float, *, is_weak: bool) -> None:
-    """Run, and print what the processes wrote."""
     receiver, pipe = os.pipe()
     seeds = iter(range(10_000))
     running = [_started(root, next(seeds), pipe, is_weak=is_weak) for _ in range(PROCESSES)]

@@ -9,16 +9,18 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.linear.checker import Verdict, check
 from tests.linear.client import Plan, Record, meet_at, perform
 from tests.linear.history import Kind, Operation
 from tests.linear.register import State, resolved
+from tests.rigs import weakened
 from tests.service import Service, running
 
 HEADINGS = (
@@ -60,7 +62,6 @@ class Report:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The line of the table under ``HEADINGS``."""
         violations = len(self.not_linear) + len(self.faults)
         documents = len(set(self.load.rounds))
         return (
@@ -70,19 +71,14 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything was decided, and nothing was wrong."""
         return not (self.undecided or self.not_linear or self.faults)
 
 
-def run(
-    load: Load, directory: Path, *, module: str = "persistence.cli", env: Mapping[str, str] | None = None
-) -> Report:
-    """Put a load on a service of its own, and judge what the clients saw."""
-    began = time.monotonic()
-    with (
-        running(directory, workers=load.workers, threads=4, module=module, env=env) as service,
-        _killing(service, load) as kills,
-    ):
+def run(load: Load, directory: Path, weakness: str = "") -> Report:
+    began, own = time.monotonic(), dict[str, Any]()
+    if weakness:
+        own = {"module": weakened.__name__, "env": weakened.environment(weakness)}
+    with running(directory, workers=load.workers, threads=4, **own) as service, _killing(service, load) as kills:
         records = _performed(service, load)
     report = _judged(load, records)
     report.kills = len(kills)

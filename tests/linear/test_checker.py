@@ -22,17 +22,14 @@ def put(start: int, end: int, token: str, status: int = 204, **more: object) -> 
 
 
 def lost_put(start: int, token: str, **more: object) -> Operation:
-    """A PUT that got no answer."""
     return Operation(Kind.PUT, start, None, None, token, **more)  # type: ignore[arg-type]
 
 
 def read(start: int, end: int, token: str) -> Operation:
-    """A read that found a content."""
     return Operation(Kind.READ, start, end, 200, token, token.upper(), token)
 
 
 def none(start: int, end: int) -> Operation:
-    """A read that found nothing."""
     return Operation(Kind.READ, start, end, 404)
 
 
@@ -42,7 +39,6 @@ def delete(start: int, end: int, status: int = 204, **more: object) -> Operation
 
 
 def lost_delete(start: int) -> Operation:
-    """A DELETE that got no answer."""
     return Operation(Kind.DELETE, start, None, None)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.linear.load import Load, run
-from tests.linear.weakened import WEAKENED, WEAKNESSES
+from tests.rigs.weakened import OF_CONCURRENCY
 
-_ROOT = Path(__file__).parents[2]
 _KILLS = (0.3, 0.9)
 _NO_KILLS = (60.0, 60.0)
 
@@ -26,10 +24,8 @@ def test_documents_behave_as_registers_while_workers_are_killed(operations: int,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weakness", WEAKNESSES)
+@pytest.mark.parametrize("weakness", OF_CONCURRENCY)
 def test_a_service_without_a_protection_is_found_out(weakness: str, tmp_path: Path) -> None:
     """Proof of the rig: the judge says so, not only a failed request."""
-    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     load = Load(weakness, ("one", "two", "three"), operations=300, kills=_NO_KILLS)
-    report = run(load, tmp_path, module="tests.linear.weakened", env={WEAKENED: weakness, "PYTHONPATH": path})
-    assert report.not_linear
+    assert run(load, tmp_path, weakness).not_linear

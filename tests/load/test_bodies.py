@@ -24,7 +24,6 @@ data = "{0}/data"
 
 
 def settings(directory: Path) -> Path:
-    """Settings with a tree and a directory of attachments."""
     directory.mkdir(exist_ok=True)
     file = directory / "own.toml"
     file.write_text(CONFIG.format(directory))
@@ -32,7 +31,6 @@ def settings(directory: Path) -> Path:
 
 
 def persistence(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with settings."""
     command = [sys.executable, "-m", "persistence.cli", *arguments, "--config", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

@@ -30,13 +30,11 @@ _PAUSE = 0.2
 
 
 def persistence(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command on a tree."""
     command = [sys.executable, "-m", "persistence.cli", arguments[0], "--data", str(data), *arguments[1:]]
     return subprocess.run(command, cwd=data.parent, capture_output=True, text=True, timeout=60, check=False)
 
 
 def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
-    """Exit status and findings of a check."""
     checked = Workshop(data).check(*flags)
     return checked.status, [
         f"{found['kind']} {found['path']} {found['outcome']} {found['what']}" for found in checked.findings
@@ -92,7 +90,6 @@ def is_whole(workshop: Workshop, document: str, *, with_headers: bool) -> bool:
 
 
 def documents_of(kind: str, found: list[str]) -> set[str]:
-    """The documents that findings of a kind are about."""
     return {line.split("/")[3] for line in found if line.startswith(f"{kind} ")}
 
 

@@ -13,12 +13,12 @@ import pytest
 from persistence.app import create_app
 from persistence.settings import Settings
 from tests import encrypted_form
-from tests.faults import disks
 from tests.initialised import initialised
 from tests.maintenance.test_backup import backup, command, tree
 from tests.maintenance.test_links import digests_hold, set_clock
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
+from tests.rigs import disks
 
 EXT4 = disks.Kind("ext4, 128-byte inodes", ("mkfs.ext4", "-q", "-m", "0", "-I", "128", "-N", "8192"), 64)
 DOCUMENTS = 20

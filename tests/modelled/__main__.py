@@ -17,9 +17,10 @@ import click
 from tests.clock import skewed
 from tests.modelled.removal_rig import DATABASE, REMOVAL_HEADINGS, SPLIT, TREE, Removals, remove
 from tests.modelled.rig import HEADINGS, Outcome, Plan, run
-from tests.modelled.weakened import REMOVAL_WEAKNESSES, TRUSTING, WEAKNESSES, variant
 from tests.postgresql import server as postgresql
-from tests.powercut.disks import WHOLE_SECONDS, disk, refusal
+from tests.rigs.disks import WHOLE_SECONDS, mounted, refusal
+from tests.rigs.server import weak
+from tests.rigs.weakened import OF_ANSWERS, OF_REMOVALS, TRUSTING
 from tests.table import table
 
 _WHOLE = Plan("everything", 40.0, stretches=2)
@@ -32,7 +33,6 @@ _LINES = 20
 @click.option("--seconds", default=_WHOLE.seconds, help="How long clients work in each of the three runs.")
 @click.option("--seed", default=_WHOLE.seed, help="What chance is made of.")
 def main(*, seconds: float, seed: int) -> None:
-    """Compare the whole interface with a plain model."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
     plan = replace(_WHOLE, seconds=seconds, seed=seed)
     with tempfile.TemporaryDirectory(prefix="persistence-modelled-") as name:
@@ -47,9 +47,9 @@ def main(*, seconds: float, seed: int) -> None:
         if reason := refusal(WHOLE_SECONDS, directory / "disks"):
             untried.append(f"whole seconds: {reason}")
         else:
-            with disk(WHOLE_SECONDS, directory / "disks") as made:
-                good.append(_reported(replace(plan, name="whole seconds", seed=seed + 2), made.root / "run"))
-        weak = [name for name in WEAKNESSES if name != TRUSTING or skewed.refusal() is None]
+            with mounted(WHOLE_SECONDS, directory / "disks") as made:
+                good.append(_reported(replace(plan, name="whole seconds", seed=seed + 2), made / "run"))
+        weak = [name for name in OF_ANSWERS if name != TRUSTING or skewed.refusal() is None]
         bad = [_reported(_weakened(name, seed), directory / name.replace(" ", "-")) for name in weak]
         status = _summed_up(good, bad, untried)
         is_wrong = _removed(directory / "removing", seconds / 2, seed)
@@ -73,11 +73,11 @@ def _removed(directory: Path, seconds: float, seed: int) -> int:
     if reason := refusal(WHOLE_SECONDS, directory / "disks"):
         click.echo(f"NOT TRIED: {SPLIT}, whole seconds: {reason}")
     else:
-        with disk(WHOLE_SECONDS, directory / "disks") as made:
-            good[f"{SPLIT}, whole seconds"] = remove(SPLIT, made.root / "run", seconds, seed=seed)
+        with mounted(WHOLE_SECONDS, directory / "disks") as made:
+            good[f"{SPLIT}, whole seconds"] = remove(SPLIT, made / "run", seconds, seed=seed)
     bad: dict[str, Removals] = {
-        f"weakened: {name}": remove(TREE, directory / name, seconds, seed=seed, variant=variant(name))
-        for name in REMOVAL_WEAKNESSES
+        f"weakened: {name}": remove(TREE, directory / name, seconds, seed=seed, variant=weak(name))
+        for name in OF_REMOVALS
     }
     rows = [(name, *each.row) for name, each in (*good.items(), *bad.items())]
     click.echo(f"\n{table(REMOVAL_HEADINGS, rows)}")
@@ -92,7 +92,7 @@ def _removed(directory: Path, seconds: float, seed: int) -> int:
 
 def _weakened(weakness: str, seed: int) -> Plan:
     jumps = (0.2, 0.6) if weakness == TRUSTING else None
-    return replace(_WEAK, name=f"weakened: {weakness}", variant=variant(weakness), clock_jumps=jumps, seed=seed)
+    return replace(_WEAK, name=f"weakened: {weakness}", variant=weak(weakness), clock_jumps=jumps, seed=seed)
 
 
 def _reported(plan: Plan, directory: Path) -> Outcome:

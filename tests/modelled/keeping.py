@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
-import sys
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.modelled.server import Server
-from tests.modelled.world import Plain
-from tests.powercut.judging import Verdict, judge
-from tests.powercut.ledger import Cut, Ledger
+from tests.rigs.judging import Verdict, judge
+from tests.rigs.ledger import Cut, Ledger
+from tests.rigs.server import Server, kill_early
+from tests.rigs.world import Plain
 from tests.service import alone
 
 _BESIDE = (
@@ -47,8 +43,6 @@ class _Backup:
 
 
 class Keeper:
-    """Runs the commands of an administrator on the tree of a service."""
-
     def __init__(self, server: Server, ledger: Ledger, directory: Path, rng: random.Random) -> None:
         self.violations: list[str] = []
         self.done: Counter[str] = Counter()
@@ -97,7 +91,6 @@ class Keeper:
                 self.violations.append(f"after its repair: {each['path']}: {each['kind']}: {each['what']}")
 
     def back_up(self) -> None:
-        """Make a backup, and remember what must be in it."""
         began = self._ledger.tick()
         self.run("backup", str(self._directory / _BACKUPS))
         ended = self._ledger.tick()
@@ -117,42 +110,23 @@ class Keeper:
         if (keys := self._server.directory / "var").is_dir():
             shutil.copytree(keys, home / "var")
         command = ("restore", str(self._directory / _BACKUPS))
-        arguments, environment = self._arguments(command, home / "data"), self._environment()
-        done = subprocess.run(arguments, cwd=home, env=environment, capture_output=True, text=True, check=False)
+        variant = self._server.variant
+        done = variant.start(*command, "--data", str(home / "data"), directory=home)
+        _, errors = done.communicate()
         self.done["restore"] += 1
         if done.returncode != _DONE:
-            return Verdict([f"restore ends with {done.returncode}: {' '.join(done.stderr.split())[-600:]}"])
-        variant = self._server.variant
+            return Verdict([f"restore ends with {done.returncode}: {' '.join(errors.split())[-600:]}"])
         with alone(home, workers=1, module=variant.module, env=variant.environment) as service:
             return judge(Plain(service), service.data, self._ledger.at(self._last.cut))
 
     def _run_and_kill(self, *command: str) -> None:
         if command == ("backup",):
             command = ("backup", str(self._directory / _BACKUPS))
-        process = self._started(command)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(self._rng.uniform(0.2, _LATEST_KILL))
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-            self.kills["command"] += 1
-        process.communicate()
+        self.kills["command"] += kill_early(self._started(command), self._rng, _LATEST_KILL)
 
     def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self._arguments(command, self._server.data),
-            cwd=self._server.directory,
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
-
-    def _arguments(self, command: tuple[str, ...], data: Path) -> list[str]:
-        return [sys.executable, "-m", self._server.variant.module, *command, "--data", str(data)]
-
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, **self._server.variant.environment}
+        server = self._server
+        return server.variant.start(*command, "--data", str(server.data), directory=server.directory)
 
 
 def _findings(said: str) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.modelled.removing import RETENTION, Remover
-from tests.modelled.server import Server, Variant
+from tests.rigs.server import Server, Variant
 
 TREE, SPLIT, DATABASE = "tree", "attachments apart", "database"
 _APART = '"svc.persistence.provider.*.*.data.attachments" = "big"\n"svc.persistence.big.base-path" = "{}"\n'
@@ -20,15 +20,12 @@ _CLIENTS = 2
 
 @dataclass(slots=True)
 class Removals:
-    """What a run did and found."""
-
     done: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The figures under ``REMOVAL_HEADINGS``, after the name of the run."""
         return (
             *(self.done[name] for name in REMOVAL_HEADINGS[1:7]),
             *(self.kills["worker"], self.kills["command"], len(self.violations)),

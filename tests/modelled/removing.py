@@ -7,23 +7,19 @@ knows what must be read, and what must be gone, also from the disk.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
-from tests.modelled.server import Line, Server
-from tests.modelled.world import BINARY, XML, url
+from tests.rigs.server import Line, Server, kill_early
+from tests.rigs.world import BINARY, XML, url
 from tests.service import PUBLIC, Answer
 
 KEPT, BRIEF = "removed/kept", "removed/brief"
@@ -58,26 +54,21 @@ class _Document:
 
     @property
     def is_living(self) -> bool:
-        """Return whether its data is there."""
         return self.current(DATA_XML) is not None
 
     def current(self, name: str) -> bytes | None:
-        """Return the content of a file now."""
         revisions = self.files.get(name)
         return revisions[-1].content if revisions else None
 
     def newest(self) -> str:
-        """Return the instant of the last change of any file."""
         return max((each[-1].instant for each in self.files.values()), default="")
 
     def add(self, name: str, instant: str, content: bytes | None, created: str | None = None) -> None:
-        """Add a revision."""
         revisions = self.files.setdefault(name, [])
         living = revisions[-1].created if revisions and (revisions[-1].content is not None or content is None) else None
         revisions.append(_Revision(instant, content, living or created or instant))
 
     def drop(self, name: str, revisions: list[_Revision]) -> None:
-        """Let revisions of a file be gone."""
         left = [each for each in self.files[name] if each not in revisions]
         self.gone |= {(name, each.instant) for each in revisions}
         self.files[name] = left
@@ -94,7 +85,7 @@ class Remover:
     def __init__(
         self, server: Server, options: tuple[str, ...], roots: tuple[Path, ...], number: int, seed: int
     ) -> None:
-        self.line = Line(server)
+        self.line = Line(lambda: server.service)
         self.violations: list[str] = []
         self.done: Counter[str] = Counter()
         self.kills = 0
@@ -123,7 +114,6 @@ class Remover:
         }
 
     def act(self) -> None:
-        """One operation, chosen at random."""
         (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
         action()
         self.done[action.__name__] += 1
@@ -148,13 +138,11 @@ class Remover:
             self._compare(key, document)
 
     def delete(self) -> None:
-        """DELETE of a document."""
         key, document = self._any()
         if document.is_living:
             self._delete(key, document, DATA_XML)
 
     def delete_attachment(self) -> None:
-        """DELETE of an attachment."""
         key, document = self._any()
         there = [name for name in _ATTACHMENTS if document.current(name) is not None]
         if document.is_living and there:
@@ -199,7 +187,6 @@ class Remover:
                     self._age(document, "9")
 
     def erase(self) -> None:
-        """Erase a document."""
         key, document = self._any()
         if not document.files:
             return
@@ -351,13 +338,7 @@ class Remover:
         """Run a command, which is killed now and then; then it is run again, and goes on."""
         is_killed = self._rng.random() < _KILLED
         if is_killed:
-            process = self._started(command)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self._rng.uniform(0.2, 1.0))
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-                self.kills += 1
-            process.communicate()
+            self.kills += kill_early(self._started(command), self._rng, 1.0)
             if is_done():
                 return
         process = self._started(command)
@@ -366,15 +347,7 @@ class Remover:
             self.violations.append(f"{' '.join(command)} ends with {process.returncode}: {said[-400:]}")
 
     def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", self._server.variant.module, *command, *self._options],
-            cwd=self._server.directory,
-            env={**os.environ, **self._server.variant.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
+        return self._server.variant.start(*command, *self._options, directory=self._server.directory)
 
 
 def _as_of(document: _Document, name: str, instant: str) -> _Revision | str | None:

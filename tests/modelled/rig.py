@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.clock.skewed import Clock
-from tests.modelled.clients import Client
 from tests.modelled.keeping import Keeper
-from tests.modelled.server import Server, Variant
-from tests.modelled.world import SHARED, XHTML, Plain, url
-from tests.powercut.judging import judge
-from tests.powercut.ledger import Cut, Ledger
+from tests.rigs.clients import Client
+from tests.rigs.judging import judge
+from tests.rigs.ledger import Cut, Ledger
+from tests.rigs.server import Server, Variant
+from tests.rigs.world import SHARED, XHTML, Plain, url
 
 _FURTHEST = 3 * 3600.0
 
@@ -43,8 +43,6 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did and found."""
-
     plan: Plan
     requests: int = 0
     writes: int = 0
@@ -60,7 +58,6 @@ class Outcome:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """The line of the table under ``HEADINGS``."""
         kills = (self.kills["worker"], self.kills["service"], self.kills["command"])
         return (
             *(self.plan.name, self.requests, self.writes, self.unknown, *kills, self.commands.total(), self.jumps),
@@ -76,7 +73,6 @@ HEADINGS = (
 
 
 def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Run a plan on a service of its own below a directory."""
     began, rig = time.monotonic(), _Rig(plan, directory)
     try:
         rig.prepare()
@@ -92,8 +88,6 @@ def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda _: None
 
 
 class _Rig:
-    """The service, its clients, and everything that happens to it."""
-
     def __init__(self, plan: Plan, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.outcome = Outcome(plan)
@@ -105,11 +99,12 @@ class _Rig:
         self._rng = random.Random(plan.seed)
         self._over = threading.Event()
         self._server = Server(directory / "service", variant)
-        self._clients = [Client(self._server, self._ledger, number, plan.seed) for number in range(plan.clients)]
+        self._clients = [
+            Client(lambda: self._server.service, self._ledger, number, plan.seed) for number in range(plan.clients)
+        ]
         self._keeper = Keeper(self._server, self._ledger, directory, random.Random(plan.seed))
 
     def close(self) -> None:
-        """Stop everything."""
         self._over.set()
         self._server.close()
 

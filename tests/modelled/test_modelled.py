@@ -10,9 +10,10 @@ import pytest
 from tests.clock import skewed
 from tests.modelled.removal_rig import DATABASE, SPLIT, TREE, remove
 from tests.modelled.rig import Outcome, Plan, run
-from tests.modelled.weakened import REMOVAL_WEAKNESSES, TRUSTING, WEAKNESSES, variant
 from tests.postgresql.server import requires_postgresql
-from tests.powercut.disks import WHOLE_SECONDS, disk, refusal
+from tests.rigs.disks import WHOLE_SECONDS, mounted, refusal
+from tests.rigs.server import weak
+from tests.rigs.weakened import OF_ANSWERS, OF_REMOVALS, TRUSTING
 
 _SHORT = Plan("short", 4.0, worker_kills=(0.3, 1.0), service_kills=(1.5, 3.0), commands=(0.1, 0.5))
 _UNDISTURBED = Plan("undisturbed", 4.0, worker_kills=None, service_kills=None, commands=None)
@@ -43,13 +44,13 @@ def test_so_it_is_while_the_clock_jumps(tmp_path: Path) -> None:
 def test_so_it_is_on_a_file_system_with_whole_seconds(tmp_path: Path) -> None:
     if reason := refusal(WHOLE_SECONDS, tmp_path):
         pytest.skip(reason)
-    with disk(WHOLE_SECONDS, tmp_path) as made:
-        outcome = run(replace(_SHORT, name="whole seconds"), made.root / "run")
+    with mounted(WHOLE_SECONDS, tmp_path) as made:
+        outcome = run(replace(_SHORT, name="whole seconds"), made / "run")
     assert outcome.violations == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weakness", WEAKNESSES)
+@pytest.mark.parametrize("weakness", OF_ANSWERS)
 def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
     if weakness == TRUSTING and (reason := skewed.refusal()):
         pytest.skip(reason)
@@ -58,7 +59,7 @@ def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
 
 def _weakened(weakness: str, directory: Path) -> Outcome:
     jumps = _JUMPS if weakness == TRUSTING else None
-    return run(replace(_UNDISTURBED, variant=variant(weakness), clock_jumps=jumps), directory)
+    return run(replace(_UNDISTURBED, variant=weak(weakness), clock_jumps=jumps), directory)
 
 
 @pytest.mark.parametrize("kind", [TREE, SPLIT, pytest.param(DATABASE, marks=requires_postgresql)])
@@ -78,13 +79,13 @@ def test_what_is_removed_and_brought_back_is_as_the_model_says(
 def test_so_it_is_with_attachments_apart_on_a_file_system_with_whole_seconds(tmp_path: Path) -> None:
     if reason := refusal(WHOLE_SECONDS, tmp_path):
         pytest.skip(reason)
-    with disk(WHOLE_SECONDS, tmp_path) as made:
-        assert remove(SPLIT, made.root / "run", 10.0).violations == []
+    with mounted(WHOLE_SECONDS, tmp_path) as made:
+        assert remove(SPLIT, made / "run", 10.0).violations == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weakness", REMOVAL_WEAKNESSES)
+@pytest.mark.parametrize("weakness", OF_REMOVALS)
 def test_a_missing_protection_of_what_is_removed_is_noticed(weakness: str, tmp_path: Path) -> None:
     """A slow machine makes so few requests in a round that none may need the protection: there are three."""
-    own = variant(weakness)
+    own = weak(weakness)
     assert any(remove(TREE, tmp_path / str(seed), 20.0, seed=seed, variant=own).violations for seed in (1, 2, 3))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import disks
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql
 from tests.postgresql.test_faults import ServedDatabase, at_once, becomes_ready, order, recovers, served, unavailable
+from tests.rigs import disks
 from tests.service import Answer
 
 pytestmark = [requires_postgresql, pytest.mark.xdist_group("database-disks")]

@@ -25,12 +25,12 @@ from persistence.postgresql.schema import Step
 from tests import orders
 from tests import service as services
 from tests.cli.command_runner import ended
-from tests.faults import disks
 from tests.in_process import serving
 from tests.postgresql import server as postgresql
 from tests.postgresql.cutting import Cutter
 from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, requires_postgresql
 from tests.postgresql.stopping import stopped
+from tests.rigs import disks
 from tests.service import Answer, Service, running
 
 pytestmark = [requires_postgresql, pytest.mark.xdist_group("database-faults")]  # they share a server

@@ -15,18 +15,17 @@ from pathlib import Path
 
 import click
 
-from tests.crash.strace import TracingError
 from tests.powercut.commands import COMMANDS, IMPORT
-from tests.powercut.disks import FILE_SYSTEMS, FileSystem, refusal
 from tests.powercut.rig import Outcome, Plan, Rig, judges, rig
 from tests.powercut.traced import Searched, searches
-from tests.powercut.weakened import DEFECTS
+from tests.rigs.disks import TO_CUT, Kind, refusal
+from tests.rigs.strikes import TracingError
+from tests.rigs.weakened import CONTENT_FSYNC, OF_POWER_CUTS
 from tests.table import table
 
 _PLAN = Plan(at_rest=50, under_load=50)
 _WEAKENED_PICTURES = 6
 _COMMAND_PICTURES = 6
-_UNDER_IMPORT = "content-fsync"
 _LINES = 20
 
 _HEADINGS = (
@@ -43,7 +42,6 @@ _DEFECT_HEADINGS = ("without", "where", "caught", "of", "for example")
 @click.command()
 @click.option("--try", "is_trial", is_flag=True, help="Only say whether it can be run here.")
 def main(*, is_trial: bool) -> None:
-    """Cut the power on every file system, with and without the protections."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
     sys.exit(_run_all(is_trial=is_trial))
 
@@ -52,12 +50,12 @@ def _run_all(*, is_trial: bool) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="persistence-powercut-") as name, judges(Path(name)) as pool:
         directory = Path(name)
-        missing = [reason for kind in FILE_SYSTEMS if (reason := refusal(kind, directory))]
+        missing = [reason for kind in TO_CUT if (reason := refusal(kind, directory, is_to_cut=True))]
         for reason in missing:
             click.echo(f"NOT TRIED: {reason}")
         if missing or is_trial:
             return int(bool(missing))
-        runs = [_run(kind, directory / kind.name, pool) for kind in FILE_SYSTEMS]
+        runs = [_run(kind, directory / kind.title, pool) for kind in TO_CUT]
         traced = _traced(directory)
     whole = [outcome for outcome, _, _ in runs]
     under = [pair for _, pairs, _ in runs for pair in pairs]
@@ -74,7 +72,7 @@ def _run_all(*, is_trial: bool) -> int:
 
 
 def _run(
-    kind: FileSystem, directory: Path, pool: ProcessPoolExecutor
+    kind: Kind, directory: Path, pool: ProcessPoolExecutor
 ) -> tuple[Outcome, list[tuple[str, Outcome]], list[tuple[object, ...]]]:
     directory.mkdir()
     with rig(kind, directory, pool) as on_disk:
@@ -83,7 +81,7 @@ def _run(
         click.echo(f"  {whole.seconds:.0f} s, {whole.caught} with violations")
         _say(whole.violations)
         under, rows = _commands(on_disk)
-        for protection in DEFECTS:
+        for protection in OF_POWER_CUTS:
             outcome = on_disk.run_without(protection, _WEAKENED_PICTURES)
             click.echo(
                 f"  without {protection}: {outcome.seconds:.0f} s, {outcome.caught} of {outcome.pictures} caught"
@@ -100,9 +98,9 @@ def _commands(on_disk: Rig) -> tuple[list[tuple[str, Outcome]], list[tuple[objec
         click.echo(f"  {command.name}: {outcome.seconds:.0f} s, {outcome.caught} of {outcome.pictures} with violations")
         _say(outcome.violations)
         under.append((command.name, outcome))
-    weakened = on_disk.run_command(IMPORT, _COMMAND_PICTURES, _UNDER_IMPORT)
-    click.echo(f"  {IMPORT.name} without {_UNDER_IMPORT}: {weakened.caught} of {weakened.pictures} caught")
-    return under, [_defect_row(f"{_UNDER_IMPORT}, {IMPORT.name}", weakened)]
+    weakened = on_disk.run_command(IMPORT, _COMMAND_PICTURES, CONTENT_FSYNC)
+    click.echo(f"  {IMPORT.name} without {CONTENT_FSYNC}: {weakened.caught} of {weakened.pictures} caught")
+    return under, [_defect_row(f"{CONTENT_FSYNC}, {IMPORT.name}", weakened)]
 
 
 def _traced(directory: Path) -> list[Searched]:

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from persistence.cli import commands
 from persistence.model.addresses import DATA_XML
-from tests.powercut.clients import Client
-from tests.powercut.ledger import NEVER_STORED, Cut, Expected, Ledger, Resource
-from tests.powercut.weakened import VARIABLE
+from tests.powercut.writer import Writer
+from tests.rigs import weakened
+from tests.rigs.judging import ALL_REPAIRED, NOTHING_FOUND, Verdict, check, fork, start_and_judge, started_and_judged
+from tests.rigs.ledger import NEVER_STORED, Cut, Expected, Ledger, Resource
 from tests.service import Service, running
 
-_REPOSITORY = Path(__file__).parents[2]
 _REQUESTS = 60
 _LARGE = 1
 _NAMED = "scan0.bin"
@@ -42,18 +45,16 @@ class Command:
     prepare: Callable[[Service, Path], Prepared]
 
 
-class _Naming(Client):
-    """Clients whose data names one of its attachments."""
-
-    def _xml(self) -> bytes:
-        return super()._xml().replace(b"</d>", f"<f>{_NAMED}</f></d>".encode())
+class _Naming(Writer):
+    def _content(self, resource: Resource, token: str) -> bytes:
+        return super()._content(resource, token).replace(b"</form>", f"<f>{_NAMED}</f></form>".encode())
 
 
 def started(arguments: Sequence[str], data: Path, without: str = "") -> subprocess.Popen[bytes]:
     """Start a command on a data directory, with a protection taken away where one is named."""
-    module = "tests.powercut.weakened" if without else "persistence.cli"
+    module = weakened.__name__ if without else "persistence.cli"
     line = [sys.executable, "-m", module, *arguments, "--data", str(data)]
-    env = {**os.environ, VARIABLE: without, "PYTHONPATH": str(_REPOSITORY)}
+    env = {**os.environ, **weakened.environment(without)}
     return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
 
 
@@ -100,8 +101,10 @@ def _loaded(service: Service) -> list[Expected]:
     """Send requests of one client, and return what is there then."""
     ledger = Ledger()
     client = _Naming(service, ledger, 0, large=_LARGE)
+    client.begin()
     for _ in range(_REQUESTS):
         client.act()
+    assert client.violations == []
     now = ledger.tick()
     return ledger.at(Cut(now, now))
 
@@ -110,6 +113,37 @@ def _finished(*arguments: str, data: Path) -> None:
     process = started(arguments, data)
     output, _ = process.communicate()
     assert process.returncode == 0, output
+
+
+def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
+    """Judge a disk whose power was cut under a command; repair it, run the command again, and judge what is there."""
+    with fork() as own:
+        cut = prepared.after if is_over else prepared.until
+        in_order = prepared.in_order and not is_over
+        verdict = own.submit(started_and_judged, data, cut, is_written=False, in_order=in_order).result()
+    for step in (_deep_faults, _again_faults):
+        with fork() as own:
+            verdict.violations += own.submit(step, data, prepared.arguments).result()
+    again = start_and_judge(data, prepared.after)
+    again.violations = verdict.violations + [f"after the second run: {each}" for each in again.violations]
+    again.states += verdict.states
+    again.older += verdict.older
+    return again
+
+
+def _deep_faults(data: Path, _arguments: Sequence[str]) -> list[str]:
+    """What ``check --deep --repair`` cannot put right."""
+    code, damage = check(data, "--deep", "--repair")
+    return damage if code in (NOTHING_FOUND, ALL_REPAIRED) else [f"check --deep --repair ends with {code}: {damage}"]
+
+
+def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
+    """How a second run of a command fails, and what ``check --deep`` finds after it."""
+    result = CliRunner().invoke(commands, [*arguments, "--data", str(data)])
+    if result.exit_code != 0:
+        return [f"the second run ends with {result.exit_code}: {result.output} {result.exception!r}"]
+    code, damage = check(data, "--deep")
+    return [] if code == NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
 
 
 IMPORT = Command("import", _import)

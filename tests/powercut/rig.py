@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.powercut import judging
-from tests.powercut.clients import Client, UnexpectedAnswerError
-from tests.powercut.commands import Command, Prepared, started
-from tests.powercut.disks import Disk, FileSystem, disk
-from tests.powercut.judging import Verdict
-from tests.powercut.ledger import Cut, Expected, Ledger
-from tests.powercut.weakened import VARIABLE
+from tests.powercut.commands import Command, Prepared, judge_command, started
+from tests.powercut.writer import Writer
+from tests.rigs import judging, weakened
+from tests.rigs.disks import Disk, Kind, disk
+from tests.rigs.judging import Verdict
+from tests.rigs.ledger import Cut, Expected, Ledger
 from tests.service import Service, running
 
 _JUDGES = 2
-_REPOSITORY = Path(__file__).parents[2]
 _CLIENTS = 4
 _WORKERS = 2
 _LARGE = 2
@@ -47,7 +45,6 @@ class Plan:
     is_checked: bool = True
 
     def is_real(self, picture: Picture) -> bool:
-        """Whether the service is started for real on a picture."""
         return self.real_every > 0 and picture.number % self.real_every == 0
 
 
@@ -65,7 +62,7 @@ class Picture:
 class Outcome:
     """What a run did and found, summed over its pictures but for ``writes``; ``caught`` are those with a violation."""
 
-    kind: FileSystem
+    kind: Kind
     at_rest: int = 0
     under_load: int = 0
     writes: int = 0
@@ -80,18 +77,17 @@ class Outcome:
 
     @property
     def pictures(self) -> int:
-        """All of them."""
         return self.at_rest + self.under_load
 
 
 class Rig:
-    """A disk of one kind, and processes that judge pictures of it."""
-
     def __init__(self, made: Disk, directory: Path, judges: ProcessPoolExecutor) -> None:
         self._disk = made
         self._directory = directory
         self._judges = judges
         self._pictures = 0
+        self._answered: list[str] = []
+        """What was wrong with answers to the load."""
 
     def run(self, plan: Plan) -> Outcome:
         """The service as it is; nothing is synced for it, not even its new data directory."""
@@ -110,10 +106,10 @@ class Rig:
         """
         began = time.monotonic()
         ledger, plan = Ledger(), Plan(pictures, 0, real_every=0, is_checked=False)
-        weakened = {VARIABLE: protection, "PYTHONPATH": str(_REPOSITORY)}
         home, log = self._home(protection), self._log(protection)
-        with running(home, workers=_WORKERS, log=log, module="tests.powercut.weakened", env=weakened) as service:
-            client = Client(service, ledger, 0, large=_LARGE)
+        own = {"module": weakened.__name__, "env": weakened.environment(protection)}
+        with running(home, workers=_WORKERS, log=log, **own) as service:
+            client = self._writer(service, ledger, 0)
             for _ in range(_WARM_UP):
                 client.act()
             self._disk.settle()
@@ -156,7 +152,7 @@ class Rig:
                 taken.append(self._picture(service, ledger))
             time.sleep(rng.uniform(0, _LONGEST_GAP))
         if process.returncode != 0:
-            raise UnexpectedAnswerError(f"{process.args!r} ends with {process.returncode}")
+            raise RuntimeError(f"{process.args!r} ends with {process.returncode}")
         chosen = taken[:: max(1, -(-len(taken) // pictures))]
         for each in taken:
             if each not in chosen:
@@ -166,7 +162,13 @@ class Rig:
     def _command_verdict(self, picture: Picture, prepared: Prepared, end: int) -> Verdict:
         with self._disk.restored(picture.image, self._directory / f"cut{picture.number}") as root:
             is_over = picture.cut.began > end
-            return self._judges.submit(judging.judge_command, root / picture.data, prepared, is_over=is_over).result()
+            return self._judges.submit(judge_command, root / picture.data, prepared, is_over=is_over).result()
+
+    def _writer(self, service: Service, ledger: Ledger, number: int) -> Writer:
+        client = Writer(service, ledger, number, large=_LARGE)
+        client.violations = self._answered  # of all clients
+        client.begin()
+        return client
 
     def _home(self, name: str) -> Path:
         """A directory on the disk, durable as one that an administrator made long ago."""
@@ -179,10 +181,10 @@ class Rig:
         return self._directory / f"{name}.log"
 
     def _at_rest(self, service: Service, ledger: Ledger, pictures: int) -> list[Picture]:
-        client = Client(service, ledger, 0, large=_LARGE)
+        client = self._writer(service, ledger, 0)
         return [self._after(client, service, ledger) for _ in range(pictures)]
 
-    def _after(self, client: Client, service: Service, ledger: Ledger) -> Picture:
+    def _after(self, client: Writer, service: Service, ledger: Ledger) -> Picture:
         """A picture right after the last of a few requests."""
         for _ in range(1 + self._pictures % _LONGEST_ROW):
             client.act()
@@ -194,7 +196,7 @@ class Rig:
         stop = threading.Event()
 
         def load(number: int) -> None:
-            client = Client(service, ledger, number, large=_LARGE)
+            client = self._writer(service, ledger, number)
             while not stop.is_set():
                 client.act()
 
@@ -230,6 +232,8 @@ class Rig:
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)  # the block waits for those that have begun
                 raise
+        outcome.violations += self._answered
+        self._answered.clear()
         return outcome
 
     @staticmethod
@@ -274,7 +278,7 @@ def judges(directory: Path) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def rig(kind: FileSystem, directory: Path, pool: ProcessPoolExecutor) -> Iterator[Rig]:
+def rig(kind: Kind, directory: Path, pool: ProcessPoolExecutor) -> Iterator[Rig]:
     """A rig on a new disk below a directory.
 
     Raises:

@@ -11,8 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from tests.powercut.commands import COMMANDS, Command
-from tests.powercut.disks import EXT4, refusal
 from tests.powercut.rig import Plan, Rig, judges, rig
+from tests.rigs.disks import CUT_EXT4, refusal
+from tests.rigs.weakened import DIRECTORY_FSYNC
 
 pytestmark = pytest.mark.xdist_group("loop")  # there are few loop devices
 
@@ -28,11 +29,11 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPoolExecut
 
 @pytest.fixture(scope="module")
 def on_disk(tmp_path_factory: pytest.TempPathFactory, pool: ProcessPoolExecutor) -> Iterator[Rig]:
-    directory = tmp_path_factory.mktemp(EXT4.name)
-    reason = refusal(EXT4, directory)
+    directory = tmp_path_factory.mktemp(CUT_EXT4.title)
+    reason = refusal(CUT_EXT4, directory, is_to_cut=True)
     if reason is not None:
         pytest.skip(reason)
-    with rig(EXT4, directory, pool) as made:
+    with rig(CUT_EXT4, directory, pool) as made:
         yield made
 
 
@@ -57,4 +58,4 @@ def test_a_power_cut_under_a_command_loses_nothing(on_disk: Rig, command: Comman
 
 def test_a_missing_fsync_of_names_is_noticed(on_disk: Rig) -> None:
     """The long run takes every protection away, one after the other; this is the one that is hidden most easily."""
-    assert on_disk.run_without("directory-fsync", _WEAKENED_PICTURES).caught > 0
+    assert on_disk.run_without(DIRECTORY_FSYNC, _WEAKENED_PICTURES).caught > 0

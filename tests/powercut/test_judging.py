@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.powercut.clients import Client
-from tests.powercut.judging import Verdict, check_and_repair, start_and_judge
-from tests.powercut.ledger import Cut, Expected, Ledger
 from tests.powercut.rig import judges
+from tests.powercut.writer import Writer
+from tests.rigs.judging import Verdict, check_and_repair, start_and_judge
+from tests.rigs.ledger import Cut, Expected, Ledger
 from tests.service import running
 
 _SAVES = 6
@@ -31,7 +31,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expecte
     directory = tmp_path_factory.mktemp("stored")
     ledger = Ledger()
     with running(directory) as service:
-        client = Client(service, ledger, 0, large=0)
+        client = Writer(service, ledger, 0, large=0)
         for _ in range(_SAVES):
             client.save_shared()
     return directory / "data", ledger.at(Cut(ledger.tick(), ledger.tick()))
@@ -76,14 +76,12 @@ def another_stage(document: Path) -> None:
 
 
 def rolled_back(document: Path) -> None:
-    """The last commit did not reach the disk."""
     last = max((document / ".history").glob("*.data.xml"))
     shutil.copy2(last, document / "data.xml")
     shutil.copy2(last.with_name(f"{last.name}.json"), document / "data.xml.json")
 
 
 def forgotten(document: Path) -> None:
-    """An older revision did not reach the disk."""
     first = min((document / ".history").glob("*.data.xml"))
     first.unlink()
     first.with_name(f"{first.name}.json").unlink()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.powercut.ledger import NEVER_STORED, Change, Cut, Resource, Revision, State, expected
+from tests.rigs.ledger import NEVER_STORED, Change, Cut, Resource, Revision, State, expected
 
 DATA = Resource("hr/leave/data/D/data.xml")
 DRAFT = Resource("hr/leave/draft/D/data.xml")

@@ -9,8 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tests.crash.defects import DEFECTS, Defect
-from tests.crash.judge import Judge
-from tests.crash.runs import record, search
+from tests.crash.runs import Judge, record, search
 
 _NAMES = ("commit before the names' fsync", "parent of a new directory not synced")
 
@@ -38,13 +37,13 @@ def searches(directory: Path) -> Iterator[Searched]:
     """
     with Judge(directory / "judged") as judge:
         for request, defects in groupby(_chosen(), key=attrgetter("request")):
-            recording = record(request, directory / request.name.lower())
+            recording = record(request, directory / request.name)
             sound = sum(bool(faults) for faults in search(recording, judge, ordered=False))
             for defect in defects:
                 planted = recording.but(defect.planted(recording.operations))
                 found = list(search(planted, judge, ordered=False))
                 caught = [faults for faults in found if faults]
-                name = f"{defect.name}, {request.value}"
+                name = f"{defect.name}, {request.name}"
                 yield Searched(name, len(found), len(caught), sound, caught[0][0] if caught else "")
 
 

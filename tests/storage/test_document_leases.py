@@ -30,9 +30,9 @@ from persistence.storage.document_leases import DocumentLeases, listed, moment
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
-from tests.faults import disks
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.rigs import disks
 
 LEA, BOB = LeaseHolder("lea", "staff"), LeaseHolder("bob")
 DAY = 86_400

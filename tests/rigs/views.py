@@ -1,4 +1,4 @@
-"""What a client finds: every resource of a killed request with its headers, before, after, and without the kill."""
+"""What a client finds: every resource of a disturbed request with its headers, before, after, and undisturbed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from http import HTTPStatus
 from pathlib import PurePosixPath
 
 from persistence.model.instants import parse, to_datetime
-from tests.crash import leases
-from tests.crash.requests import Chain, Moment, Request, Resource, Step, send
-from tests.service import Service
+from tests.rigs.scenarios import Chain, Moment, Resource, Scenario, Step, lease_probe, lease_told, send
+from tests.service import Answer, Service
 
 _OF_THE_ANSWER = {"date", "x-request-id", "server", "connection"}
 _OF_THE_REVISION = {"etag", "last-modified", "svc-last-modified", "created", "svc-created", "svc-form-definition-app"}
@@ -22,7 +21,7 @@ _ETAG = re.compile(r'"[0-9a-f]{40}"')
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An answer to a GET: status, content, and the headers in small letters that do not belong to the answer alone."""
+    """An answer to a read: status, content, and the headers in small letters that do not belong to the answer alone."""
 
     status: int
     body: bytes
@@ -30,7 +29,6 @@ class View:
 
     @property
     def content(self) -> bytes | None:
-        """The content, if there is one to be found; of a lease, who holds it."""
         return self.body or None if self.status == 200 else None
 
     @property
@@ -53,16 +51,19 @@ class Kept:
 
 
 def seen(service: Service, form: str, resources: Iterable[Resource]) -> dict[Resource, View]:
-    """What a client finds now."""
     return {resource: _seen(service, form, resource) for resource in resources}
 
 
 def _seen(service: Service, form: str, resource: Resource) -> View:
     if resource.is_lease:
-        answer = send(service, form, leases.probe(resource.path))
+        answer = send(service, form, lease_probe(resource.path))
         is_held = answer.status == HTTPStatus.LOCKED
-        return View(200, leases.holding(answer), {}) if is_held else View(answer.status, b"", {})
-    answer = send(service, form, Step("GET", resource.path, version=resource.version))
+        return View(200, lease_told(answer), {}) if is_held else View(answer.status, b"", {})
+    return view_of(send(service, form, Step("GET", resource.path, version=resource.version)))
+
+
+def view_of(answer: Answer) -> View:
+    """What two reads of one revision have in common."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     return View(answer.status, answer.body, {name: headers[name] for name in sorted(headers.keys() - _OF_THE_ANSWER)})
 
@@ -75,24 +76,24 @@ class Comparison:
     found: Views
     reference: Views
 
-    def committed(self, request: Request) -> list[bool]:
+    def committed(self, scenario: Scenario) -> list[bool]:
         """For every moment of the request, whether it has been."""
-        return [self._is_new(moment[0]) for chain in request.chains for moment in chain]
+        return [self._is_new(moment[0]) for chain in scenario.chains for moment in chain]
 
-    def unfinished(self, request: Request) -> Iterator[Resource]:
+    def unfinished(self, scenario: Scenario) -> Iterator[Resource]:
         """What has not changed yet, although what goes before it in its chain has."""
-        for chain in request.chains:
+        for chain in scenario.chains:
             if self._is_new(chain[0][0]):
                 yield from (resource for moment in chain for resource in moment if not self._is_new(resource))
 
-    def faults(self, request: Request) -> Iterator[str]:
+    def faults(self, scenario: Scenario) -> Iterator[str]:
         """Everything that is neither as before nor as after."""
-        for chain in request.chains:
+        for chain in scenario.chains:
             yield from self._chain_faults(chain)
-        begun = [self._is_new(chain[0][0]) for chain in request.chains]
-        if request.in_order and begun != sorted(begun, reverse=True):
-            yield f"{request.chains[-1][0][0].path} has changed before {request.chains[0][0][0].path}"
-        for resource in request.unchanged:
+        begun = [self._is_new(chain[0][0]) for chain in scenario.chains]
+        if scenario.in_order and begun != sorted(begun, reverse=True):
+            yield f"{scenario.chains[-1][0][0].path} has changed before {scenario.chains[0][0][0].path}"
+        for resource in scenario.unchanged:
             if self.found[resource] != self.before[resource]:
                 yield f"{resource.path} has changed: {_shown(self.found[resource])}"
 

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from persistence.model.addresses import DATA_XML
 
+FORM = "hr/leave"
+"""The form that all clients save to, and that is searched afterwards."""
+
 _SAVED, _DRAFT, _PUBLISHED = "data", "draft", "form"
 
 
@@ -26,7 +29,6 @@ class Resource(NamedTuple):
 
     @property
     def collection(self) -> str:
-        """``data``, ``draft`` or ``form``."""
         return self.path.split("/")[2]
 
     @property
@@ -36,7 +38,6 @@ class Resource(NamedTuple):
 
     @property
     def is_published(self) -> bool:
-        """Whether it belongs to a form definition."""
         return self.collection == _PUBLISHED
 
     @property
@@ -103,7 +104,6 @@ class Cut:
     ended: int
 
     def is_acknowledged(self, change: Change) -> bool:
-        """Whether the client knew of it before the cut began."""
         return change.acknowledged < self.began
 
     def is_possible(self, change: Change) -> bool:
@@ -150,12 +150,10 @@ class Ledger:
         return next(self._numbers)
 
     def add(self, change: Change) -> None:
-        """Note what a request did, when its answer is there."""
         self._changes.append(change)
 
     @property
     def writes(self) -> int:
-        """Requests that were acknowledged."""
         return len({change.begun for change in self._changes})
 
     def at(self, cut: Cut) -> list[Expected]:
@@ -163,11 +161,9 @@ class Ledger:
         return expected(self._changes, cut)
 
     def acknowledged(self, cut: Cut) -> int:
-        """Requests that were answered before it."""
         return len({change.begun for change in self._changes if cut.is_acknowledged(change)})
 
     def in_flight(self, cut: Cut) -> int:
-        """Requests that were begun and not answered."""
         return len(
             {change.begun for change in self._changes if cut.is_possible(change) and not cut.is_acknowledged(change)}
         )

@@ -8,51 +8,29 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from http.client import HTTPMessage
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from click.testing import CliRunner
-from werkzeug.test import Client
 
-from persistence.app import create_app
 from persistence.cli import commands
-from persistence.closable import Closable
 from persistence.errors import DamagedError
 from persistence.index.sync import staleness
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
-from persistence.providers.tree_provider import open_store
-from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.layout import Layout
 from persistence.storage.stored_revision import Integrity
-from tests.powercut.clients import FORM
-from tests.powercut.commands import Prepared
-from tests.powercut.ledger import Expected, Resource, Revision, State
-from tests.service import Answer
+from tests.rigs.in_process import InProcess
+from tests.rigs.ledger import FORM, Expected, Resource, Revision, State
+from tests.service import Answer, Service
 
 _REWRITTEN = 3
-_NOTHING_FOUND, _ALL_REPAIRED, _FINDINGS_LEFT = 0, 3, 4
-
-
-class Asks(Protocol):
-    """Something that answers requests as the service does: over HTTP, or in this process."""
-
-    def ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
-    ) -> Answer:
-        """One request to a path below ``crud/``; ``own`` headers get the prefix."""
-
-    def raw(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
-        """One request to any path."""
+NOTHING_FOUND, ALL_REPAIRED, _FINDINGS_LEFT = 0, 3, 4
 
 
 @dataclass(slots=True)
@@ -62,39 +40,6 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     states: int = 0
     older: int = 0
-
-
-class InProcess(Closable):
-    """The service in this process, tried out and started on a data directory as ``persistence serve`` does it."""
-
-    def __init__(self, data: Path) -> None:
-        settings = Settings(data=str(data), insecure=True)  # requests that are made here come from no address
-        with open_store(settings, settings.data) as store:
-            self.refusal = store.probe()
-        self._app = create_app(settings)
-        self._client = Client(self._app)
-
-    def close(self) -> None:
-        """Stop the service."""
-        self._app.close()
-
-    def ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
-    ) -> Answer:
-        """One request to the application."""
-        sent = dict(headers or {})
-        sent.update({f"Svc-{name.replace('_', '-')}": str(value) for name, value in own.items()})
-        return self.raw(method, f"/crud/{path}", sent, body)
-
-    def raw(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
-        """One request to the application."""
-        response = self._client.open(path, method=method, data=body, headers=[*(headers or {}).items()], buffered=True)
-        fields = HTTPMessage()
-        for name, value in response.headers:
-            fields[name] = value
-        return Answer(response.status_code, fields, response.get_data())
 
 
 def prepare_process(log: str) -> None:
@@ -112,15 +57,15 @@ def prepare_process(log: str) -> None:
 
 def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
     """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk."""
-    with _fork() as fork:
-        return fork.submit(_started_and_judged, data, expected).result()
+    with fork() as own:
+        return own.submit(started_and_judged, data, expected).result()
 
 
-def _fork() -> ProcessPoolExecutor:
+def fork() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=get_context("fork"))
 
 
-def _started_and_judged(
+def started_and_judged(
     data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
 ) -> Verdict:
     try:
@@ -135,7 +80,7 @@ def _started_and_judged(
 
 
 def judge(
-    service: Asks, data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
+    service: Service, data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
 ) -> Verdict:
     """Read every resource and every older revision, then write to some, unless there is more to come.
 
@@ -155,25 +100,25 @@ def check_and_repair(data: Path) -> list[str]:
 
     Leftovers of interrupted writes are no fault; damage is.
     """
-    with _fork() as fork:
-        return fork.submit(_check_faults, data).result()
+    with fork() as own:
+        return own.submit(_check_faults, data).result()
 
 
 def _check_faults(data: Path) -> list[str]:
-    code, faults = _check(data)
-    if code == _NOTHING_FOUND:
+    code, faults = check(data)
+    if code == NOTHING_FOUND:
         return faults
-    for option, codes in (("--repair", (_NOTHING_FOUND, _ALL_REPAIRED)), ("--deep", (_NOTHING_FOUND,))):
-        code, damage = _check(data, option)
+    for option, codes in (("--repair", (NOTHING_FOUND, ALL_REPAIRED)), ("--deep", (NOTHING_FOUND,))):
+        code, damage = check(data, option)
         if damage or code not in codes:
             faults.append(f"persistence check {option} ends with {code}: {damage}")
     return faults
 
 
-def _check(data: Path, *options: str) -> tuple[int, list[str]]:
+def check(data: Path, *options: str) -> tuple[int, list[str]]:
     """The exit code, and the damage; whatever else it says is kept where it could not check."""
     result = CliRunner().invoke(commands, ["check", "--data", str(data), "--json", *options])
-    if result.exit_code not in (_NOTHING_FOUND, _ALL_REPAIRED, _FINDINGS_LEFT):
+    if result.exit_code not in (NOTHING_FOUND, ALL_REPAIRED, _FINDINGS_LEFT):
         return result.exit_code, [
             f"persistence check ends with {result.exit_code}: {result.output} {result.exception!r}"
         ]
@@ -185,41 +130,10 @@ def _check(data: Path, *options: str) -> tuple[int, list[str]]:
     ]
 
 
-def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
-    """Judge a disk whose power was cut under a command; repair it, run the command again, and judge what is there."""
-    with _fork() as fork:
-        cut = prepared.after if is_over else prepared.until
-        in_order = prepared.in_order and not is_over
-        verdict = fork.submit(_started_and_judged, data, cut, is_written=False, in_order=in_order).result()
-    for step in (_deep_faults, _again_faults):
-        with _fork() as fork:
-            verdict.violations += fork.submit(step, data, prepared.arguments).result()
-    again = start_and_judge(data, prepared.after)
-    again.violations = verdict.violations + [f"after the second run: {each}" for each in again.violations]
-    again.states += verdict.states
-    again.older += verdict.older
-    return again
-
-
-def _deep_faults(data: Path, _arguments: Sequence[str]) -> list[str]:
-    """What ``check --deep --repair`` cannot put right."""
-    code, damage = _check(data, "--deep", "--repair")
-    return damage if code in (_NOTHING_FOUND, _ALL_REPAIRED) else [f"check --deep --repair ends with {code}: {damage}"]
-
-
-def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
-    """How a second run of a command fails, and what ``check --deep`` finds after it."""
-    result = CliRunner().invoke(commands, [*arguments, "--data", str(data)])
-    if result.exit_code != 0:
-        return [f"the second run ends with {result.exit_code}: {result.output} {result.exception!r}"]
-    code, damage = _check(data, "--deep")
-    return [] if code == _NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
-
-
 class _Judge:
     """One disk; ``found`` is which of its states each resource is in."""
 
-    def __init__(self, service: Asks, data: Path, expected: Sequence[Expected]) -> None:
+    def __init__(self, service: Service, data: Path, expected: Sequence[Expected]) -> None:
         self._service = service
         self._layout = Layout(str(data))
         self._expected = {each.resource: each for each in expected}
@@ -247,7 +161,6 @@ class _Judge:
                 self._note(resource, self._order_faults(each, self._state(resource.main).instant))
 
     def write(self) -> None:
-        """Write over some documents, and a new one."""
         for resource in self._to_rewrite():
             self._note(resource, self._write_faults(resource))
         self._note(_NEW, self._write_faults(_NEW))
@@ -257,7 +170,6 @@ class _Judge:
         self.verdict.violations += [f"{resource.path}{version}: {fault}" for fault in faults]
 
     def _is_served(self, resource: Resource) -> bool:
-        """Whether its document is there, or it is none that depends on one."""
         main = resource.main
         return main == resource or (main in self._found and self._state(main).revision is not None)
 

@@ -6,14 +6,17 @@ import http.client
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.rigs import weakened
 from tests.service import Answer, Service, alone
 
 _PATIENCE = 60.0
@@ -33,6 +36,29 @@ class Variant:
     workers: int = 2
     options: tuple[str, ...] = ()
 
+    def start(self, *command: str, directory: Path) -> subprocess.Popen[str]:
+        """Start a command, in a process group of its own."""
+        arguments, env = [sys.executable, "-m", self.module, *command], {**os.environ, **self.environment}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(arguments, cwd=directory, env=env, stdout=pipe, stderr=pipe, text=True, process_group=0)
+
+
+def kill_early(process: subprocess.Popen[str], rng: random.Random, latest: float) -> bool:
+    """Kill a command at some moment with all that it has started, unless it has ended before."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(rng.uniform(0.2, latest))
+    is_killed = False
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+        is_killed = True
+    process.communicate()
+    return is_killed
+
+
+def weak(weakness: str) -> Variant:
+    """The service and its commands without a protection."""
+    return Variant(weakened.__name__, weakened.environment(weakness))
+
 
 class Server:
     """Starts and kills a service; ``service`` is the one of now."""
@@ -48,11 +74,9 @@ class Server:
         self.service = self._started("127.0.0.1:0")
 
     def close(self) -> None:
-        """Stop the service."""
         self._stack.close()
 
     def kill_worker(self, rng: random.Random) -> None:
-        """Kill one of the workers, if there is any."""
         with self._lock, suppress(ProcessLookupError, FileNotFoundError):
             if workers := self.service.workers():
                 os.kill(rng.choice(workers), signal.SIGKILL)
@@ -88,10 +112,10 @@ class Server:
 
 
 class Line:
-    """Requests of one client to a server; those that were lost with a worker count as ``unknown``."""
+    """Requests of one client to the service of each time; those that were lost with a worker count as ``unknown``."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, service: Callable[[], Service]) -> None:
+        self._service = service
         self.unknown = 0
         self.asked: Counter[str] = Counter()
 
@@ -109,7 +133,7 @@ class Line:
         self.asked[method] += 1
         said = "nobody listens"
         while time.monotonic() < deadline:
-            service = self._server.service
+            service = self._service()
             sent = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
             try:
                 answer = service.raw(method, path, {**(headers or {}), **sent}, body)

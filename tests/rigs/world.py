@@ -9,10 +9,8 @@ from http.client import HTTPMessage
 
 from persistence.model.addresses import DATA_XML
 from tests import encrypted_form, orders
-from tests.powercut.clients import FORM
-from tests.powercut.judging import Asks
-from tests.powercut.ledger import Resource
-from tests.service import PUBLIC, Answer
+from tests.rigs.ledger import FORM, Resource
+from tests.service import PUBLIC, Answer, Service
 
 SEALED = "hr/sealed"
 """The form that marks controls: its documents are encrypted on disk, and plain in answers."""
@@ -24,18 +22,11 @@ SHARED = {FORM: orders.definition(), SEALED: encrypted_form.DEFINITION}
 """The definitions of the forms that all clients save data to."""
 
 
-def own_form(number: int) -> str:
-    """The form of one client alone: it publishes it, and deletes all of its data."""
-    return f"hr/form{number}"
-
-
 def data(form: str, document: str, collection: str = "data") -> Resource:
-    """The ``data.xml`` of a document."""
     return Resource(f"{form}/{collection}/{document}/{DATA_XML}")
 
 
 def is_sealed(resource: Resource) -> bool:
-    """Whether what is stored is encrypted, wholly or in part."""
     return resource.path.startswith(f"{SEALED}/") and not resource.is_published
 
 
@@ -48,7 +39,6 @@ def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
 
 
 def url(path: str) -> str:
-    """A path below ``crud/`` on the public API."""
     return f"{PUBLIC}/crud/{path}"
 
 
@@ -69,22 +59,15 @@ def plain(resource: Resource, answer: Answer) -> Answer:
     return Answer(answer.status, headers, body)
 
 
-class Plain:
+class Plain(Service):
     """A service whose encrypted contents are asked for, and compared, plain."""
 
-    def __init__(self, service: Asks) -> None:
-        self._service = service
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.port, service.data, service.log, service.process)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
-        """One request to a path below ``crud/``."""
         resource = Resource(path.partition("?")[0])
         more = own_headers(resource) if method == "GET" and not resource.is_published else {}
-        return plain(resource, self._service.ask(method, path, body, headers, **{**more, **own}))
-
-    def raw(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
-        """One request to any path."""
-        return self._service.raw(method, path, headers, body)
+        return plain(resource, super().ask(method, path, body, headers, **{**more, **own}))

@@ -1,11 +1,12 @@
-"""The requests that are killed: the form each one meets, and what a client may find of it afterwards."""
+"""The requests that a rig disturbs: the form each one meets, and what a client may find of it afterwards.
+
+Kills, failing calls and the model of power cuts take the same ones.
+"""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from dataclasses import dataclass
-from http.client import HTTPResponse
+import re
+from dataclasses import dataclass, replace
 
 from tests.service import Answer, Service
 
@@ -22,7 +23,9 @@ FIRST, OLD, NEW, NEXT, DRAFT, SCAN, SIGNATURE = map(
 WRITTEN = "new"
 """What a search finds only in what the requests write."""
 AGAIN = "next"
-"""What it finds only in what is written after the kill."""
+"""What it finds only in what is written afterwards."""
+
+LARGE = b"large" * (1 << 18)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,13 @@ Chain = tuple[Moment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A request to be killed: what was stored before it, what it changes, and what is written after the kill.
+class Scenario:
+    """A request that is disturbed: what was stored before it, what it changes, and what is written afterwards.
 
     Chains do not wait for each other, but where they begin ``in_order``. ``again`` holds at least one write of every
-    resource that the request writes; a DELETE or POST in it completes what was killed. ``properties`` are those of the
-    provider that are to be switched on.
+    resource that the request writes; a DELETE or POST in it completes what was stopped. ``properties`` are those of the
+    provider that are to be switched on. All indexes are removed before the request where it is ``unindexed``.
+    ``repeats`` says that a refused request leaves what it found, so that the next one makes the same calls.
     """
 
     name: str
@@ -79,40 +83,25 @@ class Request:
     unchanged: tuple[Resource, ...] = ()
     properties: tuple[str, ...] = ()
     in_order: bool = False
+    unindexed: bool = False
+    repeats: bool = True
 
     def __str__(self) -> str:
         return self.name
 
     @property
-    def resources(self) -> Iterator[Resource]:
-        """Everything that is looked at."""
-        for chain in self.chains:
-            for moment in chain:
-                yield from moment
-        yield from self.unchanged
+    def resources(self) -> tuple[Resource, ...]:
+        return (*(one for chain in self.chains for moment in chain for one in moment), *self.unchanged)
 
 
 def send(service: Service, form: str, step: Step) -> Answer:
-    """Send a request, and wait until the worker is done with it, whatever it does after its answer.
-
-    It goes out in one piece: headers and body apart would be one ``recvfrom`` at one time and two at another.
-    """
-    version = (("Svc-Form-Definition-Version", step.version),) if step.version else ()
-    named = "".join(f"{name}: {value}\r\n" for name, value in (*version, *step.headers))
+    """Send a request; the application's name in its answer becomes ``$`` again."""
+    version = {"Svc-Form-Definition-Version": step.version} if step.version else {}
     application = form.partition("/")[0]
     path = step.path if step.path.startswith("/") else f"/crud/{form}/{step.path}"
     body = step.body.replace(b"$", application.encode())
-    head = (
-        f"{step.method} {path.replace('$', application)} HTTP/1.1\r\n"
-        f"Host: localhost\r\nConnection: close\r\n{named}Content-Length: {len(body)}\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", service.port), service.timeout) as connection:
-        connection.sendall(head.encode() + body)
-        response = HTTPResponse(connection, method=step.method)
-        response.begin()
-        answer = Answer(response.status, response.headers, response.read().replace(application.encode(), b"$"))
-        connection.recv(1)  # its end
-        return answer
+    answer = service.whole(step.method, path.replace("$", application), {**version, **dict(step.headers)}, body)
+    return replace(answer, body=answer.body.replace(application.encode(), b"$"))
 
 
 _DATA = "data/document/data.xml"
@@ -145,36 +134,62 @@ def _goes(document: str, body: bytes) -> Resource:
     return Resource(f"data/{document}/data.xml", body, None)
 
 
-CREATE = Request(
-    "PUT of new data",
-    prepare=(),
-    step=Step("PUT", _DATA, NEW),
-    chains=(((Resource(_DATA, None, NEW),),),),
+_FIRST_DATA = (((Resource(_DATA, None, NEW),),),)
+_OVER_DATA = (((Resource(_DATA, OLD, NEW),),),)
+_PUT = Step("PUT", _DATA, NEW)
+
+CREATE = Scenario("PUT of new data", (), _PUT, _FIRST_DATA, (_WRITE_DATA,), repeats=False)
+BESIDE = Scenario(
+    "PUT of new data beside another document",
+    prepare=(Step("PUT", "data/second/data.xml", OLD),),
+    step=_PUT,
+    chains=_FIRST_DATA,
     again=(_WRITE_DATA,),
+    unchanged=(_stays("data/second/data.xml", OLD),),
 )
-REPLACE = Request(
+FIRST_REPLACE = Scenario(
+    "PUT over data for the first time", (Step("PUT", _DATA, OLD),), _PUT, _OVER_DATA, (_WRITE_DATA,), repeats=False
+)
+UNINDEXED = Scenario(
+    "PUT over data without an index",
+    (Step("PUT", _DATA, OLD),),
+    _PUT,
+    _OVER_DATA,
+    (_WRITE_DATA,),
+    unindexed=True,
+    repeats=False,
+)
+REPLACE = Scenario(
     "PUT over data with a history",
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN)),
-    step=Step("PUT", _DATA, NEW),
-    chains=(((Resource(_DATA, OLD, NEW),),),),
+    step=_PUT,
+    chains=_OVER_DATA,
     again=(_WRITE_DATA,),
     unchanged=(_stays(_SCAN, SCAN),),
 )
-PROMOTE = Request(
+PROMOTE = Scenario(
     "PUT over data with a draft and its attachments",
     prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
-    step=Step("PUT", _DATA, NEW),
+    step=_PUT,
     chains=(((Resource(_DATA, OLD, NEW),), _DRAFT_GOES),),
     again=(_WRITE_DATA,),
 )
-PUBLISH_FIRST = Request(
+PUBLISH_FIRST = Scenario(
     "publish the first version",
     prepare=(),
     step=Step("PUT", _FORM, NEW),
     chains=(((Resource(_FORM, None, NEW), Resource(_FORM, None, NEW, "1")),),),
     again=(Step("PUT", _FORM, NEXT, "next"), Step("PUT", _FORM, NEXT, "1")),
 )
-PUBLISH_NEXT = Request(
+PUBLISH_SECOND = Scenario(
+    "publish with next",
+    prepare=(Step("PUT", _FORM, OLD),),
+    step=Step("PUT", _FORM, NEW, "next"),
+    chains=(((Resource(_FORM, OLD, NEW), Resource(_FORM, None, NEW, "2")),),),
+    again=(Step("PUT", _FORM, NEXT), Step("PUT", _FORM, NEXT, "next")),
+    unchanged=(_stays(_FORM, OLD, "1"),),
+)
+PUBLISH_NEXT = Scenario(
     "publish with next, its attachment sent before",
     prepare=(Step("PUT", _LOGO, SCAN), Step("PUT", _FORM, OLD), Step("PUT", _LOGO, SIGNATURE, "next")),
     step=Step("PUT", _FORM, NEW, "next"),
@@ -182,7 +197,7 @@ PUBLISH_NEXT = Request(
     again=(Step("PUT", _FORM, NEXT, "next"), Step("PUT", _FORM, NEXT, "2")),
     unchanged=(_stays(_FORM, OLD, "1"), _stays(_LOGO, SCAN, "1"), _stays(_LOGO, SIGNATURE, "2")),
 )
-ATTACH = Request(
+ATTACH = Scenario(
     "PUT of a new attachment",
     prepare=_WITH_HISTORY,
     step=Step("PUT", _SCAN, NEW),
@@ -190,7 +205,16 @@ ATTACH = Request(
     again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
     unchanged=(_stays(_DATA, OLD),),
 )
-ATTACH_OVER = Request(
+ATTACH_LARGE = Scenario(
+    "PUT of a large new attachment",
+    prepare=(Step("PUT", _DATA, OLD),),
+    step=Step("PUT", _SCAN, LARGE),
+    chains=(((Resource(_SCAN, None, LARGE),),),),
+    again=(Step("PUT", _SCAN, NEXT),),
+    unchanged=(_stays(_DATA, OLD),),
+    repeats=False,  # it would, but it is a lot to write
+)
+ATTACH_OVER = Scenario(
     "PUT over an attachment",
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, OLD)),
     step=Step("PUT", _SCAN, NEW),
@@ -201,7 +225,7 @@ ATTACH_OVER = Request(
 _NAMING = b"<d>/fr/service/persistence/crud/$/form/data/document/scan.bin</d>"
 _REVERT = Step("POST", "/history/$/form/document/restore?last-modified-time=@")
 _WITH_OLDER = (Step("PUT", _SCAN, SCAN), Step("PUT", _DATA, _NAMING))
-REVERT = Request(
+REVERT = Scenario(
     "bringing back data and the attachment that it names",
     prepare=(*_WITH_OLDER, Step("PUT", _SCAN, SIGNATURE), Step("PUT", _DATA, OLD)),
     step=_REVERT,
@@ -209,14 +233,21 @@ REVERT = Request(
     again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
     in_order=True,
 )
-REVERT_DELETED = Request(
+REVERT_DELETED = Scenario(
     "bringing back deleted data and its attachment",
     prepare=(*_WITH_OLDER, Step("DELETE", _DATA)),
     step=_REVERT,
     chains=(((Resource(_SCAN, None, SCAN), Resource(_DATA, None, _NAMING)),),),
     again=(_REVERT, _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
 )
-DELETE = Request(
+DELETE_DATA = Scenario(
+    "DELETE of data",
+    prepare=(Step("PUT", _DATA, OLD),),
+    step=Step("DELETE", _DATA),
+    chains=(((Resource(_DATA, OLD, None),),),),
+    again=(_WRITE_DATA,),
+)
+DELETE = Scenario(
     "DELETE of data with attachments",
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), Step("PUT", _SIGNATURE, SIGNATURE), *_WITH_DRAFT),
     step=Step("DELETE", _DATA),
@@ -225,7 +256,7 @@ DELETE = Request(
     ),
     again=(Step("DELETE", _DATA), _WRITE_DATA, Step("PUT", _SCAN, NEXT)),
 )
-DELETE_ATTACHMENT = Request(
+DELETE_ATTACHMENT = Scenario(
     "DELETE of an attachment",
     prepare=(*_WITH_HISTORY, Step("PUT", _SCAN, OLD)),
     step=Step("DELETE", _SCAN),
@@ -233,7 +264,7 @@ DELETE_ATTACHMENT = Request(
     again=(Step("PUT", _SCAN, NEXT), _WRITE_DATA),
     unchanged=(_stays(_DATA, OLD),),
 )
-DELETE_DRAFT = Request(
+DELETE_DRAFT = Scenario(
     "DELETE of a draft with attachments",
     prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
     step=Step("DELETE", _DRAFT_DATA),
@@ -241,7 +272,7 @@ DELETE_DRAFT = Request(
     again=(Step("PUT", _DRAFT_DATA, NEXT), Step("PUT", _DRAFT_SCAN, NEXT), _WRITE_DATA),
     unchanged=(_stays(_DATA, OLD),),
 )
-DELETE_DRAFT_ATTACHMENT = Request(
+DELETE_DRAFT_ATTACHMENT = Scenario(
     "DELETE of a draft's attachment",
     prepare=(*_WITH_HISTORY, *_WITH_DRAFT),
     step=Step("DELETE", _DRAFT_SCAN),
@@ -249,7 +280,7 @@ DELETE_DRAFT_ATTACHMENT = Request(
     again=(Step("PUT", _DRAFT_SCAN, NEXT),),
     unchanged=(_stays(_DATA, OLD), _stays(_DRAFT_DATA, DRAFT), _stays(_DRAFT_SIGNATURE, SIGNATURE)),
 )
-DELETE_ALL = Request(
+DELETE_ALL = Scenario(
     "DELETE of all data: three documents",
     prepare=(
         *(*_WITH_HISTORY, Step("PUT", _SCAN, SCAN), *_WITH_DRAFT),
@@ -269,10 +300,124 @@ DELETE_ALL = Request(
     ),
 )
 
-REQUESTS = (
+TO_KILL = (
     *(CREATE, REPLACE, PROMOTE),
     *(PUBLISH_FIRST, PUBLISH_NEXT),
     *(ATTACH, ATTACH_OVER),
     *(REVERT, REVERT_DELETED),
     *(DELETE, DELETE_ATTACHMENT, DELETE_DRAFT, DELETE_DRAFT_ATTACHMENT, DELETE_ALL),
 )
+
+LEASING = ("lease", "enforce-lease")
+"""The properties that the requests about leases need."""
+
+_SHORT, _LONG = 2000, 4000
+_LEASED = "data/$/data.xml"  # a lease is of the document's id alone, so each form has another document
+_OWNER = re.compile(rb"username>(\w+)<")
+_HOLDER, _OTHER, _PROBE = "lea", "bob", "eve"
+
+
+def _info(user: str) -> bytes:
+    return (
+        '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><d:lockscope><d:exclusive/>'
+        "</d:lockscope><d:locktype><d:write/></d:locktype><d:owner>"
+        f"<fr:username>{user}</fr:username></d:owner></d:lockinfo>"
+    ).encode()
+
+
+def _lock(seconds: int, user: str = _HOLDER) -> Step:
+    return Step("LOCK", _LEASED, _info(user), headers=(("Timeout", f"Second-{seconds}"),))
+
+
+def _unlock(user: str = _HOLDER, path: str = _LEASED) -> Step:
+    return Step("UNLOCK", path, _info(user))
+
+
+def _put_leased(body: bytes, user: str = "") -> Step:
+    return Step("PUT", _LEASED, body, headers=(("Svc-Username", user),) if user else ())
+
+
+def _lease(before: bytes | None, after: bytes | None) -> Resource:
+    return Resource(_LEASED, before, after, is_lease=True)
+
+
+def lease_probe(path: str) -> Step:
+    """An UNLOCK by somebody who holds nothing: it changes nothing, and is refused with who does."""
+    return _unlock(_PROBE, path)
+
+
+def others_write(path: str) -> Step:
+    """A PUT by somebody who is not the holder."""
+    return Step("PUT", path, NEXT, headers=(("Svc-Username", _PROBE),))
+
+
+def lease_told(refusal: Answer) -> bytes:
+    """Who holds a lease by its refusal, and how long: which of the two lengths is a matter of what was acknowledged."""
+    owner = _OWNER.search(refusal.body)
+    left = int((refusal["Timeout"] or "").removeprefix("Second-"))
+    length = _LONG if left > _SHORT else _SHORT
+    return _held(owner[1].decode() if owner else "?", length)
+
+
+def lease_after(step: Step) -> bytes | None:
+    if step.method == "UNLOCK":
+        return None
+    owner = _OWNER.search(step.body)
+    return _held(owner[1].decode() if owner else "?", int(dict(step.headers)["Timeout"].removeprefix("Second-")))
+
+
+def _held(user: str, seconds: int) -> bytes:
+    return f"{user} for {seconds} s".encode()
+
+
+_IS_SHORT, _IS_LONG = _held(_HOLDER, _SHORT), _held(_HOLDER, _LONG)
+_AFTER = (_put_leased(NEXT, _HOLDER), _unlock(), _put_leased(NEXT))
+_STAYS = Resource(_LEASED, OLD, OLD)
+
+LOCK_FIRST = Scenario(
+    "LOCK, the first of its directory",
+    prepare=(_put_leased(OLD),),
+    step=_lock(_LONG),
+    chains=(((_lease(None, _IS_LONG),),),),
+    again=(_lock(_SHORT), *_AFTER),
+    unchanged=(_STAYS,),
+    properties=LEASING,
+)
+LOCK_AGAIN = Scenario(
+    "LOCK after an UNLOCK",
+    prepare=(_put_leased(OLD), _lock(_SHORT, _OTHER), _unlock(_OTHER)),
+    step=_lock(_LONG),
+    chains=(((_lease(None, _IS_LONG),),),),
+    again=(_lock(_SHORT), *_AFTER),
+    unchanged=(_STAYS,),
+    properties=LEASING,
+)
+RENEW = Scenario(
+    "LOCK by the holder",
+    prepare=(_put_leased(OLD), _lock(_SHORT)),
+    step=_lock(_LONG),
+    chains=(((_lease(_IS_SHORT, _IS_LONG),),),),
+    again=(_lock(_LONG), *_AFTER),
+    unchanged=(_STAYS,),
+    properties=LEASING,
+)
+UNLOCK = Scenario(
+    "UNLOCK",
+    prepare=(_put_leased(OLD), _lock(_SHORT)),
+    step=_unlock(),
+    chains=(((_lease(_IS_SHORT, None),),),),
+    again=(_unlock(), _lock(_LONG, _OTHER), _unlock(_OTHER), _put_leased(NEXT)),
+    unchanged=(_STAYS,),
+    properties=LEASING,
+)
+PUT_LEASED = Scenario(
+    "PUT by the holder of a lease",
+    prepare=(_put_leased(OLD), _lock(_SHORT)),
+    step=_put_leased(NEW, _HOLDER),
+    chains=(((Resource(_LEASED, OLD, NEW),),),),
+    again=(_lock(_LONG), *_AFTER),
+    unchanged=(_lease(_IS_SHORT, _IS_SHORT),),
+    properties=LEASING,
+)
+
+LEASES = (LOCK_FIRST, LOCK_AGAIN, RENEW, UNLOCK, PUT_LEASED)

@@ -1,46 +1,104 @@
-"""One fault in one request: strace makes a chosen system call of the serving thread fail."""
+"""Strikes at single system calls: strace kills the serving thread at one of them, or makes it fail.
+
+The one place that starts strace.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 
+import pytest
+
 from tests import rig_service
-from tests.crash import strace
 from tests.service import Answer, Service
 
-WRITING = (
-    *("openat", "openat2", "write", "fsync", "flock", "utimensat", "mkdir", "mkdirat", "link", "linkat"),
-    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
-)
-"""The calls by which a change reaches the disk; a file is also opened by one of them."""
+_PATIENCE = 10.0
 
-LOOKING = ("read", "newfstatat", "getdents64")
-"""The calls by which a change looks at what is there."""
 
-READING = ("openat", "openat2", *LOOKING, "sendfile")
-"""The calls by which content, sidecars and lists of names come from the disk."""
+class TracingError(Exception):
+    """strace could not be attached; the text is what it said."""
 
-FULL = ("ENOSPC", "EDQUOT")
-"""The errors of a disk without room: 507, and 500 for all others."""
 
-ERRORS = (*FULL, "EIO", "EROFS", "EMFILE")
+def calls(*names: str) -> str:
+    """A set of system calls for ``-e trace=``; those that this machine does not have are left out."""
+    return ",".join(f"?{name}" for name in names)
+
+
+def require(directory: Path) -> None:
+    reason = refusal(directory)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@cache
+def refusal(directory: Path) -> str | None:
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    # A sibling of this process, as a worker is one of strace: some systems allow tracing one's own children only.
+    sleeper = subprocess.Popen([sys.executable, "-S", "-c", f"import time; time.sleep({_PATIENCE})"])
+    try:
+        with attached(sleeper.pid, directory / "trial.log"):
+            return None
+    except TracingError as error:
+        return f"processes cannot be traced here: {error}"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@contextmanager
+def attached(pid: int, log: Path, *options: str) -> Iterator[None]:
+    """Trace a process or thread into ``log`` for the length of a block, at the end of which the log is complete.
+
+    Raises:
+        TracingError: strace cannot be attached.
+    """
+    said = log.with_suffix(".said")
+    with said.open("wb") as output:
+        tracer = subprocess.Popen(
+            ["strace", "-o", str(log), *options, "-p", str(pid)], stdout=output, stderr=output, stdin=subprocess.DEVNULL
+        )
+    try:
+        _await(tracer, said)
+        yield
+    finally:
+        tracer.terminate()  # it lets go of what still runs, and has ended already where its signal killed that
+        try:
+            tracer.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            tracer.kill()
+            tracer.wait()
+
+
+def _await(tracer: subprocess.Popen[bytes], said: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while b" attached" not in said.read_bytes():
+        if tracer.poll() is not None or time.monotonic() > deadline:
+            raise TracingError(said.read_text(errors="replace").strip() or "strace did not attach in time")
+        time.sleep(0.001)
+
 
 _LOOKS = 3
-_PATIENCE = 0.5
+_RESTING = 0.5
 _INDEX = "/.index"
 _INJECTED = "(INJECTED)"
+_ANSWER = "sendto"
 _CALL = re.compile(r"(\w+)\(")
 _RESULT = re.compile(r"\) += ")
 _PATH = re.compile(r'<([^>]*)>|"([^"]*)"')
 _NAME = re.compile(r"[\w.-]*[\w-]")
+_CHANGING = re.compile("rename|link|unlink|rmdir|mkdir|fsync")
 _COMMIT = re.compile(r"rename\w* (.*)/\.([^/ ]+\.json) \1/\2")
 _VARIABLE = (
     (re.compile(r"\bapp-\d+\b"), "app"),
@@ -55,7 +113,7 @@ Ask = Callable[[], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A system call of a request on files of the service: its name, which one of that name, and what it is about.
+    """A system call of a request: its name, which one of that name, and what of the data root it is about, if anything.
 
     ``committed`` says that the request's change has happened before it.
     """
@@ -64,6 +122,10 @@ class Point:
     ordinal: int
     about: str
     committed: bool
+
+    @property
+    def changes(self) -> bool:
+        return _CHANGING.match(self.call) is not None
 
     @property
     def is_for_the_index(self) -> bool:
@@ -76,19 +138,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Struck:
-    """A request in which a call was made to fail: its answer, or how the connection broke, and the calls it made."""
+    """A request in which a call was struck: its answer, or how the connection broke, and the calls it made."""
 
     answer: Answer | None
     broken: str
     lines: tuple[tuple[str, str, bool], ...]
 
-    @cached_property
+    @property
     def hit(self) -> list[tuple[str, str]]:
         """Name and subject of the calls that failed by injection."""
         return [(call, about) for call, about, injected in self.lines if injected]
 
     def is_at(self, point: Point) -> bool:
-        """Whether exactly the call that was meant has failed."""
         return self.hit == [(point.call, point.about)]
 
     def synced_again(self) -> bool:
@@ -103,27 +164,30 @@ class Struck:
 
 
 class Injector:
-    """Makes system calls of a service fail that has one worker with one serving thread."""
+    """Strikes at system calls of a service that has one worker with one serving thread."""
 
     def __init__(self, service: Service, directory: Path) -> None:
         self._root = str(service.data)
         self._service = service
         self._log = directory / "calls.log"
 
-    def points(self, ask: Ask, calls: tuple[str, ...]) -> list[Point]:
-        """Every call of some names that an undisturbed request makes on files below the data root."""
-        with self._traced(calls):
-            ask()
+    def points(self, ask: Ask, names: tuple[str, ...]) -> list[Point]:
+        """Every call of some names that an undisturbed request makes, up to its answer if that is one of them."""
+        with self._traced(names):
+            answer = ask()
+        assert answer.status < 300, answer.cause
         points, seen, committed = list[Point](), Counter[str](), False
         for call, about, _ in self._lines():
             seen[call] += 1
-            if about:
-                points.append(Point(call, seen[call], about, committed))
-                committed = committed or _COMMIT.fullmatch(f"{call} {about}") is not None
+            points.append(Point(call, seen[call], about, committed))
+            committed = committed or _COMMIT.fullmatch(f"{call} {about}") is not None
+            if call == _ANSWER:
+                return points
+        assert _ANSWER not in names, "the log does not show the answer"
         return points
 
     def strike(self, point: Point, effect: str, ask: Ask) -> Struck:
-        """Ask with one call failing; ``effect`` is strace's word for how, such as ``error=EIO``."""
+        """Ask with one call struck; ``effect`` is strace's word for how, such as ``error=EIO`` or ``signal=KILL``."""
         inject = f"inject={point.call}:{effect}:when={point.ordinal}"
         answer, broken = None, ""
         with self._traced((point.call,), "-e", inject):
@@ -133,17 +197,15 @@ class Injector:
                 broken = repr(error)
         return Struck(answer, broken, tuple(self._lines()))
 
-    def _traced(self, calls: tuple[str, ...], *options: str) -> AbstractContextManager[None]:
-        names = strace.calls(*calls)
-        return strace.attached(
-            self._thread(), self._log, "-y", "-s", "0", "-e", "signal=none", "-e", f"trace={names}", *options
-        )
+    def _traced(self, names: tuple[str, ...], *options: str) -> AbstractContextManager[None]:
+        told = ("-y", "-s", "0", "-e", "signal=none", "-e", f"trace={calls(*names)}")
+        return attached(self._thread(), self._log, *told, *options)
 
     def _thread(self) -> int:
         """The thread that serves requests, at rest: what it still does for the last one would count for the next."""
         (worker,) = self._service.workers()
         task = rig_service.serving(worker)
-        looks, deadline = 0, time.monotonic() + _PATIENCE
+        looks, deadline = 0, time.monotonic() + _RESTING
         while looks < _LOOKS and time.monotonic() < deadline:
             looks = looks + 1 if (task / "wchan").read_text().startswith("futex") else 0
             time.sleep(0.0005)
