@@ -1,7 +1,5 @@
 """A request about data in which nothing is encrypted passes the codec quickly."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

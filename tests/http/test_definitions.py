@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service import Service
+from tests.service import V1, Service
 
 
 def version(service: Service, answer: object) -> str | None:
@@ -14,7 +14,7 @@ def test_publish_read_and_replace(service: Service, form: str) -> None:
     path = f"{form}/form/form.xhtml"
     created = service.put(path, b"<f>1</f>")
     assert (created.status, created.body, version(service, created)) == (201, b"", "1")
-    for read in (service.get(path), service.get(path, Form_Definition_Version=1), service.head(path)):
+    for read in (service.get(path), service.get(path, **V1), service.head(path)):
         assert (read.status, version(service, read)) == (200, "1")
     assert service.get(path).body == b"<f>1</f>"
     assert service.get(path, Form_Definition_Version=2).status == 404
@@ -31,7 +31,7 @@ def test_next_number_and_deleted_versions(service: Service, form: str) -> None:
     second = service.put(path, b"<f>2</f>", Form_Definition_Version="next")
     assert (second.status, version(service, second)) == (201, "2")
     assert service.get(path).body == b"<f>2</f>"
-    assert service.put(path, b"<f>1b</f>", Form_Definition_Version=1).status == 204
+    assert service.put(path, b"<f>1b</f>", **V1).status == 204
     assert service.get(path).body == b"<f>2</f>"
     removed = service.delete(path)
     assert (removed.status, version(service, removed)) == (204, "2")
@@ -81,8 +81,7 @@ def test_malformed_versions_are_refused(service: Service, form: str, text: str) 
     for path in (f"{form}/form/form.xhtml", f"{form}/data/D/data.xml"):
         for method in ("GET", "PUT", "DELETE"):
             answer = service.ask(method, path, b"<d/>" if method == "PUT" else None, Form_Definition_Version=text)
-            assert answer.status == 400
-            assert "positive integer" in answer.cause
+            assert (answer.status, "positive integer" in answer.cause) == (400, True)
 
 
 def test_a_version_that_would_end_next_is_refused(service: Service, form: str) -> None:
@@ -101,13 +100,13 @@ def test_the_definition_of_a_document(service: Service, form: str) -> None:
     path = f"{form}/form/form.xhtml"
     for number in (1, 2, 3):
         service.put(path, b"<f>%d</f>" % number, Form_Definition_Version=number)
-    service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1)
+    service.put(f"{form}/data/A/data.xml", **V1)
     service.put(f"{form}/data/B/data.xml", Form_Definition_Version=2)
     service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=3)
     assert service.get(path, For_Document_Id="A").body == b"<f>1</f>"
     assert service.get(path, For_Document_Id="B").body == b"<f>2</f>"
     assert version(service, service.head(path, For_Document_Id="B")) == "2"
-    assert service.get(path, For_Document_Id="B", Form_Definition_Version=1).body == b"<f>2</f>"
+    assert service.get(path, For_Document_Id="B", **V1).body == b"<f>2</f>"
     assert service.get(path, For_Document_Id="B", For_Document_IsDraft="true").body == b"<f>3</f>"
     assert service.get(path, For_Document_Id="B", For_Document_IsDraft="false").body == b"<f>2</f>"
     assert service.get(path, For_Document_Id="B", For_Document_IsDraft="TRUE").status == 400
@@ -117,8 +116,7 @@ def test_the_definition_of_a_document(service: Service, form: str) -> None:
     assert service.get(path, For_Document_Id="../A").status == 400
     service.delete(f"{form}/data/A/data.xml")
     assert service.get(path, For_Document_Id="A").status == service.deleted
-    assert service.put(path, For_Document_Id="B").status == 400
-    assert service.delete(path, For_Document_Id="B").status == 400
+    assert service.put(path, For_Document_Id="B").status == service.delete(path, For_Document_Id="B").status == 400
 
 
 def test_publishing_with_attachments_under_next(service: Service, form: str) -> None:
@@ -129,7 +127,7 @@ def test_publishing_with_attachments_under_next(service: Service, form: str) -> 
         assert (put.status, version(service, put)) == (201, "2")
     assert version(service, service.put(f"{form}/form/form.xhtml", Form_Definition_Version="next")) == "2"
     assert service.get(f"{form}/form/a.bin").body == b"a.bin"
-    assert service.get(f"{form}/form/a.bin", Form_Definition_Version=1).status == 404
+    assert service.get(f"{form}/form/a.bin", **V1).status == 404
 
 
 def test_publishing_over_an_existing_version(service: Service, form: str) -> None:
@@ -137,17 +135,17 @@ def test_publishing_over_an_existing_version(service: Service, form: str) -> Non
     assert service.put(f"{form}/form/a.bin", b"x").status == 201
     service.put(f"{form}/form/form.xhtml")
     assert service.put(f"{form}/form/b.bin", b"x").status == 204
-    assert service.put(f"{form}/form/c.bin", b"x", Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/form/c.bin", b"x", **V1).status == 201
     assert service.get(f"{form}/form/b.bin").body == b"x"
 
 
 def test_deleting_a_definition_leaves_the_rest(service: Service, form: str) -> None:
     """Spec crud 4.10 and 5.2: attachments of the version and data made with it stay."""
-    service.put(f"{form}/form/a.bin", b"x", Form_Definition_Version=1)
-    service.put(f"{form}/form/form.xhtml", Form_Definition_Version=1)
-    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    service.put(f"{form}/form/a.bin", b"x", **V1)
+    service.put(f"{form}/form/form.xhtml", **V1)
+    service.put(f"{form}/data/D/data.xml", **V1)
     service.delete(f"{form}/form/form.xhtml")
-    assert service.get(f"{form}/form/a.bin", Form_Definition_Version=1).body == b"x"
+    assert service.get(f"{form}/form/a.bin", **V1).body == b"x"
     assert service.get(f"{form}/data/D/data.xml").status == 200
     assert service.put(f"{form}/data/D/data.xml").status == 204
 

@@ -1,7 +1,5 @@
 """Data that is here with the definitions in another service, which cannot be reached: it is needed for nothing else."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

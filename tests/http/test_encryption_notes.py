@@ -1,7 +1,5 @@
 """The sidecar says whether anything in form data is encrypted, so that a GET of plain data reads it once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import reencrypted
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Service, alone, pair
+from tests.service import PROVIDER, PUBLIC, V1, Service, alone, pair
 from tests.sidecars import resealed, said
 
 PLAIN = b"<form><person><name>Ada</name></person></form>"
@@ -38,7 +36,6 @@ def keyed(directory: Path) -> Iterator[Service]:
     config = directory / "settings.toml"
     config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')
     with alone(directory, options=("--config", str(config))) as service:
-        service.face = PUBLIC
         yield service
 
 
@@ -116,7 +113,7 @@ def test_each_save_has_a_note_of_its_own(service: Service, form: str) -> None:
 
 def test_attachments_and_definitions_have_no_such_note(service: Service, form: str) -> None:
     save(service, form)
-    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, Form_Definition_Version=1)
+    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, **V1)
     for path in (service.data / form).rglob("*.json"):
         assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
 
@@ -182,7 +179,6 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
     config = str(tmp_path / "settings.toml")
     for tree in ("data", "restored"):
         with serving(tmp_path, data=tmp_path / tree, options=("--config", config), alone=True) as service:
-            service.face = PUBLIC
             assert shown(service, "a/b") == SECRETS[0], tree
 
 

@@ -1,7 +1,5 @@
 """Another engine is one line in a table: here one that only this test knows keeps forms, or attachments alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Exports of what is encrypted, of attachments in other places, and an import of an export into an empty tree."""
 
-from __future__ import annotations
-
 import io
 import os
 import random
@@ -19,9 +17,9 @@ from persistence.storage.layout import INDEX, LOCKS, PAGES
 from tests import service as services
 from tests.cli.command_runner import Place
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
-from tests.http.test_export import ALL, LEA, V1, a_service, exported, stored
+from tests.http.test_export import ALL, LEA, a_service, exported, stored
 from tests.http.test_export import FORM as OPEN_FORM
-from tests.service import PUBLIC, Service
+from tests.service import PUBLIC, V1, Service
 
 V2 = {"Form_Definition_Version": 2}
 HASH = {"Hash_Value": "x", "Hash_Algorithm": "y"}
@@ -67,8 +65,7 @@ def test_stored_bytes_are_exported_as_they_are(encrypted: tuple[Service, str], t
     assert found["photo.bin"] == b"open"
     for name in archive.contents:
         sidecar = archive.sidecar(name)
-        assert sidecar.body is None
-        assert sidecar.size == len(archive.contents[name])
+        assert (sidecar.body, sidecar.size) == (None, len(archive.contents[name]))
         if name.endswith("scan.bin"):
             assert (sidecar.encrypted, sidecar.sealed_hash is not None) == (True, True)
     assert archive.errors == []

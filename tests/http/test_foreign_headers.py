@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Service, pair
+from tests.service import PROVIDER, PUBLIC, V1, Service, pair
 
 OTHER = {"svc": "Orbeon-", "orbeon": "Svc-"}
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.yaml"
@@ -72,7 +72,7 @@ def test_they_are_ignored_where_a_setting_says_so(lenient: Service) -> None:
     for face in (PUBLIC, PROVIDER):
         lenient.face = face
         path = f"a/b/data/{'public' if face else 'provider'}/data.xml"
-        assert lenient.put(path, headers=both, Form_Definition_Version=1).status == 201
+        assert lenient.put(path, headers=both, **V1).status == 201
         assert lenient.get(path)[lenient.prefix + "Username"] == "lea"
 
 
@@ -81,7 +81,7 @@ def test_the_service_behind_is_told_nothing_of_them(tmp_path: Path) -> None:
     env = {"PERSISTENCE_FOREIGN_HEADERS": "ignore"}
     with pair(tmp_path, env=env) as (front, behind):
         path = "a/b/data/D/data.xml"
-        assert front.put(path, headers={"Orbeon-Username": "kim"}, Form_Definition_Version=1).status == 201
+        assert front.put(path, headers={"Orbeon-Username": "kim"}, **V1).status == 201
         got = front.get(path)
         assert (got.status, got["Svc-Username"]) == (200, None)
         behind.face = PROVIDER

@@ -1,7 +1,5 @@
 """Requests as they are kept for the calls of other services."""
 
-from __future__ import annotations
-
 import pytest
 
 from persistence import client_request

@@ -1,7 +1,5 @@
 """The service behind a real nginx that runs ``config/nginx.conf``: nothing on the wire may differ but speed."""
 
-from __future__ import annotations
-
 import fcntl
 import http.client
 import json
@@ -16,7 +14,7 @@ import pytest
 
 from tests import nginx
 from tests.nginx import Faces, seen
-from tests.service import PROVIDER, PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 pytestmark = pytest.mark.skipif(nginx.NGINX is None, reason="nginx is not installed")
 
@@ -42,14 +40,14 @@ def large(faces: Faces) -> str:
     for place, main in (("data/D", "data.xml"), ("draft/D", "data.xml"), ("form", "form.xhtml")):
         for name, content in ((main, BIG_XML), ("a.bin", BIG)):
             path = f"large/form/{place}/{name}?valid=true"
-            assert faces.nginx.put(path, content, kind, Form_Definition_Version=1, **known).status == 201
+            assert faces.nginx.put(path, content, kind, **V1, **known).status == 201
     return "large/form"
 
 
 @pytest.fixture
 def document(faces: Faces, form: str) -> str:
     """A form with a document, without which its attachments would not be read."""
-    assert faces.nginx.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
+    assert faces.nginx.put(f"{form}/data/D/data.xml", **V1).status == 201
     return f"{form}/data/D"
 
 
@@ -98,7 +96,7 @@ def test_a_chunked_body_is_stored(faces: Faces, document: str, pieces: list[byte
 def test_names_survive(faces: Faces, document: str, name: str) -> None:
     """A name that is percent-encoded on the wire is decoded once, by the service."""
     path = f"{document}/{quote(name)}"
-    assert faces.nginx.put(path, b"1", Form_Definition_Version=1).status == 201
+    assert faces.nginx.put(path, b"1", **V1).status == 201
     assert faces.nginx.get(path).body == faces.direct.get(path).body == b"1"
     assert name in {file.name.replace("%25", "%").replace("%3F", "?") for file in faces.direct.data.glob("*/*/*/*/*")}
 
@@ -220,7 +218,7 @@ def test_every_level_of_an_organization_is_told(faces: Faces, form: str) -> None
     """A header that is sent several times is complete when nginx sends the content."""
     user = '{"username":"u","groups":["g"],"roles":[],"organizations":[["a","b","c"]]}'
     path = f"{form}/data/D/data.xml"
-    faces.nginx.put(path, BIG_XML, Form_Definition_Version=1, Credentials=user)
+    faces.nginx.put(path, BIG_XML, **V1, Credentials=user)
     assert seen(faces.nginx.get(path)) == seen(faces.without_accel.get(path))
 
 

@@ -1,7 +1,5 @@
 """Queries that are misspelt: refused where the interface knows all words, and told where a name may be anyone's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +8,7 @@ from tests import orders
 from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control, field
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 pytestmark = pytest.mark.xdist_group("notices")  # a tree is planted and served once
 
@@ -176,4 +174,4 @@ def test_a_damaged_definition_is_no_reason_to_answer_otherwise(acme: Service) ->
     sidecar.parent.mkdir(parents=True, exist_ok=True)
     sidecar.write_text("{")
     sidecar.with_name("form.xhtml").write_bytes(orders.definition())
-    assert notice(post(acme, "/search/hr/broken", "<search/>", Form_Definition_Version=1)) is None
+    assert notice(post(acme, "/search/hr/broken", "<search/>", **V1)) is None

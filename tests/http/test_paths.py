@@ -1,7 +1,5 @@
 """Paths of controls over HTTP: marks without effect are refused, and all else goes by one path (spec forms 4.2)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,9 +20,8 @@ from tests.forms.test_paths import SHAPES, data_at, definitions
 from tests.forms.vectors import Form, bind, changed, section
 from tests.http.test_encryption import attach, keyed, raw, save
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
-V1 = {"Form_Definition_Version": 1}
 REFUSED = {
     "no id": '<xf:input bind="x-bind"><fr:encrypt/></xf:input>',
     "a ref": '<xf:input id="x-control" ref="s/x"><fr:index/></xf:input>',

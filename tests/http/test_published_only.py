@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 PROPERTY = {"svc": "svc.persistence.files.published-only", "orbeon": "oxf.fr.persistence.files.published-only"}
 FORM = b"<form-definition/>"
@@ -38,7 +38,7 @@ NAMES = ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin", "draft/D/a.bin"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_data_of_a_form_that_was_never_published_is_refused(service: Service, form: str, name: str) -> None:
-    refused = service.put(f"{form}/{name}", Form_Definition_Version=1)
+    refused = service.put(f"{form}/{name}", **V1)
     assert refused.status == 404
     assert refused.cause == (
         f"version 1 of {form} was never published, and data is stored of published versions only:"
@@ -69,31 +69,28 @@ def test_without_a_header_it_is_version_1_that_must_be_published(started: Servic
 
 
 def test_attachments_of_a_definition_do_not_publish_it(service: Service, form: str) -> None:
-    service.put(f"{form}/form/a.bin", b"x", Form_Definition_Version=1)
-    assert service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 404
+    service.put(f"{form}/form/a.bin", b"x", **V1)
+    assert service.put(f"{form}/data/D/data.xml", **V1).status == 404
 
 
 def test_what_was_begun_with_a_version_that_is_deleted_can_be_saved(service: Service, form: str) -> None:
     """It was published: its tombstone keeps who may see the data."""
-    service.put(f"{form}/form/form.xhtml", FORM, Form_Definition_Version=1)
-    assert service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
-    assert service.delete(f"{form}/form/form.xhtml", Form_Definition_Version=1).status == 204
+    service.put(f"{form}/form/form.xhtml", FORM, **V1)
+    assert service.put(f"{form}/data/D/data.xml", **V1).status == 201
+    assert service.delete(f"{form}/form/form.xhtml", **V1).status == 204
     for document in ("D", "E"):
-        assert service.put(f"{form}/data/{document}/data.xml", Form_Definition_Version=1).status in (201, 204)
+        assert service.put(f"{form}/data/{document}/data.xml", **V1).status in (201, 204)
 
 
 def test_the_designer_s_own_form_needs_no_publication(service: Service) -> None:
     for collection in ("data", "draft"):
         for name in ("a.bin", "data.xml"):
             path = f"{service.designer}/builder/{collection}/{service.face.count('/')}/{name}"
-            assert service.put(path, Form_Definition_Version=1).status == 201
+            assert service.put(path, **V1).status == 201
 
 
 def test_the_body_of_a_refused_put_leaves_nothing(service: Service, form: str) -> None:
-    assert (
-        service.put(f"{form}/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", Form_Definition_Version=1).status
-        == 404
-    )
+    assert service.put(f"{form}/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 404
     assert service.leftovers() == []
 
 

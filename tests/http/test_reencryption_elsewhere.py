@@ -13,7 +13,7 @@ from tests.encrypted_form import DEFINITION, SECRETS, UNMARKED, traces
 from tests.http.test_encryption import CONTENT, attach, keys_of
 from tests.http.test_reencryption import KILLED, NAMES, plain_form, reencrypted
 from tests.in_process import serving
-from tests.service import PUBLIC, Service
+from tests.service import Service
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )
     with serving(directory, options=("--config", str(config))) as service:
-        service.face = PUBLIC
         yield service
 
 

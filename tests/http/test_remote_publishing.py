@@ -1,7 +1,5 @@
 """Publishing to another server: spec crud 8.3, against a second service, and against servers that fail."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import socket
@@ -27,7 +25,7 @@ from tests.http.test_callers import keys_of
 from tests.http.test_publish import CRUD, definition
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
-from tests.service import Answer, Service, alone, running
+from tests.service import V1, Answer, Service, alone, running
 
 NAMES = ("0a1b.bin", "ä b.pdf", "100%.css")
 FORM = "hr/leave"
@@ -56,15 +54,10 @@ def publisher(directory: Path, url: str, dialect: str = "svc", allowed: str = ""
     with serving(directory, dialect=dialect, env={"PERSISTENCE_PUBLISH_TO": allowed or url}) as service:
         base = f"{service.designer}/builder/data/D"
         for name in NAMES:
-            service.put(
-                f"{base}/{quote(name)}", name.encode(), {"Content-Type": "application/pdf"}, Form_Definition_Version=1
-            )
+            service.put(f"{base}/{quote(name)}", name.encode(), {"Content-Type": "application/pdf"}, **V1)
         image, *files = (f"{CRUD}/{base}/{quote(name)}" for name in NAMES)
         elements = "".join(f"<f>{file}</f>" for file in files)
-        answer = service.put(
-            f"{base}/data.xml", definition(FORM, image=image, files=elements), Form_Definition_Version=1
-        )
-        assert answer.status == 201
+        assert service.put(f"{base}/data.xml", definition(FORM, image=image, files=elements), **V1).status == 201
         yield Publisher(service, url)
 
 
@@ -91,8 +84,7 @@ def test_a_definition_of_the_designer_is_there_with_its_attachments_and_not_here
     answer = here.from_designer(headers={here.service.prefix + "Username": "lea"}, available="false")
     assert said(answer) == ("hr", "leave", "3", "1")
     stored = there.get(f"{FORM}/form/form.xhtml")
-    assert stored[there.prefix + "Document"] == "D"
-    assert stored[there.prefix + "Last-Modified-By-Username"] == "lea"
+    assert (stored[there.prefix + "Document"], stored[there.prefix + "Last-Modified-By-Username"]) == ("D", "lea")
     assert b"<available>false</available>" in stored.body
     for name in NAMES:
         assert f">{CRUD}/{FORM}/form/{quote(name)}<" in stored.body.decode()
@@ -139,7 +131,7 @@ def test_a_published_version_is_pushed_from_a_body(pair: tuple[Publisher, Servic
         here.service.put(f"{FORM}/form/form.xhtml", body, Form_Definition_Version=version)
     assert said(here.publish("publish", body, form_definition_version="1"))[2:] == ("1", "1")
     assert there.get(f"{FORM}/form/a.bin").body == b"one"
-    there.put(f"{FORM}/form/a.bin", b"theirs", Form_Definition_Version=1)
+    there.put(f"{FORM}/form/a.bin", b"theirs", **V1)
     said(here.publish("publish", body, form_definition_version="1"))
     assert there.get(f"{FORM}/form/a.bin").body == b"theirs"
     said(here.publish("publish", body, form_definition_version="1", force_attachments="true"))
@@ -216,8 +208,7 @@ def test_the_other_server_gets_what_is_meant_for_it(
         names = [*map(quote, NAMES), "form.xhtml"]
         assert [each.path for each in other.received] == [f"{base}/{name}?document=D" for name in names]
         for each in other.received:
-            assert each.headers["Authorization"] == sent
-            assert each.headers["Orbeon-Form-Definition-Version"] == "next"
+            assert (each.headers["Authorization"], each.headers["Orbeon-Form-Definition-Version"]) == (sent, "next")
             assert (each.headers["Orbeon-Username"], each.headers["X-Request-Id"] is None) == ("lea", False)
             assert not {"Cookie", "Orbeon-Roles", "Orbeon-Remote-Authorization"} & set(each.headers)
 
@@ -383,8 +374,7 @@ def test_a_key_of_the_other_service_opens_it_and_no_log_has_it(tmp_path: Path) -
         with running(tmp_path / "here", env=allowed) as service:
             here = Publisher(service, f"http://127.0.0.1:{there.port}")
             body = definition(FORM)
-            refused = here.publish("publish", body)
-            assert (refused.status, "401" in refused.cause) == (502, True)
+            assert here.publish("publish", body).refuses(502, "401")
             assert said(here.publish("publish", body, username="any", password=key))[3] == "1"
             header = {"Svc-Remote-Authorization": f"Bearer {key}"}
             assert said(here.publish("publish", body, header, form_definition_version="next"))[3] == "2"

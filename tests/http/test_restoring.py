@@ -1,7 +1,5 @@
 """One document or form out of a backup, while the service runs: ``persistence restore SRC APP/FORM[/DOC]``."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -15,11 +13,10 @@ from tests import orders
 from tests import service as services
 from tests.in_process import serving
 from tests.orders import found
-from tests.service import Service
+from tests.service import V1, Service
 
 FORM = "acme/order"
 DATA = f"{FORM}/data/D"
-V1 = {"Form_Definition_Version": 1}
 _REFERENCE = "/fr/service/persistence/crud/acme/order/data/D"
 
 

@@ -1,7 +1,5 @@
 """Searches, distinct values and reindexing over HTTP (spec search 1, 3 and 5): the vectors T1 to T13, and the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,7 +15,7 @@ from tests.in_process import serving
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
 pytestmark = pytest.mark.xdist_group("search")  # a tree is planted and served once
 
@@ -91,10 +89,8 @@ def test_t1_nothing_there(svc: Service, form: str) -> None:
         if is_published:
             assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
         answer = search(svc, body, version=1, form=form)
-        assert answer.body == b'<documents search-total="0"/>'
-        assert answer["Content-Type"] == "application/xml"
-        assert answer["Svc-Form-Definition-Version"] is None
-        assert answer["Svc-Operations"] is None
+        assert (answer.body, answer["Content-Type"]) == (b'<documents search-total="0"/>', "application/xml")
+        assert (answer["Svc-Form-Definition-Version"], answer["Svc-Operations"]) == (None, None)
 
 
 def test_signatures_are_not_searched_and_the_texts_beside_them_are(svc: Service, form: str) -> None:
@@ -102,7 +98,7 @@ def test_signatures_are_not_searched_and_the_texts_beside_them_are(svc: Service,
     body = f"<form><customer><name>{signature}</name><email>{'A' * 5000}</email><notes>{signature}</notes></customer>"
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     document = f"{body}<items><lines><product>Pump A</product></lines></items></form>".encode()
-    assert svc.put(f"{form}/data/d/data.xml", document, Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/d/data.xml", document, **V1).status == 201
     for text, names in (("Pump", ["d"]), ("iVBORw0KGgo", []), ("AAAA", []), ("image/png", [])):
         for query in (f"<query>{text}</query>", f'<query match="substring" path="{NAME}">{text}</query>'):
             expected = [] if NAME in query else names
@@ -115,8 +111,7 @@ def test_t2_default_order_and_details_in_the_order_of_the_request(acme: Service)
     answer = search(acme, searches.T2_QUERY)
     assert canonical(answer.body) == canonical(searches.T2)
     assert (answer["Content-Type"], answer["Content-Length"]) == ("application/xml", str(len(answer.body)))
-    assert answer[f"{acme.prefix}Form-Definition-Version"] is None
-    assert answer[f"{acme.prefix}Operations"] is None
+    assert (answer[f"{acme.prefix}Form-Definition-Version"], answer[f"{acme.prefix}Operations"]) == (None, None)
 
 
 @pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
@@ -163,7 +158,7 @@ def test_t9_drafts(acme: Service, vector: searches.Vector) -> None:
 
 
 def test_t9_a_save_erases_the_draft(own: Service) -> None:
-    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", Form_Definition_Version=1).status == 201
+    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", **V1).status == 201
     assert of(own, "<search><drafts>only</drafts></search>", Username="bob") == ["d-3°"]
     assert of(own, "<search><drafts>exclude</drafts></search>", Username="bob") == ["d-4", "d-2", "d-3", "d-1"]
 
@@ -200,14 +195,14 @@ def test_t11_permissions(tmp_path: Path, dialect: str) -> None:
 
 def _t11(own: Service, cases: list[tuple[dict[str, str], str, list[str], set[str]]]) -> None:
     restricted = orders.definition(PERMISSIONS)
-    assert own.put(_FORM, restricted, Form_Definition_Version=1).status == 204
+    assert own.put(_FORM, restricted, **V1).status == 204
     for user, any_of, documents, allowed in cases:
         operations = f'<operations any-of="{any_of}"/>' if any_of else ""
         answer = search(own, f"<search>{operations}</search>", **user)
         assert found(answer.body) == documents
         assert {each.attrib["operations"] for each in orders.tree(answer.body)} == allowed
     assert post(own, "/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
-    assert own.put(_FORM, orders.definition(), Form_Definition_Version=1).status == 204
+    assert own.put(_FORM, orders.definition(), **V1).status == 204
     assert canonical(search(own, searches.T2_QUERY).body) == canonical(searches.T2)
 
 
@@ -239,7 +234,7 @@ def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
 
 
 def test_t13_distinct_values(acme: Service) -> None:
-    answer = post(acme, "/distinct-values/acme/order", searches.T13_QUERY, Username="bob", Form_Definition_Version=1)
+    answer = post(acme, "/distinct-values/acme/order", searches.T13_QUERY, Username="bob", **V1)
     assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
     assert canonical(answer.body) == canonical(searches.T13)
     assert answer[f"{acme.prefix}Form-Definition-Version"] is None
@@ -273,7 +268,7 @@ def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own:
 
     def put(name: str) -> None:
         body = f"<form><customer><name>{name}</name></customer></form>".encode()
-        assert own.put(_DATA.format("d-7"), body, Form_Definition_Version=1).status in (201, 204)
+        assert own.put(_DATA.format("d-7"), body, **V1).status in (201, 204)
 
     assert names() == {()}
     put("Eve")
@@ -309,7 +304,7 @@ def test_values_come_back_as_they_were_saved(svc: Service, form: str) -> None:
     """Whatever characters they have, in texts, paths of requests and names of documents."""
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     body = "<form><customer><name>&lt;&amp;&#13;\n\"' Ä\U0001f600</name></customer></form>".encode()
-    assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", **V1).status == 201
     answer = search(svc, f"<search>{control(NAME)}{control('&lt;&quot;&#10;')}</search>", form=form)
     assert found(answer.body) == ['<é"']
     assert next(orders.details(answer.body)) == [(NAME, "<&\r\n\"' Ä\U0001f600"), ('<"\n', "")]
@@ -320,7 +315,7 @@ def test_an_answer_may_be_large(svc: Service, form: str) -> None:
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     text = "x y " * 25_000
     body = f"<form><customer><name>{text}</name></customer></form>".encode()
-    assert svc.put(f"{form}/data/large/data.xml", body, Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/large/data.xml", body, **V1).status == 201
     answer = search(svc, f"<search>{control(NAME) * 200}</search>", form=form)
     assert next(orders.details(answer.body)) == [(NAME, text)] * 200
     assert answer["Content-Length"] is None
@@ -411,7 +406,7 @@ def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
 
 def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_served(tmp_path: Path) -> None:
     with running(tmp_path) as service, ThreadPoolExecutor(3) as threads:
-        service.put("a/b/data/D/data.xml", b"<d/>", Form_Definition_Version=1)  # without a form nobody waits
+        service.put("a/b/data/D/data.xml", b"<d/>", **V1)  # without a form nobody waits
         path = str(service.data / REINDEXING)
         files.ensure_file(path)
         with LockFile(path).exclusive("somebody else makes an index"):

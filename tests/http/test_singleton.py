@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service import Service, running
+from tests.service import V1, Service, running
 
 DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
 <xf:model id="fr-form-model"><xf:instance id="fr-form-instance"><form><singleton>true</singleton></form></xf:instance>
@@ -20,22 +20,21 @@ SINGLETON = DEFINITION.format("<singleton>true</singleton>").encode()
 def test_a_second_document_is_a_conflict(service: Service, form: str) -> None:
     """15.10: the second is 409, updates are not; after deletion there may be one again."""
     service.put(f"{form}/form/form.xhtml", SINGLETON)
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 201
-    second = service.put(f"{form}/data/B/data.xml", Form_Definition_Version=1)
-    assert (second.status, "only one document" in second.cause) == (409, True)
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 204
-    assert service.put(f"{form}/data/B/a.bin", b"x", Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/data/A/data.xml", **V1).status == 201
+    assert service.put(f"{form}/data/B/data.xml", **V1).refuses(409, "only one document")
+    assert service.put(f"{form}/data/A/data.xml", **V1).status == 204
+    assert service.put(f"{form}/data/B/a.bin", b"x", **V1).status == 201
     service.delete(f"{form}/data/A/data.xml")
-    assert service.put(f"{form}/data/B/data.xml", Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/data/B/data.xml", **V1).status == 201
 
 
 def test_drafts_do_not_count_and_are_not_refused(service: Service, form: str) -> None:
     """15.10 and D17: draft first, then data; a draft beside the saved document."""
     service.put(f"{form}/form/form.xhtml", SINGLETON)
-    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/draft/A/data.xml", **V1).status == 201
+    assert service.put(f"{form}/data/A/data.xml", **V1).status == 201
+    assert service.put(f"{form}/draft/A/data.xml", **V1).status == 201
+    assert service.put(f"{form}/draft/B/data.xml", **V1).status == 201
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_other_forms_have_as_many_as_they_like(service: Service, form: str, said
     """4.12: only the element of the metadata counts."""
     service.put(f"{form}/form/form.xhtml", DEFINITION.format(said).encode())
     for name in "AB":
-        assert service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1).status == 201
+        assert service.put(f"{form}/data/{name}/data.xml", **V1).status == 201
 
 
 def test_it_is_a_matter_of_the_version(service: Service, form: str) -> None:
@@ -60,9 +59,7 @@ def test_of_many_at_once_exactly_one_is_created(service: Service, form: str) -> 
     """4.12: check and insert are atomic."""
     service.put(f"{form}/form/form.xhtml", SINGLETON)
     with ThreadPoolExecutor(12) as crowd:
-        answers = list(
-            crowd.map(lambda name: service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1), range(12))
-        )
+        answers = list(crowd.map(lambda name: service.put(f"{form}/data/{name}/data.xml", **V1), range(12)))
     assert sorted(answer.status for answer in answers) == [201] + [409] * 11
 
 
@@ -78,7 +75,7 @@ def create(service: Service, form: str, *names: str, user: str | None = None) ->
     sent = {} if user is None else {"Username": user}
 
     def one(name: str) -> int:
-        return service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1, **sent).status
+        return service.put(f"{form}/data/{name}/data.xml", **V1, **sent).status
 
     with ThreadPoolExecutor(len(names)) as pool:
         return sorted(pool.map(one, names))

@@ -1,7 +1,5 @@
 """Clients that stop reading a response or sending a request hold a thread for ``progress_timeout`` (spec runtime 8)."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import Service, running
+from tests.service import V1, Service, running
 
 pytestmark = pytest.mark.xdist_group("transfers")  # the large content is stored once
 
@@ -25,7 +25,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service of its own, so that its memory is its own."""
     with running(tmp_path_factory.mktemp("large"), threads=1, env={"PERSISTENCE_MAX_XML": str(1 << 30)}) as service:
         service.timeout = 100
-        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
+        service.put("a/b/data/D/data.xml", **V1)
         yield service
 
 
@@ -125,7 +125,7 @@ def test_large_xml_does_not_grow_the_worker(large: Service) -> None:
     (worker,) = large.workers()
     row = b"<row>" + b"x" * 4000 + b"</row>\n"
     body = b"<d>" + row * ((64 << 20) // len(row)) + b"</d>"
-    large.put("a/b/data/X/data.xml", b"<d/>", Form_Definition_Version=1)
+    large.put("a/b/data/X/data.xml", b"<d/>", **V1)
     large.get("a/b/data/X/data.xml?nonrelevant=remove")
     before = reset_peak(worker)
     assert large.put("a/b/data/X/data.xml", body).status == 204
