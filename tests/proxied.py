@@ -101,7 +101,7 @@ DIFFERENT = {
     "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
     "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
     "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
-    "test_published_only.py::test_what_was_begun_with_a_version_that_is_deleted": "its permissions are not told",
+    "test_switches.py::test_what_was_begun_with_a_version_that_is_deleted": "its permissions are not told",
     "test_publish.py::test_publishing_again_changes_nothing": f"a content is stored again: {_NOTE}",
     "test_reverting.py::test_a_repetition_stores_no_attachment_again": f"a content is stored again: {_NOTE}",
     "test_reverting.py::test_the_sidecar_says_what_was_restored": _NOTE,

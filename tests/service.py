@@ -170,13 +170,13 @@ def attachments_apart(provider: str, name: str, directory: Path) -> str:
     )
 
 
-def configured(directory: Path, settings: str | None, options: Sequence[str]) -> Sequence[str]:
-    """The options of a service that has a file with these settings in its directory, if any are given."""
+def configured(directory: Path, settings: str | None, env: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The environment of a service that has a file with these settings in its directory, if any are given."""
     if settings is None:
-        return options
+        return env or {}
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "settings.toml").write_text(settings)
-    return ("--config", str(directory / "settings.toml"), *options)
+    return {"PERSISTENCE_CONFIG": str(directory / "settings.toml"), **(env or {})}
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def running(
     **more: Any,
 ) -> Iterator[Service]:
     """A service as ``alone`` starts it; with another one behind it where tests are run so."""
-    options = configured(directory, settings, options)
+    env = configured(directory, settings, env)
     if not is_proxied:
         with alone(directory, dialect=dialect, env=env, options=options, **more) as service:
             yield service
@@ -210,13 +210,13 @@ def pair(
     **more: Any,
 ) -> Iterator[tuple[Service, Service]]:
     """A service to be asked through its public API, and the one behind it, whose data directory both show."""
-    options = configured(directory, settings, options)
-    own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
+    env = configured(directory, settings, env)
+    own = dict(pairwise(options)).get("--config") or env.get("PERSISTENCE_CONFIG")
     with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
         file = directory / "proxied.toml"
         file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
         named = (*options, "--config", str(file)) if "--config" in options else options
-        env, front = {**(env or {}), "PERSISTENCE_CONFIG": str(file)}, directory / "front"
+        env, front = {**env, "PERSISTENCE_CONFIG": str(file)}, directory / "front"
         with alone(directory, dialect=dialect, env=env, options=named, data=front, **more) as service:
             service.face, service.data = PUBLIC, behind.data
             yield service, behind
@@ -246,10 +246,10 @@ def alone(
     ``module`` is what is run to ``serve``; ``settings`` is the text of its file.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    options = configured(directory, settings, options)
+    env = configured(directory, settings, env)
     data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update(env or {})
+    environment.update(env)
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)

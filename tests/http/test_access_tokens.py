@@ -64,7 +64,6 @@ def by(path: str, secret: str) -> str:
 
 
 def stored(service: Service, permissions: str = BEARERS + OWN, document: str = "A") -> None:
-    """A document with an attachment and a draft, which lea owns."""
     service.put(f"{FORM}/form/form.xhtml", definition(permissions), **V1)
     assert service.put(f"{FORM}/data/{document}/data.xml", **V1, **LEA).status == 201
     assert service.put(f"{FORM}/data/{document}/a.bin", b"1", **V1, **LEA).status == 201
@@ -120,7 +119,6 @@ PERMISSIONS = {
 
 @pytest.mark.parametrize("permissions", PERMISSIONS)
 def test_every_combination_of_token_and_permission(tmp_path: Path, permissions: str) -> None:
-    """The operations are those that both have."""
     text, allowed = PERMISSIONS[permissions]
     names = ("read", "update", "delete")
     with a_service(tmp_path) as service:
@@ -160,7 +158,6 @@ WRONG = {
 
 
 def wrong(directory: Path) -> dict[str, str]:
-    """Tokens that grant nothing, each for a reason of its own."""
     good = token(directory, ["read"])
     payload, _, signature = good.partition(".")
     stranger = AccessTokens(lambda: (b"\0" * 32,))
@@ -321,7 +318,6 @@ def test_no_log_has_a_token(tmp_path: Path) -> None:
 
 
 def test_another_service_never_sees_a_token(tmp_path: Path) -> None:
-    """Neither in the query nor in the address of a page."""
     (tmp_path / "behind").mkdir()
     (tmp_path / "behind/g.py").write_text("""
 def post_request(worker, req, environ, resp):

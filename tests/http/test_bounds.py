@@ -22,7 +22,6 @@ _DOCUMENTS = 8
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One that has a form with large values in an indexed control."""
     with alone(tmp_path_factory.mktemp("bounds")) as running:
         assert running.raw("PUT", f"{_FORM}/form/form.xhtml", _HEADERS, UNMARKED).status == 201
         for number in range(_DOCUMENTS):
@@ -141,7 +140,6 @@ def test_distinct_values_are_no_more_than_are_held_in_memory(service: Service) -
 
 
 def test_memory_comes_back(service: Service) -> None:
-    """What was asked above is gone from memory soon."""
     process = worker(service)
     process.rest()
     before = process.resident

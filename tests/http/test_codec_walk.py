@@ -23,7 +23,6 @@ SAVED = {"data": b"<form><person><name>Ada</name></person></form>", "headers": {
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
-    """A client of a service with a form that marks nothing, and a document of it."""
     client = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
     assert client.put(f"{PUBLIC}/crud/a/b/form/form.xhtml", data=UNMARKED).status_code == 201
     assert client.put(DATA, **SAVED).status_code == 201

@@ -4,26 +4,26 @@ from dataclasses import replace
 
 import pytest
 
+from tests.http.stories import play, stories
+from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
-PERMISSIONS = b"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
-<xf:model id="fr-form-model"><xf:instance id="fr-form-metadata"><metadata><permissions>
-<permission operations="create update delete -list"/><permission operations="read -list"><owner/></permission>
-</permissions></metadata></xf:instance></xf:model></xh:head></xh:html>"""
+PERMISSIONS = (
+    '<permissions><permission operations="create update delete -list"/>'
+    '<permission operations="read -list"><owner/></permission></permissions>'
+)
 """Everybody may write, and only the owner may read."""
 
 FILES = ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin", "form/form.xhtml", "form/a.bin"]
 
 
 def bare(answer: Answer) -> str:
-    """The entity tag without its quotes."""
     return str(answer["ETag"]).strip('"')
 
 
 @pytest.fixture(params=FILES)
 def path(request: pytest.FixtureRequest, service: Service, form: str) -> str:
-    """Each kind of resource, stored."""
-    service.put(f"{form}/data/D/data.xml", **V1)
+    service.save(form)
     service.put(f"{form}/{request.param}", b"<d>1</d>", **V1)
     return f"{form}/{request.param}"
 
@@ -60,12 +60,40 @@ def test_if_match_does_not_hold_where_nothing_is_stored(service: Service, form: 
     assert service.get(path, **V1).status in (404, service.deleted)
 
 
+@stories(
+    {
+        "if-none-match of a new attachment is not about its document (RFC 9110 13.1.2)": """
+            PUT data/D v=1
+            PUT data/D/a.bin If-None-Match=* v=1 -> 201
+            PUT data/D/a.bin If-None-Match=* v=1 -> 412""",
+        "if-none-match creates, and never overwrites (RFC 9110 13.1.2)": """
+            PUT data/D If-None-Match=* v=1 <d>1</d> -> 201
+            PUT data/D If-None-Match=* v=1 <d>2</d> -> 412
+            GET data/D -> 200 <d>1</d>
+            DELETE data/D
+            PUT data/D If-None-Match=* v=1 <d>3</d> -> 201""",
+        "if-match of an attachment may name its document, or, with a tag of its own, either (4.2, PUT 4)": """
+            PUT data/D v=1 -> 201 ETag>document
+            PUT data/D/a.bin If-Match=wrong v=1 -> 412
+            PUT data/D/a.bin If-Match={document} v=1 -> 201
+            PUT data/D/a.bin If-Match={document} v=1 -> 204
+            PUT data/D v=1
+            PUT data/D/a.bin If-Match={document} v=1 -> 412""",
+        "412 wins over 400 for the version, and both over a malformed body (4.2)": """
+            PUT data/D v=1 -> 201 ETag>tag
+            PUT data/D If-Match=x v=2 < -> 412
+            PUT data/D If-Match={tag} v=2 < -> 400
+            PUT data/D If-Match=x v=next < -> 400""",
+    }
+)
+def test_stories(service: Service, form: str, story: str) -> None:
+    play(service, form, story)
+
+
 def test_the_provider_face_ignores_if_match_on_nothing(service: Service, form: str) -> None:
     """Spec crud 4.6: a proxy has looked, and its runtime expects a creation."""
-    provider, path = replace(service, face=PROVIDER), f"{form}/data/D/data.xml"
-    assert provider.put(path, headers={"If-Match": "x"}, **V1).status == 201
-    provider.delete(path, **V1)
-    assert provider.put(path, headers={"If-Match": "*"}, **V1).status == 201
+    told = "PUT data/D If-Match=x v=1 -> 201\nDELETE data/D v=1\nPUT data/D If-Match=* v=1 -> 201"
+    play(replace(service, face=PROVIDER), form, told)
 
 
 def test_both_conditions_must_hold(service: Service, path: str) -> None:
@@ -93,44 +121,6 @@ def test_a_write_may_be_conditional_on_the_time(service: Service, path: str) -> 
     date = str(service.get(path)["Last-Modified"])
     assert service.delete(path, {"If-Unmodified-Since": date}, **V1).status == 204
     assert service.put(path, headers=early, **V1).status == 201
-
-
-def test_if_none_match_of_a_new_attachment_is_not_about_its_document(service: Service, form: str) -> None:
-    """RFC 9110 13.1.2: only the attachment itself would be overwritten."""
-    path = f"{form}/data/D/a.bin"
-    service.put(f"{form}/data/D/data.xml", **V1)
-    assert service.put(path, headers={"If-None-Match": "*"}, **V1).status == 201
-    assert service.put(path, headers={"If-None-Match": "*"}, **V1).status == 412
-
-
-def test_if_none_match_creates_only(service: Service, form: str) -> None:
-    """RFC 9110 13.1.2: with * a PUT creates, and never overwrites."""
-    path = f"{form}/data/D/data.xml"
-    assert service.put(path, b"<d>1</d>", {"If-None-Match": "*"}, **V1).status == 201
-    assert service.put(path, b"<d>2</d>", {"If-None-Match": "*"}, **V1).status == 412
-    assert service.get(path).body == b"<d>1</d>"
-    service.delete(path)
-    assert service.put(path, b"<d>3</d>", {"If-None-Match": "*"}, **V1).status == 201
-
-
-def test_if_match_of_an_attachment_may_name_its_document(service: Service, form: str) -> None:
-    """Spec crud 4.2, PUT 4: compared with the document's tag; with tags of its own, either will do."""
-    document = str(service.put(f"{form}/data/D/data.xml", **V1)["ETag"])
-    path = f"{form}/data/D/a.bin"
-    assert service.put(path, b"x", {"If-Match": "wrong"}, **V1).status == 412
-    assert service.put(path, b"x", {"If-Match": document}, **V1).status == 201
-    assert service.put(path, b"y", {"If-Match": document}, **V1).status == 204
-    service.put(f"{form}/data/D/data.xml", **V1)
-    assert service.put(path, b"z", {"If-Match": document}, **V1).status == 412
-
-
-def test_the_precondition_comes_before_the_version(service: Service, form: str) -> None:
-    """Spec crud 4.2: 412 wins over 400, and both over a malformed body."""
-    path = f"{form}/data/D/data.xml"
-    tag = str(service.put(path, **V1)["ETag"])
-    assert service.put(path, b"<", {"If-Match": "x"}, Form_Definition_Version=2).status == 412
-    assert service.put(path, b"<", {"If-Match": tag}, Form_Definition_Version=2).status == 400
-    assert service.put(path, b"<", {"If-Match": "x"}, Form_Definition_Version="next").status == 400
 
 
 def test_good_copies_are_not_sent_again(service: Service, path: str) -> None:
@@ -204,7 +194,7 @@ def test_who_has_saved_meanwhile_is_told_who_when_and_the_current_tag(service: S
 
 def test_who_may_not_read_is_told_neither_who_nor_the_tag(service: Service, form: str) -> None:
     """A 412 comes before a 403 (spec crud 4.2), and must not say what a GET would refuse."""
-    service.put(f"{form}/form/form.xhtml", PERMISSIONS)
+    service.publish(form, definition(PERMISSIONS))
     paths = [f"{form}/data/D/data.xml", f"{form}/data/D/a.bin", f"{form}/draft/D/data.xml", f"{form}/draft/D/a.bin"]
     for path in paths:
         assert service.put(path, **V1, Username="lea").status == 201

@@ -51,7 +51,6 @@ def public(several: Service) -> Service:
 
 
 def beside(service: Service, name: str) -> Path:
-    """The root of a datasource."""
     return service.data.parent / name
 
 

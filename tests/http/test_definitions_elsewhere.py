@@ -110,7 +110,6 @@ def test_a_form_whose_attachments_another_service_has_is_reencrypted(
 
 
 def command(*arguments: str) -> int:
-    """Run a command in this process; return its exit status."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", ["persistence", *arguments])
         with pytest.raises(SystemExit) as ended:

@@ -68,7 +68,6 @@ def test_the_encoding_stays(service: Service, form: str, encoding: str) -> None:
 
 
 def test_permissions_of_both_documents_count(service: Service, form: str) -> None:
-    """Reading the one, and creating the other."""
     publish(
         service, form, '<permission operations="read update"><owner/></permission><permission operations="create"/>'
     )

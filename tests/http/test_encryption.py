@@ -39,14 +39,12 @@ def keys_of(directory: Path) -> EncryptionKeys:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, a provider of each data format and the password of the vector, through its public API."""
     with keyed(tmp_path_factory.mktemp("encryption")) as service:
         yield service
 
 
 @contextmanager
 def keyed(directory: Path, **env: str) -> Iterator[Service]:
-    """Such a service in a directory of its own."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
@@ -59,7 +57,6 @@ def keyed(directory: Path, **env: str) -> Iterator[Service]:
 
 @pytest.fixture
 def form(service: Service, form: str) -> str:
-    """A published form with marked controls."""
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     return form
 

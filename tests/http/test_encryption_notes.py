@@ -31,7 +31,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @contextmanager
 def keyed(directory: Path) -> Iterator[Service]:
-    """A service with a key and the password of the vector, asked through its public API."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')
@@ -41,7 +40,6 @@ def keyed(directory: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def form(service: Service, form: str) -> str:
-    """A published form with marked controls."""
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     return form
 
@@ -64,12 +62,10 @@ def note(service: Service, form: str, collection: str = "data") -> object:
 
 
 def notes(service: Service, form: str) -> list[object]:
-    """The notes of all revisions of the data."""
     return [said(path).get("encrypted", "silent") for path in (service.data / form / "data").rglob("*data.xml.json")]
 
 
 def shown(service: Service, form: str, query: str = "") -> str:
-    """What a client gets as the first value of a document."""
     got = service.get(f"{form}/data/1/data.xml{query}")
     assert got.status == 200, got.cause
     return texts(got.body)[0]

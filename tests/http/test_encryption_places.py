@@ -34,7 +34,6 @@ SEAL = re.compile(rb"<\?encrypted-values [^?]*\?>")
 
 @pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, on each engine, through its public API."""
     directory = tmp_path_factory.mktemp("places")
     options: tuple[str, ...] = ()
     if request.param == "database":
@@ -104,7 +103,6 @@ def with_elements_around(stored: bytes, _: bytes) -> bytes:
 
 
 def of_another_revision(stored: bytes, older: bytes) -> bytes:
-    """The first value as it was before, at the same place."""
     return stored.replace(VALUE.findall(stored)[0], VALUE.findall(older)[0])
 
 
@@ -128,19 +126,9 @@ def in_the_old_format(stored: bytes, _: bytes) -> bytes:
 @pytest.mark.parametrize(
     "change",
     [
-        exchanged,
-        in_plain_text,
-        in_a_namespace,
-        with_the_first_iteration_removed,
-        with_the_last_iteration_removed,
-        emptied,
-        moved_into_an_empty_iteration,
-        with_elements_around,
-        of_another_revision,
-        with_another_seal,
-        without_seal,
-        with_a_seal_of_nothing,
-        in_the_old_format,
+        *(exchanged, in_plain_text, in_a_namespace, with_the_first_iteration_removed),
+        *(with_the_last_iteration_removed, emptied, moved_into_an_empty_iteration, with_elements_around),
+        *(of_another_revision, with_another_seal, without_seal, with_a_seal_of_nothing, in_the_old_format),
     ],
 )
 def test_what_was_changed_without_the_key_is_damage(
@@ -161,7 +149,6 @@ def test_what_was_changed_without_the_key_is_damage(
 
 
 def test_marked_values_are_encrypted_in_whatever_format_they_are_sent(tmp_path: Path) -> None:
-    """Also where it is not the format of data at rest."""
     with keyed(tmp_path) as service:
         for at_rest, app in APPS.items():
             service.put(f"{app}/f/form/form.xhtml", DEFINITION)
@@ -216,7 +203,6 @@ def test_a_check_finds_a_missing_seal_and_values_that_are_all_plain(tmp_path: Pa
 
 
 def old_value(form: str, text: str, *names: str) -> bytes:
-    """A value as the service wrote it before it was bound to iterations."""
     app, name = form.split("/")
     key = KeyRing("k1", {"k1": KEY}).derived("k1", None, purpose("value", app, name, "1"))
     sealed = AESGCM(key).encrypt(bytes(12), text.encode(), "\x1f".join(names).encode())

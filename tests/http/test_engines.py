@@ -29,8 +29,6 @@ SEARCH = b'<search><query path="customer/name" match="exact">Ada</query></search
 
 
 class Drawers:
-    """An engine whose address names a directory beside the data directory."""
-
     calls_others = False
     written = ()
     sweeps = ()

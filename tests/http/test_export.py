@@ -34,7 +34,6 @@ PROXIED_LACKS = "another service has no API for older revisions of definitions, 
 
 @contextmanager
 def a_service(directory: Path, dialect: str = "svc", more: str = "", *, is_real: bool = False) -> Iterator[Service]:
-    """A service that an administrator calls."""
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "settings.toml"
     file.write_text(f'keys = "keys.json"\nadministrators = ["desk"]\n{more}\n')
@@ -79,14 +78,12 @@ class Archive:
 
     @property
     def errors(self) -> list[str]:
-        """The lines about what was left out."""
         if ERRORS_ENTRY not in self.names:
             return []
         assert self.names[-1] == ERRORS_ENTRY
         return self.zip.read(ERRORS_ENTRY).decode().splitlines()
 
     def sidecar(self, name: str) -> Sidecar:
-        """The facts of an entry."""
         found = self.metadata[name].sidecar
         assert found is not None
         return found
@@ -201,7 +198,6 @@ def test_entries_can_be_read_from_a_stream_by_java(choice: Service) -> None:
 
 
 def sidecars_of(tree: Path) -> dict[str, tuple[Sidecar, bytes]]:
-    """Every sidecar in a tree with its content, by address and instant."""
     found = {}
     for path in tree.glob("*/*/*/*/**/*.json"):
         content = path.with_suffix("")
@@ -425,7 +421,6 @@ def test_a_client_that_goes_away_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def open_files(tree: Path) -> Iterator[str]:
-    """The contents below a directory that this process has open."""
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             target = str(descriptor.readlink())

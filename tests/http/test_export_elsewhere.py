@@ -136,7 +136,6 @@ def real_archive(history: str) -> bytes:
 
 
 def seen(service: Service) -> list[tuple[object, ...]]:
-    """What clients see of all that the archive has."""
     answers = []
     for name in ("d/data.xml", "e/data.xml", "d/scan.bin", "d/%C3%A4.txt"):
         answer = service.get(f"a/f/data/{name}")
@@ -178,7 +177,6 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 
 def test_an_import_of_an_export_into_an_empty_tree_gives_the_same_tree(tmp_path: Path) -> None:
-    """Every file is the same, sidecars with their checksums and the history, too."""
     if services.is_proxied:
         pytest.skip("the tree is the other service's")
     with a_service(tmp_path) as service:

@@ -14,7 +14,6 @@ from persistence.http.middleware import CleanRequests
 
 
 def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No traceback goes out; the log has it, under the request's id."""
     written = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stderr", written)
     app = ExactFlask(SVC)

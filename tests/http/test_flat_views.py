@@ -29,8 +29,6 @@ Row = tuple[object, ...]
 
 
 class Report:
-    """A reporting tool: it opens the file to read it only."""
-
     def __init__(self, service: Service) -> None:
         path = service.data / ".index/.flat/flat.sqlite"
         self.path = path

@@ -69,7 +69,6 @@ def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
 
 @pytest.fixture(scope="module")
 def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The same forms, with an administrator of all of them and one of a single form."""
     directory = tmp_path_factory.mktemp("administered")
     plant(directory / "data")
     settings = directory / "settings.toml"

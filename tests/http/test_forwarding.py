@@ -9,7 +9,6 @@ from persistence.http.middleware import Forwarding
 
 
 def taken(**environ: str) -> ClientRequest:
-    """What is known of a request while it is served."""
     served: list[ClientRequest] = []
 
     def app(_environ: object, _start: object) -> list[bytes]:

@@ -198,7 +198,6 @@ def test_what_belonged_to_another_owner_is_not_revealed(service: Service, restri
 
 
 def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, form: str) -> None:
-    """Its time is known; a notice says that it is damaged."""
     path = f"{form}/data/D/data.xml"
     instants = save(service, path, 3, Username="lea")
     sidecar = Path(service.data, form, "data/D/.history", f"{instants[1].replace(':', '-')}.data.xml.json")
@@ -215,7 +214,6 @@ def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, for
 
 
 def test_a_damaged_revision_says_why(service: Service, form: str) -> None:
-    """An older one to a GET of it, the current one also to its history."""
     path = f"{form}/data/D/data.xml"
     older, _ = save(service, path, 2)[::-1]
     Path(service.data, form, "data/D/.history", f"{older.replace(':', '-')}.data.xml.json").write_bytes(b"{}")
@@ -225,7 +223,6 @@ def test_a_damaged_revision_says_why(service: Service, form: str) -> None:
 
 
 def test_as_of_reads_what_was_current_at_a_time(service: Service, form: str) -> None:
-    """Also between revisions; an exact time stays exact with ``last-modified-time``."""
     path = f"{form}/data/D/data.xml"
     texts = [b"<d>1</d>", b"<d>2</d>"]
     instants = []

@@ -44,7 +44,6 @@ def listed(answer: Answer) -> list[etree._Element]:
 
 
 def save(service: Service, form: str, *revisions: str | bytes, **own: object) -> list[str]:
-    """Publish the form, save the revisions, and return their instants, oldest first."""
     instants = []
     for each in revisions:
         body = each if isinstance(each, bytes) else each.encode()
@@ -206,7 +205,6 @@ def test_a_damaged_revision_does_not_fail_the_page(service: Service, published: 
 
 
 def _encrypted(service: Service) -> list[str]:
-    """The instants of three revisions of encrypted data, of which the last differs."""
     service.put("hr/leave/form/form.xhtml", DEFINITION)
     body = data().decode()
     return save(service, "hr/leave", body, body, body.replace(SECRETS[0], "other"))
@@ -248,7 +246,6 @@ def test_a_revision_whose_key_is_gone_hides_no_others(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_not_compared(tmp_path: Path) -> None:
-    """Neither one revision nor all of a page: it is said that something differs."""
     with serving(tmp_path) as service:
         service.put("hr/leave/form/form.xhtml", FORM)
         first, second, third = save(service, "hr/leave", trip("1"), trip("2"), trip("3"))

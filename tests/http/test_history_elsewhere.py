@@ -28,7 +28,6 @@ READERS = ({}, {"Username": "lea"}, {"Username": "eve"}, {"Username": "ann", "Ro
 
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service that has the data, through the face that its proxies ask."""
     with serving(tmp_path_factory.mktemp("behind"), dialect="orbeon", alone=True) as service:
         service.face = PROVIDER
         yield service
@@ -81,7 +80,6 @@ def delete(service: Service, form: str, user: str) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of histories that are asked for of the service behind."""
     paths: list[str] = []
     real = remote_reader.Call
 
@@ -215,8 +213,6 @@ LIST = '<documents total="1" form-version="1" created-time="2025-03-01T00:00:00Z
 
 
 class Answering:
-    """A provider that has one document, and answers for its history as a test says."""
-
     def __init__(self) -> None:
         self.history = Reply(404)
 

@@ -317,8 +317,6 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
 
 
 class Elsewhere:
-    """A provider of no published form that answers LOCK and UNLOCK as a test says."""
-
     def __init__(self) -> None:
         self.reply = Reply(200)
 
@@ -339,7 +337,6 @@ def far(directory: Path, port: int) -> str:
 
 
 def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
-    """Its holder and its remaining time are passed on, and so are its other refusals."""
     path, answers = "a/b/data/D/data.xml", Elsewhere()
     with providing(answers) as provider:
         file = far(tmp_path, provider.port)

@@ -19,7 +19,6 @@ SOURCE = Path(__file__).parents[2] / "persistence"
 
 @pytest.fixture(autouse=True)
 def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the format and the level of this process as they were."""
     for name in ("format", "is_text", "level"):
         chosen = logs._Chosen  # noqa: SLF001 - there is one of each process
         monkeypatch.setattr(chosen, name, getattr(chosen, name))

@@ -31,7 +31,6 @@ REFUSED = {
 
 
 def with_view(view: str, form: str) -> bytes:
-    """A definition of a form with some control."""
     app, name = form.split("/")
     text = Form("<form><s><x/></s></form>", bind("s", bind("x")), section("s", view)).document()
     text = changed(text, "<application-name>lab<", f"<application-name>{app}<")
@@ -148,13 +147,11 @@ def test_a_stored_definition_with_a_mark_without_effect_is_found(tmp_path: Path)
 
 
 def command(service: Service, *arguments: str) -> Result:
-    """A command with the settings of the service, if it has a file of its own."""
     file = service.data.parent / "settings.toml"
     own = ["--config", str(file)] if file.exists() else []
     return CliRunner().invoke(commands, [*arguments, *own, "--data", services.place_of(service.data)])
 
 
 def kinds(service: Service, *options: str) -> list[str]:
-    """The kinds that a check finds."""
     known = {kind.label for kind in FindingKind}
     return [kind for kind in re.findall(r": ([a-z-]+): ", command(service, "check", *options).stdout) if kind in known]

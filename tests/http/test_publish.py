@@ -101,7 +101,6 @@ def test_versions(service: Service, form: str, designed: str) -> None:
 
 
 def test_what_is_said_in_the_metadata(service: Service, form: str, designed: str) -> None:
-    """8.3: not available, and a comment; and neither."""
     said(publish(service, designed, available="false", **{"version-comment": " <b>é "}))
     found = metadata(service, form)
     assert (found["available"], found["version-comment"]) == ("false", "<b>é")
@@ -162,7 +161,6 @@ def test_grids_of_section_templates_are_listed_with_their_section() -> None:
 
 
 def test_from_a_body(service: Service, form: str) -> None:
-    """8.3: with the id of its source, or without."""
     assert said(post(service, "publish", definition(form)))[2:] == ("0", "1")
     assert service.get(f"{form}/form/form.xhtml")[service.prefix + "Document"] is None
     assert said(post(service, "publish", definition(form), **{"document-id": "abc"}))[3] == "1"
@@ -191,7 +189,6 @@ def test_a_versions_own_attachments_are_never_replaced_by_anothers(service: Serv
 
 
 def test_two_attachments_of_one_name_are_refused(service: Service, form: str) -> None:
-    """One of them would be lost."""
     base = f"{service.designer}/builder/data"
     documents = [f"{form.split('/', maxsplit=1)[0]}-{letter}" for letter in "AB"]
     for document in documents:
@@ -227,7 +224,6 @@ def test_publishing_again_changes_nothing_that_is_there(service: Service, form: 
 
 
 def test_a_missing_attachment_keeps_a_form_from_being_published(service: Service, form: str, designed: str) -> None:
-    """And nothing is changed; when it is there again, the same request goes through."""
     path = f"{service.designer}/builder/data/{designed}/0a1b.bin"
     service.delete(path)
     assert publish(service, designed).refuses(404, "0a1b.bin")

@@ -23,7 +23,6 @@ FORCED = "?force-delete=true"
 
 @pytest.fixture(params=[(dialect, face) for dialect in sorted(DIALECTS) for face in (PUBLIC, PROVIDER)], ids="-".join)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    """A service whose caller has the key of an administrator."""
     dialect, face = request.param
     file = tmp_path / "settings.toml"
     file.write_text('keys = "keys.json"\nadministrators = ["admin"]\ntrusted = ["127.0.0.1"]\n')
@@ -160,7 +159,6 @@ def test_other_combinations_are_refused(service: Service, path: str) -> None:
 
 
 def test_only_administrators_purge(service: Service) -> None:
-    """Neither a trusted address nor another key is enough."""
     first, _ = stored(service, times=2)
     for extra in ({}, service.other):  # type: ignore[attr-defined]
         service.extra = extra
@@ -285,19 +283,10 @@ def test_a_document_without_its_current_revision_goes_with_the_last_older_one(se
 @pytest.mark.parametrize(
     "query",
     [
-        "match=hr/leave&what=revisions&older-than=1d",
-        "data-revision-history=all",
-        "data-revision-histroy=include",
-        "match=a/b/c/d",
-        "data-last-modified-time-lt=soon",
-        "data-revision-history=include&dry-run=perhaps",
-        "form-version=x",
-        "",
-        "what=revisions",
-        "older-than=1d",
-        "what=all&older-than=1d",
-        "what=revisions&older-than=2099-01-01",
-        "what=revisions&older-than=soon",
+        *("match=hr/leave&what=revisions&older-than=1d", "data-revision-history=all"),
+        *("data-revision-histroy=include", "match=a/b/c/d", "data-last-modified-time-lt=soon"),
+        *("data-revision-history=include&dry-run=perhaps", "form-version=x", "", "what=revisions", "older-than=1d"),
+        *("what=all&older-than=1d", "what=revisions&older-than=2099-01-01", "what=revisions&older-than=soon"),
         "what=revisions&older-than=1d&dry-run=perhaps",
     ],
 )
@@ -325,7 +314,6 @@ def test_a_revision_whose_attachment_was_purged_does_not_come_back_with_another(
 
 
 def test_purging_while_others_save_loses_nothing(service: Service) -> None:
-    """The history and the current revision go on; instants increase."""
     instants = stored(service, times=30)
     began = time.monotonic()
     for each in instants[:-1:2]:

@@ -32,7 +32,6 @@ REENCRYPT = f"{PUBLIC}/reencrypt"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, through its public API."""
     directory = tmp_path_factory.mktemp("again")
     keys_of(directory).new()
     with serving(directory) as service:
@@ -56,7 +55,6 @@ NAMES = ("data/1/data.xml", "draft/1/data.xml", "data/1/scan.bin", "data/1/photo
 
 
 def reencrypted(service: Service, form: str) -> None:
-    """Re-encrypt a form over HTTP, and wait."""
     report = service.data / ".index/.reencrypted"
     before = report.stat().st_mtime_ns if report.exists() else 0
     started = service.raw("POST", f"{REENCRYPT}/{form}")

@@ -18,7 +18,6 @@ from tests.service import Service
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, through its public API; the bodies of attachments are in ``big``."""
     directory = tmp_path_factory.mktemp("apart")
     keys_of(directory).new()
     (directory / "big").mkdir()
@@ -33,7 +32,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def reencrypt(service: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
-    """Run the command; what it says, unless it was killed."""
     directory = service.data.parent
     options = ("--data", str(service.data), "--config", str(directory / "settings.toml"))
     done = subprocess.run(
@@ -48,13 +46,11 @@ def reencrypt(service: Service, *arguments: str, command: tuple[str, ...] = ("-m
 
 
 def bodies(service: Service, form: str) -> list[Path]:
-    """The bodies of the document, those that a kill left too."""
     found = (service.data.parent / f"big/{form}/data/1").rglob("*")
     return sorted(path for path in found if path.is_file())
 
 
 def older_scan(service: Service, form: str) -> bytes:
-    """The older revision of the attachment that is marked, plain."""
     (record,) = (service.data / form / "data/1/.history").glob("2*.scan.bin.json")
     day, clock = record.name[:24].split("T")
     instant = f"{day}T{clock.replace('-', ':')}"

@@ -49,7 +49,6 @@ def served(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def serving_before(provider: Provider, directory: Path, **env: str) -> Iterator[Service]:
-    """A service whose attachments a provider has."""
     file = directory / "settings.toml"
     file.write_text(
         '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
@@ -144,7 +143,6 @@ def test_older_bodies_are_not_taken_for_the_one_there_is(files: Files, served: S
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
-    """A service, and another one like it, which has the bodies and a history of them."""
     behind, front = tmp_path_factory.mktemp("bodies-behind"), tmp_path_factory.mktemp("bodies-front")
     with serving(behind, dialect="orbeon", alone=True) as bodies:
         (front / "settings.toml").write_text(

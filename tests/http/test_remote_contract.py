@@ -14,8 +14,6 @@ BODY = bytes(range(256)) * 1024
 
 
 class Kept:
-    """What a provider has: nothing, or one revision of everything."""
-
     def __init__(self) -> None:
         self.has_data = self.has_files = False
         self.tag = "{}"

@@ -39,18 +39,15 @@ class Publisher:
     url: str
 
     def publish(self, path: str, body: bytes = b"", headers: dict[str, str] | None = None, **query: str) -> Answer:
-        """POST a publication to the other server; ``_`` stands for ``-`` in parameters."""
         named = {name.replace("_", "-"): value for name, value in {"remote_server_url": self.url, **query}.items()}
         return self.service.raw("POST", f"/fr/service/{path}?{urlencode(named)}", headers or {}, body)
 
     def from_designer(self, document: str = "D", **more: object) -> Answer:
-        """Publish an unpublished definition."""
         return self.publish(f"{self.service.designer}/builder/publish/{document}", **more)  # type: ignore[arg-type]
 
 
 @contextmanager
 def publisher(directory: Path, url: str, dialect: str = "svc", allowed: str = "") -> Iterator[Publisher]:
-    """A service with a definition in its designer's storage, which has three attachments."""
     with serving(directory, dialect=dialect, env={"PERSISTENCE_PUBLISH_TO": allowed or url}) as service:
         base = f"{service.designer}/builder/data/D"
         for name in NAMES:
@@ -63,7 +60,6 @@ def publisher(directory: Path, url: str, dialect: str = "svc", allowed: str = ""
 
 @pytest.fixture(params=["svc", "orbeon"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Publisher, Service]]:
-    """A publisher and a second real service, in each dialect."""
     with (
         serving(tmp_path / "there", dialect=request.param, alone=True) as there,
         publisher(tmp_path / "here", f"http://127.0.0.1:{there.port}", request.param) as here,
@@ -284,7 +280,6 @@ FAILING = [
 
 
 def test_a_server_that_fails(tmp_path: Path) -> None:
-    """One line says at which step, with which status, and after how much; the password is not repeated."""
     credentials = {"username": "lea", "password": "secret"}
     with providing(stored) as other, publisher(tmp_path, f"http://127.0.0.1:{other.port}", "orbeon") as here:
         for what, answers, status, causes in FAILING:
@@ -299,7 +294,6 @@ def test_a_server_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there_or_slow(tmp_path: Path) -> None:
-    """502 and 504; who publishes here does not wait for it."""
     release = threading.Event()
 
     def slow(_: Received) -> Reply:
@@ -384,7 +378,6 @@ def test_a_key_of_the_other_service_opens_it_and_no_log_has_it(tmp_path: Path) -
 
 
 def test_the_audit_names_the_form_and_the_server(tmp_path: Path) -> None:
-    """Also of a publication that has failed; the password is not in it."""
     with providing(lambda _: Reply(201, {"Svc-Form-Definition-Version": "4"})) as other:
         url = f"http://127.0.0.1:{other.port}"
         with audited_by(tmp_path, f'publish_to = ["{url}"]') as service:

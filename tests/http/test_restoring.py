@@ -46,7 +46,6 @@ class Saved:
         return self.run("restore", str(self.backups), *arguments)
 
     def names(self) -> list[str]:
-        """The names of all documents by a search, newest first."""
         answer = self.service.raw(
             "POST",
             f"{self.service.face}/search/{FORM}",

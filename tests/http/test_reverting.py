@@ -27,7 +27,6 @@ def at(moment: str) -> str:
 
 
 def naming(form: str, document: str, *names: str, text: str = "") -> bytes:
-    """Data that names attachments of its document."""
     paths = (f"{PUBLIC}/crud/{form}/data/{document}/{quote(name)}" for name in names)
     return f"<d><t>{text}</t>{''.join(f'<a>{path}</a>' for path in paths)}</d>".encode()
 

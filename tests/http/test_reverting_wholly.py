@@ -176,7 +176,6 @@ def test_what_is_encrypted_stays_encrypted(served: Service) -> None:
 
 @pytest.mark.parametrize("name", ["data.xml", "b.bin"])
 def test_a_damaged_revision_does_not_come_back(served: Service, name: str) -> None:
-    """500 with the cause; nothing is stored."""
     saved = _deleted(served)
     older = next(Path(served.data, FORM, "data/D/.history").glob(f"*.{name}"))
     older.write_bytes(b"<other/>")
@@ -211,8 +210,6 @@ def test_behind_a_proxy_only_the_version_is_compared(tmp_path: Path) -> None:
 
 
 class _Model:
-    """A document as it was at every moment: its data, and its attachments."""
-
     def __init__(self, service: Service, random: Random) -> None:
         self.service = service
         self.random = random
@@ -220,7 +217,6 @@ class _Model:
         self.saved: dict[Instant, tuple[bytes, dict[str, bytes]]] = {}
 
     def step(self) -> None:
-        """Store or delete something."""
         base, name = f"{FORM}/data/D", self.random.choice([*_NAMES, "data.xml", "data.xml", "data.xml"])
         if name in self.now and self.random.random() < 0.3:
             expected = (204,) if "data.xml" in self.now else (404, 410)
@@ -239,7 +235,6 @@ class _Model:
             assert self.service.put(f"{base}/{name}", self.now[name], **V1).status in (201, 204)
 
     def restore(self) -> None:
-        """Bring back any revision, and compare."""
         moment = self.random.choice([*self.saved])
         body, named = self.saved[moment]
         answer = restore(self.service, f"{FORM}/D", at(moment))

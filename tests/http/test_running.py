@@ -114,7 +114,6 @@ def test_no_header_moves_the_path(request: pytest.FixtureRequest, served: str, n
 
 
 def test_gunicorns_own_command_serves_too(by_gunicorn: Service, form: str) -> None:
-    """The issue: the example configuration."""
     assert by_gunicorn.put(f"{form}/data/D/data.xml", **V1).status == 201
     assert by_gunicorn.get(f"{form}/data/D/data.xml").status == 200
 

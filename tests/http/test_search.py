@@ -33,7 +33,6 @@ def post(service: Service, path: str, body: str | None = None, **own: object) ->
 def search(
     service: Service, body: str = "<search/>", version: object = None, form: str = "acme/order", **own: object
 ) -> Answer:
-    """A search, which must succeed."""
     if version is not None:
         own["Form_Definition_Version"] = version
     answer = post(service, f"/search/{form}", body, **own)
@@ -42,7 +41,6 @@ def search(
 
 
 def of(service: Service, body: str = "<search/>", version: object = None, **own: object) -> list[str]:
-    """The documents that a search finds, in order."""
     return found(search(service, body, version, **own).body)
 
 
@@ -73,7 +71,6 @@ def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Service]:
-    """The set-up of the vectors for one test, which may change it."""
     orders.plant(Planter(tmp_path / "data"))
     with running(tmp_path, workers=2) as service:
         reindex(service)
@@ -262,7 +259,6 @@ def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
 
 def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own: Service) -> None:
     def names() -> set[tuple[str, ...]]:
-        """Through connections enough to reach both workers."""
         body = f"<search>{control(NAME, 'Eve', match='substring')}</search>"
         return {tuple(of(own, body)) for _ in range(8)}
 
@@ -301,7 +297,6 @@ def test_unpublished_definitions_are_found_by_what_the_designer_asks_for(svc: Se
 
 
 def test_values_come_back_as_they_were_saved(svc: Service, form: str) -> None:
-    """Whatever characters they have, in texts, paths of requests and names of documents."""
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     body = "<form><customer><name>&lt;&amp;&#13;\n\"' Ä\U0001f600</name></customer></form>".encode()
     assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", **V1).status == 201

@@ -20,7 +20,6 @@ EVERY_WAY = ("create", "list", "read", "update delete", "create read update dele
 
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def restricted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service in each dialect; in orbeon a property asks for it."""
     directory: Path = tmp_path_factory.mktemp(f"restricted-{request.param}")
     (directory / "own.toml").write_text(
         "" if request.param == "svc" else '"oxf.fr.persistence.*.search.restrict-to-readable" = true\n'

@@ -26,7 +26,6 @@ Connect = Callable[[], socket.socket]
 
 @pytest.fixture(scope="module", params=["tcp", "unix"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Connect, Path]]:
-    """Connections to a service with few threads, and its directory."""
     directory = tmp_path_factory.mktemp("standstill")
     bind = "127.0.0.1:0" if request.param == "tcp" else f"unix:{directory}/socket"
     env = {"PERSISTENCE_PROGRESS_TIMEOUT": str(TIMEOUT), "PERSISTENCE_TRUSTED": "unix,127.0.0.1"}

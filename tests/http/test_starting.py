@@ -153,7 +153,6 @@ def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, te
 
 
 def saving_and_loading(port: int) -> Ask:
-    """Save a document and load it, each on a connection of its own."""
     service = Service(port, Path(), Path(), None)
 
     def ask(client: int, _number: int) -> str | None:
@@ -251,7 +250,6 @@ def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
 
 @contextmanager
 def another_machine(data: Path) -> Iterator[None]:
-    """The tree, open on another machine, which renews its lease."""
     other = Lease(str(data), machine=Machine("elsewhere", "2" * 32, "another-boot"), interval=0.2)
     try:
         yield

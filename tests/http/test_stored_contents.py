@@ -15,18 +15,13 @@ XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><script>alert(1)</scr
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "text/plain; charset=utf-8")
 SAVED = (
-    "text/html",
-    "IMAGE/SVG+XML",
-    "application/xml",
-    "text/xml",
-    "application/octet-stream",
+    *("text/html", "IMAGE/SVG+XML", "application/xml", "text/xml", "application/octet-stream"),
     "application/xslt+xml",
 )
 NAVIGATING = {"Sec-Fetch-Mode": "navigate"}
 
 
 def told(answer: Answer) -> list[str | None]:
-    """What a browser is told, of any content."""
     names = ("Content-Security-Policy", "X-Content-Type-Options", "Cross-Origin-Resource-Policy")
     return [answer[name] for name in names]
 

@@ -43,7 +43,6 @@ def digest_of(path: Path) -> bytes:
 
 @cache
 def expected() -> bytes:
-    """Return the digest of the large content."""
     return digest([PIECE] * (SIZE // len(PIECE)))
 
 
@@ -59,7 +58,6 @@ def resident(pid: int, name: str) -> int:
 
 
 def upload(service: Service, name: str, *, chunked: bool) -> None:
-    """Store the large content as a new attachment."""
     path = f"{service.face}/crud/a/b/data/D/{name}"
     pieces = iter([PIECE] * (SIZE // len(PIECE)))
     headers = {"Content-Type": "video/mp4"} | ({} if chunked else {"Content-Length": str(SIZE)})
@@ -81,7 +79,6 @@ def test_an_upload_does_not_grow_the_worker(large: Service, *, chunked: bool) ->
 
 
 def test_a_download_does_not_grow_the_worker(large: Service) -> None:
-    """The issue: the same for a download; it comes back byte for byte."""
     (worker,) = large.workers()
     large.put("a/b/data/D/warm.bin", PIECE)
     large.get("a/b/data/D/warm.bin")

@@ -23,7 +23,6 @@ GROWN = 40 * MIB
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One worker, with a key for what is to be encrypted."""
     directory = tmp_path_factory.mktemp("xml")
     EncryptionKeys(str(directory / "var/keys.json"), trees=[str(directory / "data")]).new()
     (directory / "settings.toml").write_text('encryption_keys = "var/keys.json"\n')
@@ -37,16 +36,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @dataclass
 class Cost:
-    """What a request took: seconds of processor time, and bytes above what there were before, at most and now."""
-
     seconds: float
     highest: int
     kept: int
 
 
 class Meter:
-    """Measures the one worker of a service."""
-
     def __init__(self, service: Service) -> None:
         self._process = Process(service.workers()[0])
         self._process.rest()
@@ -54,7 +49,6 @@ class Meter:
         self._seconds, self._resident = self._process.seconds, self._process.resident
 
     def read(self) -> Cost:
-        """What was taken so far, by threads behind requests as well."""
         self._process.rest()
         return Cost(
             self._process.seconds - self._seconds,
