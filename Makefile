@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
+.PHONY: help install lock audit docs site run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,7 @@ lock: install ## update config/requirements to the newest versions that setup.cf
 		--output-file $(LOCKED)/engines.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra generated --output-file $(LOCKED)/generated.txt
+	$(LOCK) setup.cfg --constraints $(LOCKED)/dev.txt --extra site --output-file $(LOCKED)/site.txt
 	$(LOCK) $(LOCKED)/peers.in --upgrade --output-file $(LOCKED)/peers.txt
 
 audit: install ## look for known vulnerabilities in what is installed (asks the package index)
@@ -53,6 +54,19 @@ audit: install ## look for known vulnerabilities in what is installed (asks the 
 docs: install ## write docs/commands.md and docs/persistence.1, the help of all commands (not in git)
 	$(BIN)/python -m tests.docs.commands
 	$(BIN)/python -m tests.docs.manual_page
+
+# The pages link to files beside docs/, so the site is built from a copy of all of them. Its fences lose the words after
+# the language, which only tests read.
+SITE := var/site-source
+
+site: docs ## build the documentation as a website in var/site (installs MkDocs Material)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/site.txt
+	rm -rf $(SITE) && mkdir -p $(SITE)/bench
+	cp -r README.md CHANGELOG.md LICENSE docs config docs/openapi.yaml $(SITE)
+	cp -r bench/results $(SITE)/bench
+	cp -r persistence/http/reference $(SITE)/api
+	find $(SITE) -name '*.md' -exec sed -i 's/^\(```[a-z]\+\) .*/\1/' {} +
+	$(BIN)/mkdocs build --strict --config-file config/mkdocs.yml
 
 run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init

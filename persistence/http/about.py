@@ -1,4 +1,4 @@
-"""The service about itself: ``/``, ``/version``, ``/openapi.yaml``, ``/metrics``, and its health.
+"""The service about itself: ``/``, ``/version``, ``/openapi.yaml``, ``/api/``, ``/metrics``, and its health.
 
 Supervisors and load balancers ask whether the service runs (``/healthz``), and whether it can store (``/readyz``).
 A stranger gets ``/`` too, and learns there that this is a service which asks for a key: nothing of its data.
@@ -10,8 +10,10 @@ import json
 from collections.abc import Callable, Iterator
 from html import escape
 from http import HTTPStatus
+from importlib.resources import files
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, redirect, request
+from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__, shipped
 from persistence.dialect import Dialect
@@ -21,11 +23,17 @@ from persistence.metrics.service import CONTENT_TYPE, Metrics
 from persistence.model.addresses import PUBLIC_PREFIX
 
 _NOT_STORED = ("Cache-Control", "no-store")
+_CACHED = ("Cache-Control", "max-age=3600")
 _HTML: Headers = [
     ("Content-Type", "text/html; charset=utf-8"),
     ("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
+]
+_REFERENCE: Headers = [  # the page itself says what it may load
+    _HTML[0],
+    ("Content-Security-Policy", "frame-ancestors 'none'"),
+    *_HTML[2:],
 ]
 _TEXT: Headers = [("Content-Type", "text/plain; charset=utf-8")]
 _VARIES = [_NOT_STORED, ("Vary", "Accept, Authorization")]
@@ -63,6 +71,18 @@ def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
     def interface() -> Response:
         return whole(shipped("openapi.yaml"), [*_TEXT])
 
+    @blueprint.route("/api", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def to_reference() -> AnyResponse:
+        return redirect("api/")
+
+    @blueprint.route("/api/", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def reference() -> Response:
+        return whole(_reference("index.html"), _REFERENCE)
+
+    @blueprint.route("/api/redoc.standalone.js", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def redoc() -> Response:
+        return whole(_reference("redoc.standalone.js"), [("Content-Type", "text/javascript"), _CACHED])
+
     if metrics is not None:
 
         @blueprint.route(METRICS_PATH, methods=("GET", "HEAD"), scope=RouteScope.ALL)
@@ -99,11 +119,16 @@ def health(shortage: Callable[[], str | None], remark: Callable[[], str | None])
     return blueprint
 
 
+def _reference(name: str) -> bytes:
+    return (files("persistence.http") / "reference" / name).read_bytes()
+
+
 def _to_callers(dialect: Dialect) -> Iterator[Line]:
     yield "", f"persistence {__version__}, dialect {dialect.name}"
     yield "", "It stores form definitions, form data, drafts and attachments."
     yield PUBLIC_PREFIX, "the interface"
-    yield "/openapi.yaml", "its description"
+    yield "/api/", "its reference"
+    yield "/openapi.yaml", "the same for programs"
     yield "/admin/", "pages for administrators, once there is one"
     yield "/healthz", "is the process alive?"
     yield "/readyz", "can it store?"

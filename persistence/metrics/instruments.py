@@ -132,6 +132,7 @@ _KINDS = {
     "metrics": "health",
     "version": "health",
     "openapi.yaml": "health",
+    "api": "health",
     "": "health",
 }  # Kinds of resources by the first name of a path
 _RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([^/]*))?|\Z)")

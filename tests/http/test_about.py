@@ -17,7 +17,7 @@ def test_the_root_says_what_this_is(svc: Service) -> None:
     assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
     text = answer.body.decode()
     assert text.startswith(f"persistence {__version__}, dialect svc\n")
-    for path in (PUBLIC, "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics", "docs/index.md"):
+    for path in (PUBLIC, "/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics", "docs/index.md"):
         assert path in text
 
 
@@ -34,7 +34,7 @@ def test_strangers_learn_neither_version_nor_dialect(tmp_path: Path, accept: str
         answer = service.raw("GET", "/", {"Accept": accept})
         assert (answer.status, b"/healthz" in answer.body) == (200, True)
         assert not [word for word in (__version__, "dialect", PUBLIC) if word.encode() in answer.body]
-        for path in ("/version", "/openapi.yaml", "/metrics", "//", "/?x=/../version"):
+        for path in ("/version", "/openapi.yaml", "/api/", "/metrics", "//", "/?x=/../version"):
             assert service.raw("GET", path).status == (200 if path.startswith("/?") else 403), path
 
 
@@ -50,7 +50,19 @@ def test_the_description_of_the_interface_is_the_documented_one(svc: Service) ->
     assert (answer["Content-Type"], answer.body) == ("text/plain; charset=utf-8", INTERFACE.read_bytes())
 
 
-@pytest.mark.parametrize("path", ["/", "/version", "/openapi.yaml"])
+def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(svc: Service) -> None:
+    page = svc.raw("GET", "/api/")
+    assert (page.status, page["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'spec-url="../openapi.yaml"' in page.body
+    assert b"default-src 'none'; script-src 'self'" in page.body
+    script = svc.raw("GET", "/api/redoc.standalone.js")
+    assert (script.status, script["Content-Type"], script["Cache-Control"]) == (200, "text/javascript", "max-age=3600")
+    assert b"spec-url" in script.body
+    moved = svc.raw("GET", "/api")
+    assert (moved.status, moved["Location"]) == (302, "api/")
+
+
+@pytest.mark.parametrize("path", ["/", "/version", "/openapi.yaml", "/api/"])
 def test_nothing_of_it_can_be_changed(svc: Service, path: str) -> None:
     assert svc.raw("POST", path, {"Content-Length": "0"}).status == 405
     head, get = svc.raw("HEAD", path), svc.raw("GET", path)

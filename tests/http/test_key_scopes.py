@@ -22,11 +22,11 @@ PUBLIC = "/fr/service/persistence"
 _NAME = re.compile(r"<(?:\w+:)?(\w+)>")
 MINE, OTHER = {"app": "hr", "form": "leave"}, {"app": "fin", "form": "leave"}
 NAMES = {"document": "D", "name": "data.xml", "rest": "x", "unknown": "x"}
-HARMLESS = ("/", "/version", "/openapi.yaml", "/healthz", "/readyz")
+HARMLESS = ("/", "/version", "/openapi.yaml", "/api", "/api/", "/api/redoc.standalone.js", "/healthz", "/readyz")
 SEARCH = b"<search><page-size>10</page-size><page-number>1</page-number></search>"
 
 READERS = {
-    "GET HEAD": ("crud", "history", "attachments", "", "version", "openapi.yaml", "healthz", "readyz", "metrics"),
+    "GET HEAD": ("crud", "history", "attachments", "", "version", "openapi.yaml", "api", "healthz", "readyz", "metrics"),
     "GET": ("form", "reindex", "reencrypt", "export"),
     "POST": ("form", "search", "distinct-values", "export"),
 }
