@@ -1,9 +1,25 @@
-"""Form definitions over HTTP: publishing, versions (seed, Versioning; spec crud 5 and 15), and other formats."""
+"""Form definitions over HTTP: publishing, versions (seed, Versioning; spec crud 5, 15), formats, and other places."""
+
+import sys
+from pathlib import Path
 
 import pytest
+from flask.testing import FlaskClient
 from lxml import etree
 
+from persistence.app import create_app
+from persistence.cli import main
+from persistence.definitions.catalog import Catalog, Definition
+from persistence.dialect import DIALECTS
+from persistence.errors import RemoteError
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
+from persistence.providers.opened import Providers
+from persistence.settings import Settings
+from tests.encrypted_form import DEFINITION, UNMARKED, data
 from tests.http.stories import play, stories
+from tests.initialised import initialised
+from tests.opened import close, opened
 from tests.service import V1, Service
 
 
@@ -146,7 +162,7 @@ def test_replaced_and_deleted_definitions_stay_in_the_history(service: Service, 
 # Other formats: the parameter form-definition-format-version (seed, query parameters; spec forms 1.1, 1.9).
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
-DEFINITION = f"""<?xml version="1.0" encoding="UTF-8"?>
+DESIGNED = f"""<?xml version="1.0" encoding="UTF-8"?>
 <!-- before --><xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
  xmlns:fr="{FR}"><xh:head><xf:model id="fr-form-model">
 <xf:instance id="fr-form-instance"><form fr:data-format-version="2019.1.0"><s><g><c>é</c></g></s></form></xf:instance>
@@ -161,7 +177,7 @@ ASK = "?form-definition-format-version="
 VERSION = f"{{{FR}}}data-format-version"
 
 
-def data(body: bytes) -> etree._Element:
+def instance(body: bytes) -> etree._Element:
     [form] = etree.fromstring(body).xpath("//*[@id='fr-form-instance']/form")
     return form
 
@@ -169,34 +185,34 @@ def data(body: bytes) -> etree._Element:
 def test_a_published_definition(service: Service, form: str) -> None:
     """Seed, rules 1 to 5: asked for, it is moved; not asked for, it is as it was stored."""
     path = f"{form}/form/form.xhtml"
-    service.put(path, DEFINITION, {"Content-Type": "application/xhtml+xml"})
-    assert service.get(path).body == DEFINITION
+    service.put(path, DESIGNED, {"Content-Type": "application/xhtml+xml"})
+    assert service.get(path).body == DESIGNED
     answer = service.get(f"{path}{ASK}4.8.0")
-    found = data(answer.body)
+    found = instance(answer.body)
     assert (found.get(VERSION), found.findtext("s/c"), found.find("s/g")) == ("4.8.0", "é", None)
     assert (answer["Content-Type"], answer["Content-Length"]) == ("application/xhtml+xml", str(len(answer.body)))
     assert answer.body.startswith(b"<?xml version='1.0' encoding='UTF-8'?>\n<!-- before -->")
-    assert data(service.get(f"{path}{ASK}2019.1.0").body).findtext("s/g/c") == "é"
-    assert service.get(path).body == DEFINITION
+    assert instance(service.get(f"{path}{ASK}2019.1.0").body).findtext("s/g/c") == "é"
+    assert service.get(path).body == DESIGNED
 
 
 def test_an_unpublished_definition(service: Service, form: str) -> None:
     """Forms 1.9: the root of its data says no version then; drafts likewise."""
     for collection in ("data", "draft"):
         path = f"{service.designer}/builder/{collection}/{form.replace('/', '-')}/data.xml"
-        service.put(path, DEFINITION)
-        found = data(service.get(f"{path}{ASK}4.0.0").body)
+        service.put(path, DESIGNED)
+        found = instance(service.get(f"{path}{ASK}4.0.0").body)
         assert (found.get(VERSION), found.findtext("s/c")) == (None, "é")
 
 
 def test_the_version_is_chosen_first(service: Service, form: str) -> None:
     """Forms 1.1: by number or for a document."""
     path = f"{form}/form/form.xhtml"
-    service.put(path, DEFINITION, **V1)
-    service.put(path, DEFINITION.replace("é".encode(), b"two"), Form_Definition_Version=2)
+    service.put(path, DESIGNED, **V1)
+    service.put(path, DESIGNED.replace("é".encode(), b"two"), Form_Definition_Version=2)
     service.put(f"{form}/data/D/data.xml", **V1)
     for own, text in (({}, "two"), ({"Form_Definition_Version": 1}, "é"), ({"For_Document_Id": "D"}, "é")):
-        assert data(service.get(f"{path}{ASK}4.8.0", **own).body).findtext("s/c") == text
+        assert instance(service.get(f"{path}{ASK}4.8.0", **own).body).findtext("s/c") == text
 
 
 @pytest.mark.parametrize("word", ["edge", "raw", "4.8", "2019.1.0.1", "x%0Ay"])
@@ -208,12 +224,12 @@ def test_formats_that_there_are_not(service: Service, form: str, word: str) -> N
 def test_where_it_means_nothing(service: Service, form: str) -> None:
     """Forms 1.1: on HEAD, on attachments, on other data, on writes, and without a value."""
     path = f"{form}/form/form.xhtml"
-    assert service.put(f"{path}{ASK}x", DEFINITION).status == 201
+    assert service.put(f"{path}{ASK}x", DESIGNED).status == 201
     service.put(f"{form}/form/a.bin", b"<a")
-    service.put(f"{form}/data/D/data.xml", DEFINITION, **V1)
+    service.put(f"{form}/data/D/data.xml", DESIGNED, **V1)
     assert service.get(f"{form}/form/a.bin{ASK}4.8.0").body == b"<a"
-    assert service.get(f"{form}/data/D/data.xml{ASK}4.8.0").body == DEFINITION
-    assert service.get(f"{path}{ASK}").body == DEFINITION
+    assert service.get(f"{form}/data/D/data.xml{ASK}4.8.0").body == DESIGNED
+    assert service.get(f"{path}{ASK}").body == DESIGNED
     for word in ("x", "4.8.0"):
         head = service.head(f"{path}{ASK}{word}")
         assert (head.status, head["Content-Length"]) == (200, None)
@@ -223,7 +239,7 @@ def test_where_it_means_nothing(service: Service, form: str) -> None:
 def test_the_client_may_have_it_already(service: Service, form: str) -> None:
     """8.7: 304 as without the parameter."""
     path = f"{form}/form/form.xhtml"
-    service.put(path, DEFINITION)
+    service.put(path, DESIGNED)
     since = {"If-Modified-Since": service.get(path)["Last-Modified"] or ""}
     assert service.get(path, since).status == service.get(f"{path}{ASK}4.8.0", since).status == 304
 
@@ -236,10 +252,111 @@ def test_what_has_no_form_model_comes_back_as_it_is(service: Service, form: str)
 
 def test_five_mebibytes(service: Service, form: str) -> None:
     filling = b"".join(b"<!-- %064d --><p>%064d</p>" % (at, at) for at in range(40_000))
-    body = DEFINITION.replace(b"</fr:view>", b"<filling>" + filling + b"</filling></fr:view>")
+    body = DESIGNED.replace(b"</fr:view>", b"<filling>" + filling + b"</filling></fr:view>")
     assert len(body) > 5 << 20
     path = f"{form}/form/form.xhtml"
     assert service.put(path, body).status == 201
     moved = service.get(f"{path}{ASK}4.8.0")
-    assert (moved.status, data(moved.body).findtext("s/c")) == (200, "é")
+    assert (moved.status, instance(moved.body).findtext("s/c")) == (200, "é")
     assert len(moved.body) > 5 << 20
+
+
+# Definitions in another service, which cannot be reached: they are needed for nothing else than permissions.
+
+
+NOBODY = "http://127.0.0.1:1"
+OWNED = (
+    b'<permissions><permission operations="read update delete"><owner/></permission>'
+    b'<permission operations="create"/></permissions>'
+)
+
+
+def client(tmp_path: Path, dialect: str) -> FlaskClient:
+    prefix = DIALECTS[dialect].property_prefix
+    properties = Properties.load(
+        {f"{prefix}persistence.provider.hr.*.form": "peer", f"{prefix}persistence.peer.uri": NOBODY}, prefix
+    )
+    settings = Settings(data=initialised(tmp_path / "data"), dialect=dialect)
+    return opened(create_app(settings, properties)).test_client()
+
+
+@pytest.mark.parametrize("path", ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin"])
+def test_a_runtime_writes_through_the_provider_face(tmp_path: Path, path: str) -> None:
+    """It has decided by the definitions itself (spec crud 11)."""
+    asking = client(tmp_path, "orbeon")
+    headers = {"Orbeon-Form-Definition-Version": "1"}
+    assert asking.put(f"/crud/hr/leave/{path}", data=b"<form/>", headers=headers).status_code == 201
+    assert asking.get(f"/crud/hr/leave/{path}", headers=headers).data == b"<form/>"
+
+
+def test_the_public_face_asks_for_permissions(tmp_path: Path) -> None:
+    path = "/fr/service/persistence/crud/hr/leave/data/D/data.xml"
+    answer = client(tmp_path, "svc").put(path, data=b"<form/>", headers={"Svc-Form-Definition-Version": "1"})
+    assert answer.status_code == 502
+
+
+def test_a_caller_without_permission_learns_nothing_of_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of the draft is looked at only when the version of its saved document permits the save."""
+    asking = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
+    base = "/fr/service/persistence/crud/hr/leave"
+    by_ann = {"Svc-Form-Definition-Version": "2", "Svc-Username": "ann", "Svc-Group": "staff"}
+    by_bob = {"Svc-Form-Definition-Version": "1", "Svc-Username": "bob", "Svc-Group": "sales"}
+    owned = UNMARKED.replace(b"</metadata>", OWNED + b"</metadata>")
+    assert asking.put(f"{base}/form/form.xhtml", data=owned, headers=by_ann).status_code == 201
+    assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=by_ann).status_code == 201
+    of = Catalog.of
+
+    def failing(catalog: Catalog, form: Form, version: int) -> Definition:
+        if version == 1:
+            raise RemoteError("version 1 cannot be had")
+        return of(catalog, form, version)
+
+    monkeypatch.setattr(Catalog, "of", failing)
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_bob).status_code == 403
+    by_ann["Svc-Form-Definition-Version"] = "1"
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_ann).status_code == 502
+
+
+def test_an_index_reads_no_definition_of_another_service(tmp_path: Path) -> None:
+    """So the controls of such data are not indexed; those of all other forms are."""
+    said = {"svc.persistence.provider.hr.*.form": "peer", "svc.persistence.peer.uri": NOBODY}
+    settings = Settings(data=initialised(tmp_path / "data"))
+    providers = opened(Providers(settings, Properties.load(said, "svc."), lambda *_: None))
+    for router in (providers.router, providers.within(settings.roots.default)):
+        apart, here = router.of(Form("hr", "leave")), router.of(Form("it", "desk"))
+        assert apart.index_catalog is apart.data.catalog is not apart.catalog
+        assert here.index_catalog is here.catalog
+
+
+def test_a_form_whose_attachments_another_service_has_is_reencrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command calls a service: the rest of the form is here."""
+    monkeypatch.chdir(tmp_path)
+    initialised(tmp_path / "data")
+    (tmp_path / "own.toml").write_text(
+        'encryption_keys = "keys.json"\n"svc.persistence.provider.hr.*.data.attachments" = "peer"\n'
+        f'"svc.persistence.peer.uri" = "{NOBODY}"\n'
+    )
+    options = ["--config", "own.toml"]
+    assert command("encryption-key", "new", *options) == 0
+    app = opened(create_app(Settings(data=str(tmp_path / "data"), encryption_keys=str(tmp_path / "keys.json"))))
+    asking = app.test_client()
+    headers = {"Svc-Form-Definition-Version": "1"}
+    base = "/fr/service/persistence/crud/hr/leave"
+    assert asking.put(f"{base}/form/form.xhtml", data=UNMARKED, headers=headers).status_code == 201
+    assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=headers).status_code == 201
+    assert asking.put(f"{base}/form/form.xhtml", data=DEFINITION, headers=headers).status_code == 204
+    close(app)
+    assert command("reencrypt", "--data", str(tmp_path / "data"), *options) == 0
+    assert b"encrypted=" in (tmp_path / "data/hr/leave/data/D/data.xml").read_bytes()
+
+
+def command(*arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["persistence", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)

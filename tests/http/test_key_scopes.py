@@ -26,7 +26,18 @@ HARMLESS = ("/", "/version", "/openapi.yaml", "/api", "/api/", "/api/redoc.stand
 SEARCH = b"<search><page-size>10</page-size><page-number>1</page-number></search>"
 
 READERS = {
-    "GET HEAD": ("crud", "history", "attachments", "", "version", "openapi.yaml", "api", "healthz", "readyz", "metrics"),
+    "GET HEAD": (
+        "crud",
+        "history",
+        "attachments",
+        "",
+        "version",
+        "openapi.yaml",
+        "api",
+        "healthz",
+        "readyz",
+        "metrics",
+    ),
     "GET": ("form", "reindex", "reencrypt", "export"),
     "POST": ("form", "search", "distinct-values", "export"),
 }

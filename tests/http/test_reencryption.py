@@ -370,3 +370,92 @@ def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
     while b'state="finished"' not in client.get(REENCRYPT).data and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(rebuilt) == 1
+
+
+# Attachments whose bodies have a directory of their own (spec forms 5.5).
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("apart")
+    keys_of(directory).new()
+    (directory / "big").mkdir()
+    config = directory / "settings.toml"
+    config.write_text(
+        'encryption_keys = "var/encryption-keys.json"\n'
+        '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "{directory}/big"\n'
+    )
+    with serving(directory, options=("--config", str(config))) as apart:
+        yield apart
+
+
+def reencrypt(apart: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
+    directory = apart.data.parent
+    options = ("--data", str(apart.data), "--config", str(directory / "settings.toml"))
+    done = subprocess.run(
+        [sys.executable, *command, "reencrypt", *options, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done
+    return done.stderr
+
+
+def bodies(apart: Service, form: str) -> list[Path]:
+    found = (apart.data.parent / f"big/{form}/data/1").rglob("*")
+    return sorted(path for path in found if path.is_file())
+
+
+def older_scan(apart: Service, form: str) -> bytes:
+    (record,) = (apart.data / form / "data/1/.history").glob("2*.scan.bin.json")
+    day, clock = record.name[:24].split("T")
+    instant = f"{day}T{clock.replace('-', ':')}"
+    got = apart.get(f"{form}/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
+    assert got.status == 200, got.cause
+    return got.body
+
+
+def test_bodies_elsewhere_are_reencrypted_with_their_history_and_opened_again(apart: Service, form: str) -> None:
+    tags = plain_form(apart, form)
+    keys, big = keys_of(apart.data.parent), apart.data.parent / "big"
+    old = keys.ring().to_write()
+    assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert "5 revisions" in reencrypt(apart, form, "--dry-run")
+    assert not traces(big, MAGIC)
+    reencrypted(apart, form)
+    assert not traces(apart.data / form, *SECRETS)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(apart, form)] == [True, False, True]
+    assert traces(big, old)
+    for name in NAMES:
+        assert apart.head(f"{form}/{name}")["ETag"] == tags[name]
+    assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert older_scan(apart, form) == CONTENT
+
+    keys.new()
+    assert "5 revisions" in reencrypt(apart, form)
+    assert not traces(big, old)
+    assert "0 revisions" in reencrypt(apart, form)
+    assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+
+    assert apart.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    reencrypted(apart, form)
+    assert [body.read_bytes() for body in bodies(apart, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
+    attach(apart, f"{form}/data/1/scan.bin", body=b"next")
+    assert len(bodies(apart, form)) == 4
+
+
+def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(apart: Service, form: str) -> None:
+    """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
+    plain_form(apart, form)
+    assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert not reencrypt(apart, form, command=("-c", KILLED, "12"))
+    assert [body.name[0] for body in bodies(apart, form)].count(".") == 1
+    for _ in range(2):
+        assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+        assert apart.get(f"{form}/data/1/photo.bin").body == CONTENT
+        assert older_scan(apart, form) == CONTENT
+        assert "0 revisions" in reencrypt(apart, form)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(apart, form)] == [True, False, True]
