@@ -118,10 +118,22 @@ class Service:
         """DELETE."""
         return self.ask("DELETE", path, None, headers, **own)
 
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **own: object,
+    ) -> Answer:
+        """One request to a path below that of the API, with XML if it has a body."""
+        kind = {} if body is None else {"Content-Type": "application/xml"}
+        sent = body.encode() if isinstance(body, str) else body
+        return self.raw(method, f"{self.face}/{path.removeprefix('/')}", {**kind, **(headers or {})}, sent, **own)
+
     def post(self, path: str, body: str | bytes = b"", **own: object) -> Answer:
-        """POST of XML to a path below that of the API."""
-        sent = body if isinstance(body, bytes) else body.encode()
-        return self.raw("POST", f"{self.face}/{path}", {"Content-Type": "application/xml"}, sent, **own)
+        """POST of XML."""
+        return self.call("POST", path, body, **own)
 
     def publish(self, form: str, definition: bytes = b"<form/>", **own: object) -> Answer:
         """PUT of a form definition, which is accepted."""

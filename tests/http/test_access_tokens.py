@@ -95,9 +95,8 @@ def test_a_bearer_reads_the_history_and_the_differences(service: Service, tmp_pa
     revision = f"{PATH}?as-of={second}"
 
     def statuses(secret: str, **own: str) -> list[int]:
-        headers = {f"{service.prefix}{name}": value for name, value in own.items()}
-        asked = [by(f"{service.face}/history/{path}", secret) for path in paths]
-        return [service.raw("GET", path, headers).status for path in asked] + [service.get(by(revision, secret)).status]
+        asked = [service.call("GET", by(f"history/{path}", secret), **own) for path in paths]
+        return [answer.status for answer in (*asked, service.get(by(revision, secret)))]
 
     assert statuses(token(tmp_path, ["read"])) == [200] * 5
     assert statuses(token(tmp_path, ("update", "delete"))) == [403] * 5
@@ -206,7 +205,7 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
 def test_it_is_not_for_searches_and_lists(service: Service, tmp_path: Path) -> None:
     stored(service)
     secret = token(tmp_path, ("read", "update", "delete"))
-    search = service.raw("POST", by(f"{service.face}/search/{FORM}", secret), body=b"<search/>")
+    search = service.call("POST", by(f"search/{FORM}", secret), "<search/>")
     assert (search.status, b'total="0"' in search.body or b"<document " not in search.body) == (200, True)
     assert service.raw("GET", by(f"/fr/service/{FORM}/attachments?document=A", secret)).status == 403
 
@@ -261,8 +260,7 @@ ISSUERS = 'token_issuers = ["desk", "trusted"]'
 
 def issued(service: Service, query: str = "operations=read&expires=1h", key: str = "", **own: object) -> Answer:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    headers |= {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    return service.raw("POST", f"/fr/service/persistence/token/{FORM}/A?{query}", headers)
+    return service.raw("POST", f"/fr/service/persistence/token/{FORM}/A?{query}", headers, **own)
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))

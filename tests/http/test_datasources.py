@@ -63,8 +63,7 @@ def by_provider(service: Service, method: str, path: str, body: bytes | None = N
 
 
 def search(service: Service, form: str, body: str = "<search/>", **own: str) -> list[str]:
-    headers = {f"Svc-{name}": value for name, value in own.items()}
-    answer = service.raw("POST", f"{service.face}/search/{form}", {**_XML, **headers}, body.encode())
+    answer = service.post(f"search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return found(answer.body)
 

@@ -18,9 +18,8 @@ NEW = re.compile(rb"<document-id>([0-9a-f]{40})</document-id>")
 
 
 def ask(service: Service, form: str, document: str, body: bytes | None = None, **user: str) -> Answer:
-    headers = {"Content-Type": "application/xml"} | {service.prefix + name: value for name, value in user.items()}
-    own = f"<document-id>{document}</document-id>".encode() if body is None else body
-    return service.raw("POST", f"/fr/service/{form}/duplicate", headers, own)
+    sent = f"<document-id>{document}</document-id>".encode() if body is None else body
+    return service.raw("POST", f"/fr/service/{form}/duplicate", {"Content-Type": "application/xml"}, sent, **user)
 
 
 def duplicated(service: Service, form: str, document: str = "D", **user: str) -> str:

@@ -81,13 +81,11 @@ def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def get(service: Service, rest: str = "", **own: str) -> Answer:
-    headers = {service.prefix + name: value for name, value in own.items()}
-    return service.raw("GET", f"{service.face}/form{rest}", headers)
+    return service.call("GET", f"form{rest}", **own)
 
 
 def post(service: Service, body: str, **own: str) -> Answer:
-    headers = {service.prefix + name: value for name, value in own.items()}
-    return service.raw("POST", f"{service.face}/form", {**headers, "Content-Type": "application/xml"}, body.encode())
+    return service.post("form", body, **own)
 
 
 def tree(answer: Answer) -> ET.Element:
@@ -247,7 +245,7 @@ def test_parameters_that_are_not_acceptable_are_refused(planted: Service, query:
 def test_a_post_is_asked_by_its_body_only(planted: Service) -> None:
     """Spec search 4.2: path and parameters of a POST are ignored."""
     path = "/form/none/.none?all-versions=maybe&modified-since=2030-01-01"
-    answer = planted.raw("POST", f"{planted.face}{path}", {"Content-Type": "text/plain"}, b"<any all-forms='yes'/>")
+    answer = planted.call("POST", path, b"<any all-forms='yes'/>", {"Content-Type": "text/plain"})
     assert listed(answer) == ["leave/1", "order/1"]
 
 
@@ -263,13 +261,13 @@ def test_a_name_that_no_form_can_have_is_no_forms(planted: Service) -> None:
 @pytest.mark.parametrize("path", ["/form", "/form/acme", "/form/acme/order"])
 def test_there_are_no_other_methods(planted: Service, method: str, path: str) -> None:
     """Spec crud 2.1."""
-    answer = planted.raw(method, planted.face + path)
+    answer = planted.call(method, path)
     assert (answer.status, answer["Allow"]) == (405, "GET, POST")
 
 
 @pytest.mark.parametrize("path", ["/form/", "/form/acme/", "/form/acme/order/1", "/forms"])
 def test_there_are_no_other_paths(planted: Service, path: str) -> None:
-    assert planted.raw("GET", planted.face + path).status == 404
+    assert planted.call("GET", path).status == 404
 
 
 def test_a_body_is_at_most_a_mebibyte(planted: Service) -> None:

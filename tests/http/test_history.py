@@ -22,8 +22,7 @@ from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
 
 def ask(service: Service, path: str, query: str = "", method: str = "GET", **own: str) -> Answer:
-    headers = {service.prefix + name: value for name, value in own.items()}
-    return service.raw(method, f"{service.face}/history/{path}{query}", headers)
+    return service.call(method, f"history/{path}{query}", **own)
 
 
 def listed(answer: Answer) -> tuple[dict[str, str], list[dict[str, str]]]:
@@ -305,14 +304,9 @@ OWN = (
 )
 
 
-def ask_for(service: Service, path: str, query: str = "", **own: str) -> Answer:
-    headers = {service.prefix + name: value for name, value in own.items()}
-    return service.raw("GET", f"{service.face}/history/{path}{query}", headers)
-
-
 def between(service: Service, form: str, older: str, newer: str, more: str = "", **own: str) -> Answer:
     query = f"?form-version=1&older-modified-time={older}&newer-modified-time={newer}{more}"
-    return ask_for(service, f"{form}/D/diff", query, **own)
+    return ask(service, f"{form}/D/diff", query, **own)
 
 
 def kinds(element: etree._Element) -> list[str]:
@@ -351,10 +345,11 @@ def test_the_differences_of_two_revisions(service: Service, published: str) -> N
         '<diff type="iteration-added" name="legs" count="1"><label>Legs</label></diff>',
     ]
     assert differences(between(service, published, third, third)) == []
-    head = service.raw(
+    head = ask(
+        service,
+        f"{published}/D/diff",
+        f"?form-version=1&older-modified-time={first}&newer-modified-time={third}",
         "HEAD",
-        f"{service.face}/history/{published}/D/diff?form-version=1&older-modified-time={first}&newer-modified-time={third}",
-        {},
     )
     assert (head.status, head.body) == (200, b"")
 
@@ -367,15 +362,15 @@ def test_another_root_is_a_difference(service: Service, published: str) -> None:
 def test_a_page_has_the_differences_of_all_but_the_oldest(service: Service, published: str) -> None:
     """8.1: also of the last one on a page, if there is an older one."""
     instants = save_all(service, published, trip("1"), trip("1"), trip("2"), trip("2", "a"))[::-1]
-    documents = differences(ask_for(service, f"{published}/D", "?include-diffs=true"))
+    documents = differences(ask(service, f"{published}/D", "?include-diffs=true"))
     found = [document.find("diffs") for document in documents]
     assert found[-1] is None
     shown = [each for each in found if each is not None]
     assert [dict(each.attrib) for each in shown] == [{"older-modified-time": each} for each in instants[1:]]
     assert [kinds(each) for each in shown] == [["iteration-added legs"], ["value-changed code"], []]
-    (only,) = differences(ask_for(service, f"{published}/D", "?include-diffs=true&page-size=1&page-number=2"))
+    (only,) = differences(ask(service, f"{published}/D", "?include-diffs=true&page-size=1&page-number=2"))
     assert [kinds(each) for each in only] == [["value-changed code"]]
-    assert all(len(each) == 0 for each in differences(ask_for(service, f"{published}/D", "?include-diffs=false")))
+    assert all(len(each) == 0 for each in differences(ask(service, f"{published}/D", "?include-diffs=false")))
 
 
 def test_iterations_are_compared_by_position_in_dialect_orbeon(service: Service, published: str) -> None:
@@ -390,7 +385,7 @@ def test_of_a_deleted_document_something_differs(service: Service, published: st
     (first,) = save_all(service, published, trip("1"))
     assert service.delete(f"{published}/data/D/data.xml", **V1).status == 204
     (third,) = save_all(service, published, trip("1"))
-    documents = differences(ask_for(service, f"{published}/D", "?include-diffs=true"))
+    documents = differences(ask(service, f"{published}/D", "?include-diffs=true"))
     assert [kinds(each) for document in documents for each in document] == [["other"], ["other"]]
     gone = documents[1].get("modified-time") or ""
     assert between(service, published, first, gone).status == service.deleted
@@ -419,14 +414,14 @@ def test_of_a_deleted_document_something_differs(service: Service, published: st
 )
 def test_what_is_missing_or_none_is_refused(service: Service, published: str, query: str, status: int) -> None:
     (first,) = save_all(service, published, trip("1"))
-    assert ask_for(service, f"{published}/D/diff", query.format(first=first)).status == status
+    assert ask(service, f"{published}/D/diff", query.format(first=first)).status == status
     if status != 400:
-        assert ask_for(service, f"{published}/E/diff", query.format(first=first)).status == 404
+        assert ask(service, f"{published}/E/diff", query.format(first=first)).status == 404
 
 
 @pytest.mark.parametrize("value", ["maybe", "1", "TRUE"])
 def test_include_diffs_is_true_or_false(service: Service, form: str, value: str) -> None:
-    assert ask_for(service, f"{form}/D", f"?include-diffs={value}").status == 400
+    assert ask(service, f"{form}/D", f"?include-diffs={value}").status == 400
 
 
 def test_a_form_without_languages(service: Service, form: str) -> None:
@@ -442,7 +437,7 @@ def test_the_definition_is_gone(service: Service, form: str) -> None:
     """404 with the reason; on a page something differs, or nothing."""
     first, second, third = save_all(service, form, trip("1"), trip("2"), trip("2"))
     assert between(service, form, first, second).refuses(404, "is not published")
-    documents = differences(ask_for(service, f"{form}/D", "?include-diffs=true"))
+    documents = differences(ask(service, f"{form}/D", "?include-diffs=true"))
     assert [kinds(each) for document in documents for each in document] == [[], ["other"]]
     service.put(f"{form}/form/form.xhtml", FORM, **V1)
     assert kinds(etree.fromstring(between(service, form, first, third).body)) == ["value-changed code"]
@@ -470,7 +465,7 @@ def test_both_revisions_must_be_readable(service: Service, form: str) -> None:
     assert between(service, form, first, second, Username="eve").status == 403
     assert between(service, form, second, third, Username="lea").status == 403
     assert between(service, form, second, third, Username="eve").status == 200
-    page = ask_for(service, f"{form}/D", "?include-diffs=true", Username="eve")
+    page = ask(service, f"{form}/D", "?include-diffs=true", Username="eve")
     assert b"secret" not in page.body
     assert [kinds(each) for document in differences(page) for each in document] == [["value-changed code"]]
 
@@ -479,7 +474,7 @@ def test_a_damaged_revision_does_not_fail_the_page(service: Service, published: 
     first, second, third = save_all(service, published, trip("1"), trip("2"), trip("3"))
     content = Path(service.data, published, "data/D/.history", f"{second.replace(':', '-')}.data.xml")
     content.write_bytes(b"<form")
-    documents = differences(ask_for(service, f"{published}/D", "?include-diffs=true"))
+    documents = differences(ask(service, f"{published}/D", "?include-diffs=true"))
     assert [kinds(each) for document in documents for each in document] == [["other"], ["other"]]
     assert between(service, published, first, second).status == (502 if services.is_proxied else 500)
     assert kinds(etree.fromstring(between(service, published, first, third).body)) == ["value-changed code"]
@@ -497,7 +492,7 @@ def test_encrypted_values_are_shown_as_a_get_shows_them(tmp_path: Path) -> None:
         assert differences(between(service, "hr/leave", first, second)) == []
         (found,) = differences(between(service, "hr/leave", second, third))
         assert [each.text for each in found] == [SECRETS[0], "other"]
-        page = ask_for(service, "hr/leave/D", "?include-diffs=true")
+        page = ask(service, "hr/leave/D", "?include-diffs=true")
         assert (SECRETS[0].encode() in page.body, b"enc2:" not in page.body) == (True, True)
 
 
@@ -505,10 +500,7 @@ def test_encrypted_values_are_not_shown_where_stored_bytes_are(tmp_path: Path) -
     with keyed(tmp_path) as service:
         first, _, third = _encrypted(service)
         service.face = PROVIDER
-        for answer in (
-            between(service, "hr/leave", first, third),
-            ask_for(service, "hr/leave/D", "?include-diffs=true"),
-        ):
+        for answer in (between(service, "hr/leave", first, third), ask(service, "hr/leave/D", "?include-diffs=true")):
             assert (answer.status, b"enc2:" not in answer.body) == (200, True)
             assert SECRETS[0].encode() not in answer.body
 
@@ -522,7 +514,7 @@ def test_a_revision_whose_key_is_gone_hides_no_others(tmp_path: Path) -> None:
     with running(tmp_path, options=("--config", "settings.toml")) as service:
         body = data().decode()
         fifth = save_all(service, "hr/leave", body, body.replace(SECRETS[0], "fifth"))[1]
-        found = differences(ask_for(service, "hr/leave/D", "?include-diffs=true"))
+        found = differences(ask(service, "hr/leave/D", "?include-diffs=true"))
         expected = [["value-changed ssn"], ["other"], ["other"], ["other"]]
         assert [kinds(each) for document in found for each in document] == expected
         assert between(service, "hr/leave", first, third).status == 500

@@ -47,9 +47,7 @@ def front(
 
 
 def asked(service: Service, path: str, **own: str) -> Answer:
-    return service.raw(
-        "GET", f"{service.face}/history/{path}", {service.prefix + name: value for name, value in own.items()}
-    )
+    return service.call("GET", f"history/{path}", **own)
 
 
 def times(answer: Answer) -> list[str]:

@@ -29,8 +29,7 @@ def front(services: tuple[Service, Service]) -> Service:
 
 
 def search(front: Service, form: str, body: str, **own: str) -> list[str]:
-    headers = {f"Svc-{name}": value for name, value in own.items()}
-    answer = front.raw("POST", f"{PUBLIC}/search/{form}", {**_XML, **headers}, body.encode())
+    answer = front.post(f"search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return found(answer.body)
 
@@ -121,8 +120,7 @@ def test_searches_show_no_more_than_gets_though_the_service_behind_would(front: 
         assert front.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
 
     def status(body: str, path: str = "search", **own: str) -> int:
-        headers = {f"Svc-{name.replace('_', '-')}": value for name, value in own.items()}
-        return front.raw("POST", f"{PUBLIC}/{path}/{form}", {**_XML, **headers}, body.encode()).status
+        return front.post(f"{path}/{form}", body, **own).status
 
     publish(("create -list", ""), ("read", "<owner/>"))
     for name, user in (("A", lea), ("B", bob)):

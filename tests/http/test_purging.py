@@ -306,8 +306,7 @@ def test_a_revision_whose_attachment_was_purged_does_not_come_back_with_another(
     assert purge(service, f"/{FORM}/D", f"what=revisions&older-than={saved[0]}&dry-run=false").status == 200
     current = service.get(A, **V1)["ETag"]
     for moment, status in ((saved[0], 409), (saved[1], 204)):
-        path = f"{service.face}/history/{FORM}/D/restore?last-modified-time={moment}"
-        answer = service.raw("POST", path, {f"{service.prefix}Form-Definition-Version": "1"})
+        answer = service.call("POST", f"history/{FORM}/D/restore?last-modified-time={moment}", **V1)
         assert (answer.status, "a.bin" in answer.cause) == (status, status == 409), answer.cause
         if status == 409:
             assert service.get(A, **V1)["ETag"] == current

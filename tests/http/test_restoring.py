@@ -46,12 +46,8 @@ class Saved:
         return self.run("restore", str(self.backups), *arguments)
 
     def names(self) -> list[str]:
-        answer = self.service.raw(
-            "POST",
-            f"{self.service.face}/search/{FORM}",
-            {"Content-Type": "application/xml"},
-            b'<search><query path="customer/name" summary-show="true"/></search>',
-        )
+        query = '<search><query path="customer/name" summary-show="true"/></search>'
+        answer = self.service.post(f"search/{FORM}", query)
         assert answer.status == 200, answer.cause
         values = [detail[0][1] for detail in orders.details(answer.body)]
         return [f"{name} {value}" for name, value in zip(found(answer.body), values, strict=True)]

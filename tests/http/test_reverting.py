@@ -13,8 +13,7 @@ from tests.service import PUBLIC, V1, Answer, Service
 
 
 def restore(service: Service, path: str, query: str, headers: dict[str, str] | None = None, **own: object) -> Answer:
-    sent = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    return service.raw("POST", f"{service.face}/history/{path}/restore{query}", {**sent, **(headers or {})})
+    return service.call("POST", f"history/{path}/restore{query}", None, headers, **own)
 
 
 def instant(service: Service, answer: Answer) -> Instant:
@@ -32,8 +31,7 @@ def naming(form: str, document: str, *names: str, text: str = "") -> bytes:
 
 
 def history(service: Service, path: str, **own: str) -> list[dict[str, str]]:
-    sent = {service.prefix + name: value for name, value in own.items()}
-    answer = service.raw("GET", f"{service.face}/history/{path}", sent)
+    answer = service.call("GET", f"history/{path}", **own)
     assert answer.status == 200
     rows = re.findall(rb"<document ([^>]*)/>", answer.body)
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', row.decode())) for row in rows]
@@ -185,14 +183,13 @@ def test_what_is_not_there_cannot_come_back(service: Service, form: str) -> None
     for query in (at(gone), f"?as-of={one_later(gone)}"):
         assert restore(service, f"{form}/D", query).refuses(410, "deleted")
     for method in ("PUT", "DELETE"):
-        assert service.raw(method, f"{service.face}/history/{form}/D/restore{at(moment)}").status == 405
+        assert service.call(method, f"history/{form}/D/restore{at(moment)}").status == 405
 
 
 def test_a_body_has_no_meaning(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     first = instant(service, service.put(path, b"<d>1</d>", **V1))
-    target = f"{service.face}/history/{form}/D/restore{at(first)}"
-    assert service.raw("POST", target, {"Content-Type": "application/xml"}, b"<not xml" * 1000).status == 204
+    assert service.post(f"history/{form}/D/restore{at(first)}", b"<not xml" * 1000).status == 204
 
 
 def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
@@ -264,11 +261,8 @@ def test_searches_find_what_came_back(service: Service, form: str) -> None:
     service.delete(path)
 
     def total() -> bytes:
-        query = b"<search><query>needle</query><page-size>10</page-size><page-number>1</page-number></search>"
-        sent = {f"{service.prefix}Form-Definition-Version": "1", "Content-Type": "application/xml"}
-        found = re.search(
-            rb'search-total="(\d+)"', service.raw("POST", f"{service.face}/search/{form}", sent, query).body
-        )
+        query = "<search><query>needle</query><page-size>10</page-size><page-number>1</page-number></search>"
+        found = re.search(rb'search-total="(\d+)"', service.post(f"search/{form}", query, **V1).body)
         return b"" if found is None else found[1]
 
     assert total() == b"0"

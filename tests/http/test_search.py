@@ -24,18 +24,12 @@ _FORM = "acme/order/form/form.xhtml"
 _XML = {"Content-Type": "application/xml"}
 
 
-def post(service: Service, path: str, body: str | None = None, **own: object) -> Answer:
-    headers = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    sent = None if body is None else body.encode()
-    return service.raw("POST", f"{service.face}{path}", {**_XML, **headers}, sent)
-
-
 def search(
     service: Service, body: str = "<search/>", version: object = None, form: str = "acme/order", **own: object
 ) -> Answer:
     if version is not None:
         own["Form_Definition_Version"] = version
-    answer = post(service, f"/search/{form}", body, **own)
+    answer = service.post(f"/search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return answer
 
@@ -46,7 +40,7 @@ def of(service: Service, body: str = "<search/>", version: object = None, **own:
 
 def reindex(service: Service) -> None:
     """What was planted before the service began is found from now on."""
-    assert post(service, "/reindex", "").status == 200
+    assert service.post("/reindex").status == 200
 
 
 def canonical(xml: str | bytes) -> str:
@@ -126,7 +120,7 @@ def test_t3_details_of_what_is_not_indexed_and_of_what_is_asked_for_twice(acme: 
 
 @pytest.mark.parametrize("children", searches.ERRORS)
 def test_t8_errors(acme: Service, children: str) -> None:
-    answer = post(acme, "/search/acme/order", f"<search>{children}</search>")
+    answer = acme.post("/search/acme/order", f"<search>{children}</search>")
     assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert answer.cause
     assert "\n" not in answer.cause
@@ -135,7 +129,7 @@ def test_t8_errors(acme: Service, children: str) -> None:
 @pytest.mark.parametrize("version", ["x", "next", "0", "-1", "1.0", "", "latest"])
 def test_t8_a_version_that_is_none(acme: Service, version: str) -> None:
     for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert post(acme, path, "<search/>", Form_Definition_Version=version).status == 400
+        assert acme.post(path, "<search/>", Form_Definition_Version=version).status == 400
 
 
 @pytest.mark.parametrize("children", searches.NO_ERRORS)
@@ -145,7 +139,7 @@ def test_t8_no_errors(acme: Service, children: str) -> None:
 
 def test_t8_drafts_in_other_words_are_an_error_for_known_users_only(acme: Service) -> None:
     body = "<search><drafts> only </drafts></search>"
-    assert post(acme, "/search/acme/order", body, Username="bob").status == 400
+    assert acme.post("/search/acme/order", body, Username="bob").status == 400
     assert of(acme, body) == ["d-2", "d-3", "d-1"]
 
 
@@ -198,7 +192,7 @@ def _t11(own: Service, cases: list[tuple[dict[str, str], str, list[str], set[str
         answer = search(own, f"<search>{operations}</search>", **user)
         assert found(answer.body) == documents
         assert {each.attrib["operations"] for each in orders.tree(answer.body)} == allowed
-    assert post(own, "/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
+    assert own.post("/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
     assert own.put(_FORM, orders.definition(), **V1).status == 204
     assert canonical(search(own, searches.T2_QUERY).body) == canonical(searches.T2)
 
@@ -216,9 +210,9 @@ def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
     assert of(own) == ["d-2", "d-3", "d-1"]
     assert of(own, version="all") == ["d-2", "d-3", "d-1"]
     assert own.get(_DATA.format("d-9")).status == 200
-    unsaid = post(own, "/reindex/acme/order", "")
+    unsaid = own.post("/reindex/acme/order")
     assert (unsaid.status, unsaid.cause.split(":")[0]) == (400, "the form definition version must be sent")
-    assert post(own, "/reindex", "").status == 200
+    assert own.post("/reindex").status == 200
     answer = search(own, names, version="all").body
     assert found(answer) == ["d-9", "d-2", "d-3", "d-1"]
     assert next(orders.details(answer)) == [(NAME, "")]
@@ -226,12 +220,12 @@ def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
     published = search(own, names, version="all").body
     assert found(published) == ["d-9", "d-2", "d-3", "d-1"]
     assert next(orders.details(published)) == [(NAME, "Nina")]
-    assert post(own, "/reindex/acme/order", "", Form_Definition_Version=2).status == 200
+    assert own.post("/reindex/acme/order", Form_Definition_Version=2).status == 200
     assert search(own, names, version="all").body == published
 
 
 def test_t13_distinct_values(acme: Service) -> None:
-    answer = post(acme, "/distinct-values/acme/order", searches.T13_QUERY, Username="bob", **V1)
+    answer = acme.post("/distinct-values/acme/order", searches.T13_QUERY, Username="bob", **V1)
     assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
     assert canonical(answer.body) == canonical(searches.T13)
     assert answer[f"{acme.prefix}Form-Definition-Version"] is None
@@ -239,20 +233,20 @@ def test_t13_distinct_values(acme: Service) -> None:
 
 def test_t13_anonymous_callers_get_no_values_of_drafts(acme: Service) -> None:
     body = f"<distinct-values>{control(NAME)}{control('unknown')}</distinct-values>"
-    answer = orders.tree(post(acme, "/distinct-values/acme/order", body).body)
+    answer = orders.tree(acme.post("/distinct-values/acme/order", body).body)
     assert [value.text for value in answer[0]] == ["Ada", "Bob", "Zoe"]
     assert (answer[1].attrib, len(answer[1])) == ({"path": "unknown"}, 0)
 
 
 @pytest.mark.parametrize("body", ['<d><query metadata="created"/></d>', '<d><query metadata="x"/></d>', "<d>", ""])
 def test_t13_errors(acme: Service, body: str) -> None:
-    assert post(acme, "/distinct-values/acme/order", body).status == 400
+    assert acme.post("/distinct-values/acme/order", body).status == 400
 
 
 def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
     for version in (None, 1, "all"):
         assert of(acme, version=version, form="none/none") == []
-    answer = post(acme, "/distinct-values/none/none", searches.T13_QUERY)
+    answer = acme.post("/distinct-values/none/none", searches.T13_QUERY)
     assert [len(query) for query in orders.tree(answer.body)] == [0, 0, 0]
     assert not (acme.data / "none").exists()
 
@@ -322,31 +316,31 @@ def test_a_request_is_at_most_a_mebibyte(planted: Service) -> None:
         return f"<search>{' ' * (size - len('<search></search>'))}</search>"
 
     for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert post(planted, path, filled(1 << 20)).status == 200
-        assert post(planted, path, filled((1 << 20) + 1)).status == 413
+        assert planted.post(path, filled(1 << 20)).status == 200
+        assert planted.post(path, filled((1 << 20) + 1)).status == 413
 
 
 @pytest.mark.parametrize(
     "body", ["<search>", "", "\x00", "<search/><search/>", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>"]
 )
 def test_a_request_that_is_no_xml_is_refused(planted: Service, body: str) -> None:
-    assert post(planted, "/search/acme/order", body).status == 400
+    assert planted.post("/search/acme/order", body).status == 400
 
 
 def test_a_name_that_no_form_can_have_is_refused(planted: Service) -> None:
     for path in ("search", "distinct-values"):
-        assert post(planted, f"/{path}/acme/.hidden", "<search/>").status == 400
-        assert post(planted, f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
+        assert planted.post(f"/{path}/acme/.hidden", "<search/>").status == 400
+        assert planted.post(f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
 
 
 def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
-    assert post(planted, "/search/acme/order", "<search/>", Credentials="{").status == 400
+    assert planted.post("/search/acme/order", "<search/>", Credentials="{").status == 400
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
 @pytest.mark.parametrize("path", ["/search/acme/order", "/distinct-values/acme/order", "/reindex/acme/order"])
 def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> None:
-    answer = acme.raw(method, acme.face + path)
+    answer = acme.call(method, path)
     assert (answer.status, answer["Allow"]) == (405, "POST")
 
 
@@ -354,15 +348,15 @@ def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> No
     "path", ["/search", "/search/acme", "/search/acme/order/", "/search/acme/order/1", "/reindex/x"]
 )
 def test_there_are_no_other_paths(planted: Service, path: str) -> None:
-    assert post(planted, path, "<search/>").status == 404
+    assert planted.post(path, "<search/>").status == 404
 
 
 def test_everything_is_reindexed_by_a_post(acme: Service) -> None:
     before = search(acme, searches.T2_QUERY, Username="bob").body
-    answer = acme.raw("POST", f"{acme.face}/reindex")
+    answer = acme.call("POST", "reindex")
     assert (answer.status, answer.body, answer["Content-Type"]) == (200, b"", None)
     assert search(acme, searches.T2_QUERY, Username="bob").body == before
-    assert acme.raw("GET", f"{acme.face}/reindex/status").body == b'<status state="stopped"/>'
+    assert acme.call("GET", "reindex/status").body == b'<status state="stopped"/>'
 
 
 def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
@@ -371,7 +365,7 @@ def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
         pytest.skip("it rebuilds there, as the runtime asks: test_provider_contract.py")
     indexes = {path: path.stat().st_mtime_ns for path in (acme.data / ".index").rglob("*") if path.is_file()}
     assert indexes
-    answer = acme.raw("GET", f"{acme.face}/reindex")
+    answer = acme.call("GET", "reindex")
     if acme.dialect == "svc":
         assert (answer.status, answer["Allow"]) == (405, "POST")
     else:
@@ -382,20 +376,20 @@ def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
 def test_one_version_is_reindexed_and_one_that_there_is_not_is_nothing_to_do(acme: Service) -> None:
     for path in ("/reindex/acme/order", "/reindex/none/none"):
         for version in (1, 7):
-            assert post(acme, path, "", Form_Definition_Version=version).status == 200
+            assert acme.post(path, "", Form_Definition_Version=version).status == 200
         for wrong in ("x", "all", "next", "0", ""):
-            assert post(acme, path, "", Form_Definition_Version=wrong).status == 400
-        assert post(acme, path, "").status == 400
+            assert acme.post(path, "", Form_Definition_Version=wrong).status == 400
+        assert acme.post(path, "").status == 400
     assert of(acme, f"<search>{control(STATUS, 'closed')}</search>") == ["d-2"]
     assert not (acme.data / "none").exists()
 
 
 def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
     for method in ("HEAD", "PUT", "DELETE", "OPTIONS"):
-        answer = planted.raw(method, f"{planted.face}/reindex")
+        answer = planted.call(method, "reindex")
         assert (answer.status, answer["Allow"]) == (405, "POST" if planted.dialect == "svc" else "GET, POST")
     for method in ("HEAD", "PUT", "POST", "DELETE"):
-        answer = planted.raw(method, f"{planted.face}/reindex/status")
+        answer = planted.call(method, "reindex/status")
         assert (answer.status, answer["Allow"]) == (405, "GET")
 
 
@@ -405,7 +399,7 @@ def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_
         path = str(service.data / REINDEXING)
         files.ensure_file(path)
         with LockFile(path).exclusive("somebody else makes an index"):
-            calls = [threads.submit(post, service, "/reindex", "") for _ in range(3)]
+            calls = [threads.submit(service.post, "/reindex") for _ in range(3)]
             refused, waiting = wait(calls, timeout=20, return_when=FIRST_COMPLETED)
             assert [(call.result().status, call.result()["Retry-After"]) for call in refused] == [(503, "30")]
             assert of(service) == []

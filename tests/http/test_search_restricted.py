@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import orders
-from tests.http.test_search import post, search
+from tests.http.test_search import search
 from tests.in_process import serving
 from tests.orders import found
 from tests.searches import NAME, control
@@ -47,7 +47,7 @@ def sees(service: Service, form: str, version: object = 1, **user: object) -> se
     texts = search(service, "<search><query>72000</query></search>", version, form, **user)
     assert set(found(texts.body)) == shown
     body = f"<distinct-values>{control(NAME)}</distinct-values>"
-    values = post(service, f"/distinct-values/{form}", body, Form_Definition_Version=version, **user)
+    values = service.post(f"/distinct-values/{form}", body, Form_Definition_Version=version, **user)
     assert (CITY.encode() in values.body) is bool(shown)
     return shown
 

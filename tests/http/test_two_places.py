@@ -47,8 +47,7 @@ def publish(service: Service, metadata: str = READERS, **own: object) -> int:
 
 
 def search(service: Service, body: str = ADA) -> tuple[list[str], str]:
-    xml = {"Content-Type": "application/xml"}
-    answer = service.raw("POST", f"{service.face}/search/{FORM}", xml, body.encode())
+    answer = service.post(f"search/{FORM}", body)
     assert answer.status == 200, answer.cause
     return sorted(found(answer.body)), answer[f"{service.prefix}Notice"] or ""
 
