@@ -16,13 +16,13 @@ from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, logs, middleware
 from persistence.http.about import about, health
-from persistence.http.application import Api, ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
+from persistence.http.application import ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
 from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, PagesAddress, Policy
+from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
 from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
@@ -31,19 +31,20 @@ from persistence.keys import Keys, limited_administrators
 from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
-from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
+from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.pages.pages import PageFiles, Pages
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe
+from persistence.providers.router import Route
 from persistence.services.access import Access, AccessTokens, Issuing
 from persistence.services.apis import Services
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
-from persistence.services.forced_deletes import PurgeRequests, StoragePurges
+from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
@@ -115,7 +116,7 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 
 
 def warn_of(cause: str | None) -> None:
-    """Return the reason why the service cannot write; stored content can be read nevertheless."""
+    """Say why the service cannot write, if so; stored content can be read nevertheless."""
     if cause is not None:
         announce(f"only reading for now: {cause}", "warning")
 
@@ -179,8 +180,8 @@ def wired(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    pages = PagesAddress(settings.admin_bind)
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, pages, administrators.exist, kept.key_uses.use)
+    used, bind = kept.key_uses.use, settings.admin_bind
+    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, bind, administrators.exist, used)
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, kept.errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
@@ -223,10 +224,12 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
-    storage_purges = StoragePurges(
-        (provider, StoragePurge(provider.storage, providers.bodies_by_form)) for provider in providers.local
-    )
-    services = Services.public(router, access, settings.admin, codec, storage_purges.of)
+    local = {id(provider): StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
+
+    def purge_of(route: Route) -> StoragePurge | None:
+        return local.get(id(route.data))
+
+    services = Services.public(router, access, settings.admin, codec, purge_of)
     shared = Shared(
         dialect,
         Contents(lambda read: providers.serving_link(read.found), settings.accel_redirect),
@@ -234,7 +237,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         settings.largest_xml,
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
-        PurgeRequests(storage_purges, router),
+        PurgeRequests(local.values(), purge_of, router),
         Exporting(router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
@@ -244,14 +247,14 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     )
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
-    provider = _provider_api(settings, providers, shared, proxied, access, storage_purges)
+    provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
     of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports], [*both]
     if dialect.has_proxy:
         of_public.append(reindex_status)
         of_provider += (reindex_by_get, unknown_paths)
-    app.register_blueprint(api_blueprint("public", Api.PUBLIC.value, public, audit, of_public))
-    app.register_blueprint(api_blueprint("provider", Api.PROVIDER.value, provider, audit, of_provider))
+    app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
+    app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
     form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
@@ -260,15 +263,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 
 
 def _provider_api(  # noqa: PLR0913, PLR0917 - as above
-    settings: Settings,
-    providers: Providers,
-    shared: Shared,
-    parser: RequestParser,
-    access: Access,
-    storage_purges: StoragePurges,
+    settings: Settings, providers: Providers, shared: Shared, parser: RequestParser, access: Access, purge_of: PurgeOf
 ) -> ServedApi:
     of_places = {
-        place: Services.of_provider(provider, providers.within(place), access, settings.admin, storage_purges.of)
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
         for place, provider in providers.places.items()
     }
     named = {name: of_places[place] for name, place in settings.roots.named.items()}

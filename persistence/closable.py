@@ -138,5 +138,4 @@ def taking(turns: threading.Lock | threading.Semaphore, refusal: BusyError, *, t
 
 
 def closed(what: str) -> BusyError:
-    """Return the error for the use of something that was closed."""
     return BusyError(f"{what} is closed: the service is stopping")

@@ -229,11 +229,7 @@ class disk_errors:  # noqa: N801 - a context manager, named like those of contex
 
 def as_disk_error(error: OSError, doing: str, what: object = "") -> DiskError:
     """Return the domain error for an error of the operating system; a full disk is a ``DiskFullError``."""
-    kind = DiskFullError if error.errno in _FULL else DiskError
-    return kind(f"{f'{doing} {what}'.rstrip()}: {os.strerror(error.errno or errno.EIO)}{_where(error)}")
-
-
-def _where(error: OSError) -> str:
-    """The last names of the path that was refused: the first must not be shown."""
-    path = error.filename
-    return f" ({'/'.join(path.rsplit('/', 2)[1:])})" if isinstance(path, str) and "/" in path else ""
+    kind, path, where = DiskFullError if error.errno in _FULL else DiskError, error.filename, ""
+    if isinstance(path, str) and "/" in path:  # its last names: the first must not be shown
+        where = f" ({'/'.join(path.rsplit('/', 2)[1:])})"
+    return kind(f"{f'{doing} {what}'.rstrip()}: {os.strerror(error.errno or errno.EIO)}{where}")

@@ -15,14 +15,13 @@ import struct
 import sys
 import termios
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from itertools import count
-from typing import Any, BinaryIO, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar
 from weakref import WeakSet
 
 from gunicorn import util
@@ -32,7 +31,6 @@ from gunicorn.http.body import LengthReader
 from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
-from gunicorn.workers.base import Worker as ServerWorker
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from persistence import processors
@@ -45,55 +43,7 @@ _QUERY = re.compile(r"\?[^?\s\"']*")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class WatchedWorker(ServerWorker, ABC):  # type: ignore[misc]  # gunicorn ships no annotations
-    """A worker that watches its memory, calls ``tick`` of the service, and logs no queries.
-
-    ``processor`` is the one that it stays on; ``None`` if it may use all. ``number`` is the smallest that no other
-    worker of the first process has.
-    """
-
-    _running: ClassVar[WeakSet[WatchedWorker]] = WeakSet()
-    """In the first process, the workers that it has made and that have not ended."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.processor: int | None = processors.one_for(self.cfg.workers, (each.processor for each in self._running))
-        numbers = {each.number for each in self._running}
-        self.number: int = next(number for number in count() if number not in numbers)
-        self._running.add(self)
-
-    def init_process(self) -> None:
-        """Set up the processor of the process and the watch of its memory, then serve."""
-        if self.processor is not None:
-            processors.stay_on(self.processor)
-        for log in (self.log.error_log, self.log.access_log):
-            log.addFilter(without_queries)
-        count_as(self.number)
-        self._memory = MemoryWatch(resident)
-        super().init_process()
-
-    def init_signals(self) -> None:
-        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
-        super().init_signals()
-        self.log.reopen_files()
-
-    def notify(self) -> None:
-        """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
-        super().notify()
-        service = getattr(self, "wsgi", None)
-        limit = getattr(service, "worker_memory", WORKER_MEMORY)
-        getattr(service, "tick", lambda: None)()
-        is_alive: bool = self.alive  # type: ignore[has-type]
-        if is_alive and self._memory.is_past(limit, is_busy=self.is_busy()):
-            self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
-            self.alive = False  # as max_requests does: it completes its requests first
-
-    @abstractmethod
-    def is_busy(self) -> bool:
-        """Return whether requests are being answered."""
-
-
-def forget(_master: object, worker: WatchedWorker) -> None:
+def forget(_master: object, worker: Worker) -> None:
     """Remove the gauges of a worker that has ended: gunicorn's hook ``child_exit``."""
     forget_worker(worker.number)
 
@@ -127,7 +77,6 @@ class MemoryWatch:
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE
 
@@ -140,20 +89,13 @@ _NAMES = 256
 """Names of headers of which it is kept whether they are plain. The service has fewer, and clients choose none."""
 
 
-class BodyReader(Protocol):
-    """Reads a body for gunicorn, by its length or in chunks."""
-
-    def read(self, size: int) -> bytes:
-        """Read a piece."""
-
-
 class ExpectedBody:
     """A body for which the client waits to be asked: ``100 Continue`` is sent before the first piece is read.
 
     gunicorn sends it before the service sees the request, and the client then sends a body that is too large.
     """
 
-    def __init__(self, reader: BodyReader, sock: socket.socket) -> None:
+    def __init__(self, reader: Any, sock: socket.socket) -> None:
         self.is_asked_for = False
         self._reader = reader
         self._sock = sock
@@ -162,7 +104,8 @@ class ExpectedBody:
         if not self.is_asked_for:
             self.is_asked_for = True
             self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return self._reader.read(size)
+        piece: bytes = self._reader.read(size)
+        return piece
 
 
 class PeerRequest(Request):  # type: ignore[misc]
@@ -268,7 +211,6 @@ class JoinedResponse(wsgi.Response):  # type: ignore[misc]
         return [*lines, "Transfer-Encoding: chunked\r\n"] if self.chunked else lines
 
     def send_headers(self) -> None:
-        """Send the headers unless they are sent."""
         if not self.headers_sent:
             self._begin(b"")
 
@@ -298,14 +240,51 @@ def _date(second: int) -> str:
     return f"Date: {util.http_date(second)}\r\n"
 
 
-class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
-    """gunicorn's worker with threads."""
+class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotations
+    """gunicorn's worker with threads. It watches its memory, calls ``tick`` of the service, and logs no queries.
+
+    ``processor`` is the one that it stays on; ``None`` if it may use all. ``number`` is the smallest that no other
+    worker of the first process has.
+    """
+
+    _running: ClassVar[WeakSet[Worker]] = WeakSet()
+    """In the first process, the workers that it has made and that have not ended."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.processor: int | None = processors.one_for(self.cfg.workers, (each.processor for each in self._running))
+        numbers = {each.number for each in self._running}
+        self.number: int = next(number for number in count() if number not in numbers)
+        self._running.add(self)
 
     def init_process(self) -> None:
         """Receive bodies in pieces of the size that the service asks for, and send responses its way; then serve."""
         SocketUnreader.max_body_chunk = CHUNK
         RequestParser.mesg_class, wsgi.Response = PeerRequest, JoinedResponse
+        if self.processor is not None:
+            processors.stay_on(self.processor)
+        for log in (self.log.error_log, self.log.access_log):
+            log.addFilter(without_queries)
+        count_as(self.number)
+        self._memory = MemoryWatch(resident)
         super().init_process()
+
+    def init_signals(self) -> None:
+        """Handle signals; then open the log again, in case that this worker was too young to notice SIGUSR1."""
+        super().init_signals()
+        self.log.reopen_files()
+
+    def notify(self) -> None:
+        """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
+        super().notify()
+        service = getattr(self, "wsgi", None)
+        limit = getattr(service, "worker_memory", WORKER_MEMORY)
+        getattr(service, "tick", lambda: None)()
+        is_alive: bool = self.alive  # type: ignore[has-type]
+        is_busy = self.nr_conns > len(self.keepalived_conns)
+        if is_alive and self._memory.is_past(limit, is_busy=is_busy):
+            self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
+            self.alive = False  # as max_requests does: it completes its requests first
 
     def handle(self, conn: TConn) -> Any:
         """Answer a request, and those that follow soon on the same connection; runs in a thread of its own.
@@ -353,10 +332,6 @@ class Worker(WatchedWorker, ThreadWorker):  # type: ignore[misc]
         busy = self.nr_conns - len(self.keepalived_conns) - len(self.pending_conns)
         is_alive: bool = self.alive
         return is_alive and busy <= self.cfg.threads
-
-    def is_busy(self) -> bool:
-        """Return whether there is a connection that is not idle."""
-        return bool(self.nr_conns > len(self.keepalived_conns))
 
 
 def _is_readable(conn: TConn) -> bool:

@@ -56,15 +56,6 @@ class Password(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Password({self.name!r})"
 
 
-def hash_password(name: str, text: str) -> Password:
-    if len(text) < SHORTEST_PASSWORD:
-        raise BadRequestError(f"a password has at least {SHORTEST_PASSWORD} characters")
-    if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:
-        raise BadRequestError(f"a password has at most {LONGEST_PASSWORD_BYTES} bytes")
-    salt = secrets.token_bytes(_SALT)
-    return Password(name, salt.hex(), _password_digest(text, salt), next_after(None))
-
-
 def is_right_password(text: str, kept: Password | None) -> bool:
     """Return whether a text is the password that is kept; one comparison takes as long where there is none."""
     if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:
@@ -129,7 +120,6 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def is_limited(self) -> bool:
-        """Return whether it may do less than other keys."""
         return bool(self.scopes or self.forms)
 
     @property
@@ -256,7 +246,12 @@ class Keys:
     def set_password(self, name: str, text: str) -> None:
         """Let an administrator log in with a password; another one of the name is replaced."""
         require_name(name, "an administrator")
-        made = hash_password(name, text)
+        if len(text) < SHORTEST_PASSWORD:
+            raise BadRequestError(f"a password has at least {SHORTEST_PASSWORD} characters")
+        if len(_bytes(text)) > LONGEST_PASSWORD_BYTES:
+            raise BadRequestError(f"a password has at most {LONGEST_PASSWORD_BYTES} bytes")
+        salt = secrets.token_bytes(_SALT)
+        made = Password(name, salt.hex(), _password_digest(text, salt), next_after(None))
         with self._file.changing() as known:
             others = tuple(each for each in known.passwords if each.name != name)
             if len(others) >= _MOST_PASSWORDS:

@@ -188,14 +188,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def roots(self) -> Roots:
-        """The places of all forms."""
         return Roots(
             resolved_place(self.data), {name: resolved_place(each.data) for name, each in self.datasource.items()}
         )
 
     @property
     def binds(self) -> tuple[str, ...]:
-        """The addresses to serve on."""
         return (self.bind, self.admin_bind) if self.admin_bind else (self.bind,)
 
     @property
@@ -285,10 +283,19 @@ def load(
         return _received()
     variables = os.environ if environment is None else environment
     named, content = _from_file(file or variables.get(_FILE_VARIABLE))
-    properties = {name: value for name, value in content.items() if _is_property(name, value)}
-    layers = (
+    properties = {
+        name: value
+        for name, value in content.items()
+        if "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
+    }
+    from_environment = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in variables.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name != _FILE_VARIABLE
+    }
+    layers: tuple[tuple[str, Mapping[str, object]], ...] = (
         (named, {name: value for name, value in content.items() if name not in properties}),
-        ("environment", _from_environment(variables)),
+        ("environment", from_environment),
         ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
     )
     settings, origins, unknown = _merged(named, layers)
@@ -300,7 +307,11 @@ def load(
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""
     if there:
-        require_own(there, *_owner_of(settings))
+        owners = list[int]()
+        if os.geteuid() == 0:  # root is told the command to type there, and not about this file
+            with suppress(OSError):
+                owners.append(os.stat(settings.home).st_uid)
+        require_own(there, *owners)
     return Effective(settings, origins, Properties.load(properties, prefix, named), there)
 
 
@@ -344,17 +355,9 @@ def require_own(path: str, *owners: int) -> None:
         raise StartupError(f"{path} belongs to another user (uid {found}): it must belong to root or to this user")
 
 
-def _owner_of(settings: Settings) -> Iterator[int]:
-    """Yield the user of the data directory: root is told the command to type there, and not about this file."""
-    if os.geteuid() == 0:
-        with suppress(OSError):
-            yield os.stat(settings.home).st_uid
-
-
-def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
+def inherits_socket() -> bool:
     """Return whether this process was given the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
-    variables = os.environ if environment is None else environment
-    return "GUNICORN_FD" in variables or "LISTEN_FDS" in variables
+    return "GUNICORN_FD" in os.environ or "LISTEN_FDS" in os.environ
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
@@ -367,14 +370,14 @@ def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
             )
 
 
-def _is_property(name: str, value: object) -> bool:
-    return "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
-
-
 def _merged(
     file: str, layers: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Settings, dict[str, str], dict[str, str]]:
-    values = _default_paths(file)
+    shipped, values = Settings(), dict[str, object]()
+    for name in PATHS:
+        if path := getattr(shipped, name):  # as in the shipped file, but from the directory of this one
+            beside = os.path.relpath(path, os.path.dirname(DEFAULT_FILE))
+            values[name] = absolute(name, beside, os.path.dirname(file))
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     unknown: dict[str, str] = {}
     for origin, layer in layers:
@@ -409,22 +412,7 @@ def _from_file(path: str | None) -> tuple[str, dict[str, object]]:
         raise StartupError(f"the settings file {chosen} cannot be read: {error}") from error
 
 
-def _from_environment(variables: Mapping[str, str]) -> dict[str, object]:
-    return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for name, value in variables.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name != _FILE_VARIABLE
-    }
-
-
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-
-
-def _default_paths(file: str) -> dict[str, object]:
-    shipped = Settings()
-    named = {name: path for name in PATHS if (path := getattr(shipped, name))}
-    beside = {name: os.path.relpath(path, os.path.dirname(DEFAULT_FILE)) for name, path in named.items()}
-    return {name: absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
 
 
 def _require_existing(file: str, name: str, written: str, path: str) -> None:

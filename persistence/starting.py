@@ -128,21 +128,17 @@ def require_free(bind: str) -> None:
         if bind.startswith(_UNIX):
             _try_path(bind.removeprefix(_UNIX))
         else:
-            _try_port(bind)
+            host, _, port = bind.rpartition(":")
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            with socket.socket(family, kind, protocol) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(address)
     except OSError as error:
         cause = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         raise StartupError(
             f"cannot serve on {bind}: {cause}; another address: --bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
         ) from error
-
-
-def _try_port(bind: str) -> None:
-    host, _, port = bind.rpartition(":")
-    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        tried.bind(address)
 
 
 def _try_path(path: str) -> None:

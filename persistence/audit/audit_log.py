@@ -31,7 +31,6 @@ from persistence.audit.chain import (
     Head,
     Seal,
     SealOf,
-    TornPiece,
     chained,
     examined,
     head_of,
@@ -196,7 +195,12 @@ class AuditTrail(Closable):
                 last = known  # the gap in the numbers shows for ever that lines are missing
         began = (head.began if head is not None else 0) or int(time.time())
         found = Head(last.number, last.digest, remains.size, began)
-        return found if remains.torn is None else self._closed(record, found, remains.torn)
+        if (torn := remains.torn) is None:
+            return found
+        ending = b"" if torn.ends_line else b"\n"
+        files.write_all(self._descriptor, ending)
+        event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
+        return self._write(record, found._replace(size=found.size + len(ending)), event.encoded())
 
     def _newest_rotated(self) -> Head:
         for _, path in reversed(rotated(self._path)):
@@ -205,12 +209,6 @@ class AuditTrail(Closable):
             if remains.last is not None:
                 return remains.last
         return START
-
-    def _closed(self, record: int, head: Head, torn: TornPiece) -> Head:
-        ending = b"" if torn.ends_line else b"\n"
-        files.write_all(self._descriptor, ending)
-        event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
-        return self._write(record, head._replace(size=head.size + len(ending)), event.encoded())
 
     def _rotated(self, record: int, head: Head) -> Head:
         now = time.monotonic()
@@ -242,7 +240,7 @@ class AuditTrail(Closable):
     def _note(self, record: int, head: Head) -> Head:
         self._head, self._noted = head, head.record()
         with suppress(OSError):
-            files.write_at_start(record, self._noted)
+            files.write_at(record, self._noted, 0)
         return head
 
     def _settle(self) -> None:
@@ -431,16 +429,6 @@ class AuditLog(Closable):
         return number
 
 
-def _trail_path(settings: Settings, places: Iterable[str]) -> str:
-    path = prepare(settings.audit_file)
-    for place in places:
-        if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
-            raise StartupError(
-                f"the audit file {path} must not lie in the data directory {place}: a restore would replace it"
-            )
-    return path
-
-
 def open_audit(
     settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
 ) -> AuditLog:
@@ -454,8 +442,14 @@ def open_audit(
     elif settings.audit == "stdout":
         sink = OutputAudit()
     elif settings.audit != "off":
+        path = prepare(settings.audit_file)
+        for place in places:
+            if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
+                raise StartupError(
+                    f"the audit file {path} must not lie in the data directory {place}: a restore would replace it"
+                )
         sink = trail = AuditTrail(
-            _trail_path(settings, places),
+            path,
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
             seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,

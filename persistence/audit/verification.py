@@ -101,18 +101,6 @@ def opened(path: str) -> BinaryIO:
     return cast("BinaryIO", unpacked)
 
 
-def file_names(path: str) -> list[str]:
-    """Return the paths of the audit file and of files beside it that begin with its name and a dot or hyphen.
-
-    So programs that rotate logs may name them freely. They are not in the order of their lines.
-    """
-    directory, name = os.path.split(path)
-    with disk_errors("looking for files of the audit"):
-        names = [each for each in sorted(os.listdir(directory)) if each.startswith((f"{name}.", f"{name}-"))]
-        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(lock_path(path)))
-        return [each for each in (path, *beside) if os.path.isfile(each)]
-
-
 def in_order(path: str, seal_of: SealOf) -> list[str]:
     """Return the paths of the files of the audit in the order of their lines."""
     return [place.path for place in _places(path, seal_of)]
@@ -132,23 +120,26 @@ def verify(
     somebody has noted. Lines by the keys ``retired`` need not be compared.
     """
     with disk_errors("reading the audit"):
-        head, places = _snapshot(path, seal_of)
+        head, lock = None, lock_path(path)
+        with ExitStack() as stack:
+            if os.path.exists(lock):
+                stack.enter_context(LockFile(lock).exclusive("others are writing the audit", timeout=_PATIENCE))
+                with open(lock, "rb") as file:
+                    head = head_of(file.read(_RECORD))
+            places = _places(path, seal_of)
         return _Verification(places, head, seal_of, expected, retired).run(must_be_sealed=must_be_sealed)
 
 
-def _snapshot(path: str, seal_of: SealOf) -> tuple[Head | None, list[_Place]]:
-    if not os.path.exists(lock_path(path)):
-        return None, _places(path, seal_of)
-    with LockFile(lock_path(path)).exclusive("others are writing the audit", timeout=_PATIENCE):
-        with open(lock_path(path), "rb") as file:
-            head = head_of(file.read(_RECORD))
-        return head, _places(path, seal_of)
-
-
 def _places(path: str, seal_of: SealOf) -> list[_Place]:
+    # Files beside it that begin with its name and a dot or hyphen are its own: programs that rotate logs name them so.
+    directory, name = os.path.split(path)
+    with disk_errors("looking for files of the audit"):
+        names = [each for each in sorted(os.listdir(directory)) if each.startswith((f"{name}.", f"{name}-"))]
+        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(lock_path(path)))
+        files = [each for each in (path, *beside) if os.path.isfile(each)]
     found = [
         _Place(each, None if each.endswith(_GZIP) else os.path.getsize(each), _first_number(each, seal_of))
-        for each in file_names(path)
+        for each in files
     ]
     if not found:
         raise NotFoundError(f"there is no audit at {path}")

@@ -109,7 +109,7 @@ def list_api_keys(*, effective: Effective) -> None:
     keys = open_keys(settings).read()
     used = dict[str, float]()
     with suppress(PersistenceError):  # the keys are there without it
-        used = KeyUses.of(settings.home).last()
+        used = KeyUses(settings.home).last()
     found = list[Facts]()
     for key in keys:
         at = used.get(key.name)

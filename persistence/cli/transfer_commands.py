@@ -70,7 +70,7 @@ from persistence.providers.locations import root_of
 from persistence.providers.opened import Place, Providers, bucket_of, database_at, open_place
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
-from persistence.services.document_tables import TableExport, TableOptions
+from persistence.services.document_tables import TableExport
 from persistence.services.exporting import Exporting
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
@@ -154,8 +154,8 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     begin = partial(_begin, query=query)
     if as_csv or as_jsonl:
-        table = TableOptions(lang, has_all_controls=all_controls)
-        begin = partial(_begin_table, query=query, table=table, has_mark=bom if as_csv else None)
+        table = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+        begin = partial(_begin_table, table=table, has_mark=bom if as_csv else None)
     with _output(target) as write:
         done = _export(effective, begin, write)
     kinds = "documents and drafts" if as_csv or as_jsonl else "definitions, documents and drafts"
@@ -203,10 +203,10 @@ def _begin(exporting: Exporting, *, query: ExportQuery) -> tuple[Callable[[], in
 
 
 def _begin_table(
-    exporting: Exporting, *, query: ExportQuery, table: TableOptions, has_mark: bool | None
+    exporting: Exporting, *, table: Callable[[Exporting], TableExport], has_mark: bool | None
 ) -> tuple[Callable[[], int], Pieces]:
     """Begin a table: CSV, with its mark or without, or for ``None`` JSON lines."""
-    export = TableExport(exporting, query, table)
+    export = table(exporting)
     if has_mark is None:
         return export.count, export.json_lines
     with usage_errors():

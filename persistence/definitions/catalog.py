@@ -56,7 +56,6 @@ class EncryptedControls:
 
     @classmethod
     def of(cls, controls: Iterable[Control]) -> EncryptedControls:
-        """Select the encrypted ones of some controls."""
         found = [(each, path) for each in controls if each.is_encrypted for path in each.shapes]
         return cls(
             frozenset(path for _, path in found), frozenset(path for each, path in found if not each.takes_files)
@@ -123,12 +122,6 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
     return _permissions(address, metadata)
 
 
-def parse_permissions(metadata: FormMetadata) -> Permissions | None:
-    """Parse the permissions in metadata, once for equal ones."""
-    text = metadata.permissions
-    return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
-
-
 def _content_of(storage: Readable, address: DefinitionAddress, read: Callable[[BinaryIO], T]) -> T | None:
     """Read something in the content of a version; ``None`` where it is not published."""
     found = storage.read(address, content=True)
@@ -164,13 +157,13 @@ def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata
 
 
 def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissions | None:
+    text = metadata.permissions
     try:
-        return parse_permissions(metadata)
+        return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
     except BadRequestError as error:
         raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
 
 
-_SUMMARY = "summary"
 _CONTROLS = "controls"
 
 
@@ -208,7 +201,7 @@ class Definition:
         """The summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
-        return self._part(_SUMMARY, published_from, self._catalog.weigh)
+        return self._part("summary", published_from, self._catalog.weigh)
 
     @property
     def permissions(self) -> Permissions | None:
@@ -218,16 +211,21 @@ class Definition:
         Where none is left, the deleted one decides: a user who could not read its data must not be able to because the
         form is gone.
         """
-        is_published, own = self._own()
+        is_published, own = self.own_permissions()
         if is_published:
             return own
         latest = max(self._catalog.published(self.form), key=attrgetter("modified"), default=None)
         return own if latest is None else latest.permissions
 
-    @property
-    def own_permissions(self) -> Permissions | None:
-        """The permissions of this very version, also of a deleted or damaged one."""
-        return self._own()[1]
+    def own_permissions(self) -> tuple[bool, Permissions | None]:
+        """Return whether this very version is published, and its permissions, also of a deleted or damaged one."""
+        try:
+            known = self.summary
+        except DamagedError:
+            known = None
+        if known is not None:
+            return not known.deleted, known.permissions
+        return (True, self._part("salvaged", salvaged_permissions)) if self.is_stored else (False, None)
 
     @property
     def controls(self) -> tuple[Control, ...] | None:
@@ -294,15 +292,6 @@ class Definition:
     def stored(self) -> StoredRevision | None:
         """Return the stored revision, its content open; ``None`` where the version was never published."""
         return self._catalog.storage.read(self.address, content=True)
-
-    def _own(self) -> tuple[bool, Permissions | None]:
-        try:
-            known = self.summary
-        except DamagedError:
-            known = None
-        if known is not None:
-            return not known.deleted, known.permissions
-        return (True, self._part("salvaged", salvaged_permissions)) if self.is_stored else (False, None)
 
     def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
         known = _CONTROLS in self.parts
@@ -371,7 +360,7 @@ class Catalog:
     def same_permissions(self, form: Form) -> tuple[int, ...]:
         """Return the highest version, even a deleted one, and all others that have the same permissions."""
         every = (self.of(form, number) for number in self.storage.versions(form))
-        defined = [(each.version, each.own_permissions) for each in every if each.is_stored]
+        defined = [(each.version, each.own_permissions()[1]) for each in every if each.is_stored]
         return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
     def forms(
@@ -433,17 +422,14 @@ class Catalog:
             return known
         definition = Definition(address, fingerprint, self)
         if definition.is_stored:
-            self._keep(definition)
+            with self._lock:
+                versions = self._known.setdefault(definition.form, _KnownForm()).versions
+                replaced = versions.get(definition.version)
+                versions[definition.version] = definition
+                self._count += replaced is None
+                self._weight += definition.weight - (0 if replaced is None else replaced.weight)
+                self._bound(definition)
         return definition
-
-    def _keep(self, definition: Definition) -> None:
-        with self._lock:
-            versions = self._known.setdefault(definition.form, _KnownForm()).versions
-            replaced = versions.get(definition.version)
-            versions[definition.version] = definition
-            self._count += replaced is None
-            self._weight += definition.weight - (0 if replaced is None else replaced.weight)
-            self._bound(definition)
 
     def _bound(self, newest: Definition) -> None:
         if self._count > VERSIONS_KEPT or self._weight > MOST_CATALOG:

@@ -142,8 +142,15 @@ def _written(tag: str, value: Any) -> str:
 
 def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
     children: list[ET.Element] = []
+    size = 0
     with SmallReader(children.append) as reader:
-        root = reader.read(_measured(pieces)).root
+        for piece in pieces:
+            size += len(piece)
+            if size > LARGEST_ARCHIVE_METADATA:
+                raise BadRequestError(f"the metadata of a revision has more than {LARGEST_ARCHIVE_METADATA} bytes")
+            reader.feed(piece)
+        reader.finish()
+        root = reader.root
     form = root.get("format")
     if form is None:
         return _foreign(root.attrib, children)
@@ -163,15 +170,6 @@ def _unknown(children: Iterable[ET.Element]) -> Iterator[str]:
         elif _FIELDS[child.tag] == "metadata":
             yield from (name for name in child.attrib if name not in _OF_FORM)
             yield from (each.tag for each in child if each.tag not in _IN_FORM)
-
-
-def _measured(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    size = 0
-    for piece in pieces:
-        size += len(piece)
-        if size > LARGEST_ARCHIVE_METADATA:
-            raise BadRequestError(f"the metadata of a revision has more than {LARGEST_ARCHIVE_METADATA} bytes")
-        yield piece
 
 
 def _sidecar(children: Iterable[ET.Element]) -> Sidecar:

@@ -37,7 +37,7 @@ from persistence.forms.definition_tree import (
     is_plain_grid,
     is_repeated,
     on_definition,
-    on_stored_tree,
+    on_tree,
     text_in,
 )
 from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE, MOST_WALKED
@@ -53,13 +53,8 @@ INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
 ENCRYPTED = "fr-encrypt"
 _OF_FILES = frozenset(
     {
-        "upload",
-        "attachment",
-        "image-attachment",
-        "video-attachment",
-        "image-annotation",
-        "handwritten-signature",
-        "wpaint",
+        *("upload", "attachment", "image-attachment", "video-attachment"),
+        *("image-annotation", "handwritten-signature", "wpaint"),
     }
 )
 """Controls whose text is the path of an attachment (spec forms 6.7)."""
@@ -191,21 +186,6 @@ class Control:
     is_encrypted: bool
     view_steps: Steps = ()
 
-    @classmethod
-    def of(cls, element: Element, name: str) -> Control:
-        """Read an element, without its steps."""
-        names = classes(element)
-        has_index = next(element.iterchildren("{*}index"), None) is not None
-        has_encrypt = next(element.iterchildren(ENCRYPT), None) is not None
-        return cls(
-            name,
-            etree.QName(element).localname,
-            (),
-            is_indexed=has_index or not names.isdisjoint(INDEXED),
-            has_index=has_index,
-            is_encrypted=has_encrypt or ENCRYPTED in names,
-        )
-
     def path(self, data_format: str) -> Names:
         """Return the element names from the data root in data of a format."""
         return path_in(data_format, self.steps)
@@ -256,8 +236,23 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
 
 
 def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
-    controls = ((each, part.paths(each)[0]) for each in part.elements if not each.is_container)
-    return [(Control.of(each.element, each.name or ""), path) for each, path in controls if path]
+    """Return the controls of a part with their paths in it, and without their steps."""
+    found = []
+    for each in (each for each in part.elements if not each.is_container):
+        path, _ = part.paths(each)
+        if path:
+            names, element = classes(each.element), each.element
+            has_index = next(element.iterchildren("{*}index"), None) is not None
+            control = Control(
+                each.name or "",
+                etree.QName(element).localname,
+                (),
+                is_indexed=has_index or not names.isdisjoint(INDEXED),
+                has_index=has_index,
+                is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
+            )
+            found.append((control, path))
+    return found
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
@@ -289,6 +284,7 @@ _IN_INDEX = frozenset(
 """Marks for the summary page of a runtime, which must be in the mark of an indexed control."""
 _MARKS = _IN_INDEX | {ENCRYPT, f"{FR}index"}
 _CLASSES = INDEXED | {ENCRYPTED}
+_NAMING = ("id", "bind", "ref")  # The attributes by which a message names an element
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +297,7 @@ class UnusableMark:
 
 def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
     """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE``."""
-    return on_stored_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)))
+    return on_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)), is_stored=True)
 
 
 def require_usable_marks(tree: Tree) -> None:
@@ -318,7 +314,8 @@ def _unusable(tree: Tree) -> Iterator[UnusableMark]:
             if element.tag in _IN_INDEX and cause is not None:
                 cause = "it is not in <fr:index>"
             if cause:
-                subject = f"the mark {name} of {_shown(control)}"
+                named = next((f" with the {each} {control.get(each)!r}" for each in _NAMING if control.get(each)), "")
+                subject = f"the mark {name} of the element {etree.QName(control).localname}{named}"
                 yield UnusableMark(one_line(f"{subject} has no effect: {cause}"), "encrypt" in name)
 
 
@@ -388,16 +385,8 @@ def _unreached(definition: DefinitionTree) -> Iterator[FormPart]:
                 yield shown
 
 
-def _shown(element: Element) -> str:
-    name = etree.QName(element).localname
-    named = next((f"{each} {element.get(each)!r}" for each in ("id", "bind", "ref") if element.get(each)), "")
-    return f"the element {name}{named and f' with the {named}'}"
-
-
-_RESOURCES_ID = "fr-form-resources"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _RESOURCE = re.compile(r"\$form-resources/([^/\s]+)/label")
-_HTML = "text/html"
 _TAG = re.compile(r"<[^<>]*>")
 
 
@@ -506,12 +495,12 @@ def _label(resources: Mapping[str, Mapping[str, str]], each: BodyElement) -> Lab
     texts = {language: found for language, labels in resources.items() if (found := labels.get(resource))}
     if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
         texts = {"": literal[:LONGEST_TITLE]}
-    return Label(texts, shown is not None and shown.get("mediatype") == _HTML) if texts else None
+    return Label(texts, shown is not None and shown.get("mediatype") == "text/html") if texts else None
 
 
 def _resources(part: FormPart) -> dict[str, dict[str, str]]:
     model = None if part.top is None else part.top.getparent()
-    instance = None if model is None else instance_of(model, _RESOURCES_ID)
+    instance = None if model is None else instance_of(model, "fr-form-resources")
     found: dict[str, dict[str, str]] = {}
     for resource in () if instance is None else instance.iterfind("*/resource"):
         language = resource.get(_LANGUAGE)

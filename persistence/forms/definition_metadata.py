@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
@@ -146,10 +146,20 @@ class MetadataReader(Streaming):
 
     def end(self, name: str) -> None:
         self._ended.append(name)
-        if self._item == _PERMISSIONS:
+        item = self._item
+        if item == _PERMISSIONS:
             self._keep(f"</{local_name(name)}>")
-        if self._item is not None and self._elements - len(self._ended) == len(_PATH):
-            self._close(self._item, "".join(self._pieces))
+        if item is None or self._elements - len(self._ended) != len(_PATH):
+            return
+        self._item = self.parser.CharacterDataHandler = None
+        self.parser.EndElementHandler = self._ended.append
+        text = "".join(self._pieces)
+        if item != "title":
+            self._values.setdefault(item, text.strip())
+        elif len(text) > LONGEST_TITLE:
+            raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
+        else:
+            self._titles[self._language] = " ".join(text.split())
 
     def finish(self) -> None:
         super().finish()
@@ -161,29 +171,16 @@ class MetadataReader(Streaming):
             self._keep_tag(name, attributes)
         elif self._matched == self.depth - 1 == len(_PATH):
             if name in _WANTED:
-                self._take(name, attributes)
+                self._item, self._pieces = name, []
+                self._language = attributes.get(f"{_XML}lang", "")
+                self._count(len(self._language) + _A_TITLE)
+                self.parser.CharacterDataHandler, self.parser.EndElementHandler = self._text, self.end
+                if name == _PERMISSIONS:
+                    self._keep_tag(name, attributes)
         elif self._item is None:
             wanted, identity = _PATH[self._matched]
             if name == wanted and identity in (None, attributes.get("id")):
                 self._matched = self.depth
-
-    def _take(self, item: str, attributes: dict[str, str]) -> None:
-        self._item, self._pieces = item, []
-        self._language = attributes.get(f"{_XML}lang", "")
-        self._count(len(self._language) + _A_TITLE)
-        self.parser.CharacterDataHandler, self.parser.EndElementHandler = self._text, self.end
-        if item == _PERMISSIONS:
-            self._keep_tag(item, attributes)
-
-    def _close(self, item: str, text: str) -> None:
-        self._item = self.parser.CharacterDataHandler = None
-        self.parser.EndElementHandler = self._ended.append
-        if item == "title":
-            if len(text) > LONGEST_TITLE:
-                raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
-            self._titles[self._language] = " ".join(text.split())
-        else:
-            self._values.setdefault(item, text.strip())
 
     def _text(self, text: str) -> None:
         self._keep(escape(text) if self._item == _PERMISSIONS else text)
@@ -245,12 +242,14 @@ def _unknown_encryption(part: str) -> BadRequestError:
 
 def read_permissions(text: str) -> Permissions:
     """Read the permissions element of a published version, without namespaces; unknown words grant nothing."""
-    root = _parsed(text)
-    return tuple(
-        Permission(_operations(child), tuple(_condition(condition) for condition in child))
-        for child in root
-        if child.tag == _PERMISSION
-    )
+    found = []
+    for child in _parsed(text):
+        if child.tag == _PERMISSION:
+            named = frozenset(child.get("operations", "").split())
+            # Forms that are older than the operation do not name it.
+            operations = named - {_NOT_LISTED} if _NOT_LISTED in named else named | {LIST}
+            found.append(Permission(operations, tuple(map(_condition, child))))
+    return tuple(found)
 
 
 def _parsed(text: str) -> ET.Element:
@@ -295,12 +294,6 @@ def _unknown(part: str, known: tuple[str, ...]) -> BadRequestError:
     return BadRequestError(f"the permissions of the form have {part}, which is not known{hint}")
 
 
-def _operations(permission: ET.Element) -> frozenset[str]:
-    named = frozenset(permission.get("operations", "").split())
-    # Forms that are older than the operation do not name it.
-    return named - {_NOT_LISTED} if _NOT_LISTED in named else named | {LIST}
-
-
 def _condition(element: ET.Element) -> GrantCondition | UserRole:
     if element.tag == _USER_ROLE:
         return UserRole(frozenset(unquote(name) for name in element.get("any-of", "").split()))
@@ -336,34 +329,32 @@ def prepare(
     data: bytes, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
 ) -> PreparedDefinition:
     """Make a definition ready; ``is_copied`` decides which attachments go with its form."""
-    return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
 
+    def work(tree: Tree) -> PreparedDefinition:
+        path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"  # spec forms 6.2
+        root = tree.getroot()
+        metadata = root.find(path) if root.tag == f"{XH}html" else None
+        if metadata is None:
+            raise BadRequestError("the definition has no metadata, which would name its form")
+        form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
+        held: dict[str, AttachmentRef] = {}
+        for element, one in _holders(tree):
+            if is_copied(form, one):
+                if held.setdefault(one.name, one) != one:
+                    raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
+                element.text = definition_holder_path(form, one.name)
+        _set(metadata, "available", None if announcement.is_available else "false")
+        _set(metadata, "version-comment", announcement.comment)
+        require_usable_marks(tree)
+        definition = DefinitionTree.read(tree) if announcement.lists_grids else None
+        if definition is not None:
+            _list_grids(definition, metadata)
+        versions = metadata.find("library-versions")
+        texts = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
+        libraries = {name: int(text) for name, text in texts.items() if _VERSION.fullmatch(text)}
+        return PreparedDefinition(form, serialized(tree), tuple(held.values()), libraries)
 
-def _prepare(
-    tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
-) -> PreparedDefinition:
-    path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"  # spec forms 6.2
-    root = tree.getroot()
-    metadata = root.find(path) if root.tag == f"{XH}html" else None
-    if metadata is None:
-        raise BadRequestError("the definition has no metadata, which would name its form")
-    form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
-    held: dict[str, AttachmentRef] = {}
-    for element, one in _holders(tree):
-        if is_copied(form, one):
-            if held.setdefault(one.name, one) != one:
-                raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
-            element.text = definition_holder_path(form, one.name)
-    _set(metadata, "available", None if announcement.is_available else "false")
-    _set(metadata, "version-comment", announcement.comment)
-    require_usable_marks(tree)
-    definition = DefinitionTree.read(tree) if announcement.lists_grids else None
-    if definition is not None:
-        _list_grids(definition, metadata)
-    versions = metadata.find("library-versions")
-    texts = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
-    libraries = {name: int(text) for name, text in texts.items() if _VERSION.fullmatch(text)}
-    return PreparedDefinition(form, serialized(tree), tuple(held.values()), libraries)
+    return on_tree(data, work)
 
 
 def _required(metadata: Element, name: str) -> str:

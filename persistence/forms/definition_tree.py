@@ -6,7 +6,7 @@ import codecs
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,7 +16,7 @@ from lxml import etree
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
 from persistence.limits import DEEPEST, LARGEST_TREE, LONGEST_XML_NAME, MOST_DECLARATIONS, MOST_TREE_NODES, MOST_WALKED
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
 Tree = etree._ElementTree  # noqa: SLF001 - likewise
@@ -28,22 +28,25 @@ _LARGER_BLOCK = 100_000  # Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSO
 T = TypeVar("T")
 
 
-def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
+def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False) -> T:
     """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
 
     It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
     """
-    _check(data)
-    return _worked(data, work)
-
-
-def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Return the result of ``work`` on the tree of a stored document."""
+    if len(data) > LARGEST_TREE:
+        raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
+    # Each element has the first sign, and each attribute and declaration the second: few signs are few nodes.
+    is_small = data.count(b"<") + data.count(b"=") <= min(MOST_TREE_NODES, MOST_DECLARATIONS)
     try:
-        _check(data)
+        with XmlCheck() if is_small else _Limits() as check:
+            check.read([data])
     except MalformedXmlError as error:
-        raise DamagedError(f"the stored XML cannot be parsed: {error}") from error
-    return _worked(data, work)
+        if is_stored:
+            raise DamagedError(f"the stored XML cannot be parsed: {error}") from error
+        raise
+    refusal = BusyError("other definitions are being parsed")
+    with taking(_turns, refusal, timeout=_LONGEST_WAIT), ThreadPoolExecutor(1, thread_name_prefix="tree") as thread:
+        return thread.submit(_work, data, work).result()
 
 
 class _Limits(Streaming):
@@ -81,19 +84,6 @@ class Bound:
 def serialized(tree: Tree) -> bytes:
     """Serialize a document: UTF-8 with an XML declaration, not indented, with the nodes before and after the root."""
     return etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
-
-
-def _check(data: bytes) -> None:
-    if len(data) > LARGEST_TREE:
-        raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
-    with _Limits() as limits:
-        limits.read([data])
-
-
-def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
-    refusal = BusyError("other definitions are being parsed")
-    with taking(_turns, refusal, timeout=_LONGEST_WAIT), ThreadPoolExecutor(1, thread_name_prefix="tree") as thread:
-        return thread.submit(_work, data, work).result()
 
 
 def _work(data: bytes, work: Callable[[Tree], T]) -> T:
@@ -242,7 +232,7 @@ class FormPart:
         self.top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
         self.walk = walk
         binds = () if self.top is None else tuple(self.top.iter(BIND))
-        self.binds = _by_id(binds)
+        self.binds: dict[str, Element] = {}
         self._paths: dict[Element, Names | None] = {}
         self._ids: dict[str, Element] = {}
         self.elements = () if body is None else tuple(self._elements(body))
@@ -252,11 +242,19 @@ class FormPart:
         A legacy repeat has only the binds of its controls there.
         """
         for bind in binds:
+            if (identifier := bind.get("id")) is not None:
+                self.binds.setdefault(identifier, bind)
             above = bind.getparent()
             if above is not None and self.control(bind.get("name", "")) is None:
                 self.iterations.setdefault(above, bind)
         for each in self.elements:
-            each.inside = self._names_inside(each) if each.is_container else each.around
+            each.inside = each.around
+            if each.is_container:
+                self.walk.count(len(each.around) + 1)
+                iteration = self.iteration_name(each.element)
+                if iteration is None and each.name and each.element.tag == GRID and is_legacy_repeat(each.element):
+                    iteration = default_iteration(each.name)
+                each.inside += tuple(step for step in (each.name, iteration) if step)
 
     def _elements(self, body: Element) -> Iterator[BodyElement]:
         """Yield the sections, grids, dialogs and controls under the body, in document order, and note all ids."""
@@ -280,14 +278,6 @@ class FormPart:
                 if len(element):
                     known[element] = each
                 yield each
-
-    def _names_inside(self, container: BodyElement) -> Names:
-        element, name = container.element, container.name
-        self.walk.count(len(container.around) + 1)
-        iteration = self.iteration_name(element)
-        if iteration is None and name and element.tag == GRID and is_legacy_repeat(element):
-            iteration = default_iteration(name)
-        return container.around + tuple(step for step in (name, iteration) if step)
 
     def paths(self, each: BodyElement) -> tuple[Names | None, Names | None]:
         """Return the path of an element of its own, if it has one, and of its iterations, if it repeats."""
@@ -380,11 +370,11 @@ class DefinitionTree:
 def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
     """Return the result of ``work`` on a stored definition; ``None`` where it has no form model."""
 
-    def on_tree(tree: Tree) -> T | None:
+    def on_definition_in(tree: Tree) -> T | None:
         definition = DefinitionTree.read(tree)
         return None if definition is None else work(definition)
 
-    return on_stored_tree(stored, on_tree)
+    return on_tree(stored, on_definition_in, is_stored=True)
 
 
 def instance_of(model: Element, identifier: str) -> Element | None:
@@ -399,15 +389,6 @@ def text_in(element: Element) -> str:
 def reference(bind: Element) -> str:
     """Return the path of a bind from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
     return bind.get("ref", bind.get("nodeset", ".")).strip()
-
-
-def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
-    found: dict[str, Element] = {}
-    for element in elements:
-        identifier = element.get("id")
-        if identifier is not None:
-            found.setdefault(identifier, element)
-    return found
 
 
 def _body(root: Element) -> Element | None:

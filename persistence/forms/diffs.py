@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
 from itertools import pairwise, takewhile
@@ -91,18 +91,16 @@ def opaque_data(pieces: Iterable[bytes]) -> DataNode:
     return root
 
 
+@dataclass(slots=True)
 class _Open:
     """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
 
-    __slots__ = ("attributes", "items", "known", "node", "other", "text")
-
-    def __init__(self, known: OutlineNode | None, node: DataNode, attributes: Mapping[str, str]) -> None:
-        self.known = known
-        self.node = node
-        self.attributes = attributes
-        self.text: list[str] = []
-        self.items: list[HeldValue] = []
-        self.other: list[str] = []
+    known: OutlineNode | None
+    node: DataNode
+    attributes: Mapping[str, str]
+    text: list[str] = field(default_factory=list)
+    items: list[HeldValue] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
 
 
 class _DataReader(Streaming):
@@ -146,8 +144,15 @@ class _DataReader(Streaming):
 
     def end(self, name: str) -> None:
         if self._count <= MOST_DIFFED_ELEMENTS:
-            if self._deeper:
-                self._leave_unknown()
+            if self._deeper:  # unknown, or one of several files
+                if self._deeper == 1 and self._item is not None:
+                    self._open[-1].items.append(_value(self._item))
+                    self._item = None
+                else:
+                    self._note(_END)
+                if self._foreign_from == self._deeper:
+                    self._foreign_from = 0
+                self._deeper -= 1
             else:
                 self._close_node()
         super().end(name)
@@ -156,16 +161,6 @@ class _DataReader(Streaming):
         super().finish()
         if self._count > MOST_DIFFED_ELEMENTS:
             self.root = None
-
-    def _leave_unknown(self) -> None:
-        if self._deeper == 1 and self._item is not None:
-            self._open[-1].items.append(_value(self._item))
-            self._item = None
-        else:
-            self._note(_END)
-        if self._foreign_from == self._deeper:
-            self._foreign_from = 0
-        self._deeper -= 1
 
     def _note(self, content: str) -> None:
         if not self._foreign_from:
@@ -393,19 +388,14 @@ class DiffsWriter:
         attributes, content = attribute("type", each.kind.value), ""
         if each.node is not None:
             attributes += attribute("name", each.node.name) if each.node.name else ""
-            content = self._label(each)
+            if (label := each.node.label) is not None:
+                html = attribute("mediatype", "text/html") if label.is_html else ""
+                content = element("label", html, text(label.in_language(self.language)))
         if each.iterations:
             attributes += attribute("count", str(len(each.iterations)))
         if each.kind is DiffKind.VALUE_CHANGED:
             content += self._value("from", each.older) + self._value("to", each.newer)
         return element("diff", attributes, content)
-
-    def _label(self, each: Difference) -> str:
-        label = None if each.node is None else each.node.label
-        if label is None:
-            return ""
-        attributes = attribute("mediatype", "text/html") if label.is_html else ""
-        return element("label", attributes, text(label.in_language(self.language)))
 
     def _value(self, name: str, value: HeldValue) -> str:
         attributes = "".join(attribute(each, held) for each, held in value.attributes)

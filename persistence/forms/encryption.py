@@ -28,8 +28,15 @@ from persistence.forms.form_data import (
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH, MOST_EDITED
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import PathStep, Place
-from persistence.xml import streaming
-from persistence.xml.streaming import SEPARATOR, Streaming, local_name
+from persistence.xml.streaming import (
+    SEPARATOR,
+    Streaming,
+    codec_of,
+    end_of_tag,
+    local_name,
+    markup_codec_of,
+    tag_attributes,
+)
 
 _WINDOW = 1 << 10
 _BLANKS = " \t\r\n"
@@ -43,152 +50,6 @@ class StartTag:
 
     written: bytes
     after: int
-
-
-class StreamEditor(Streaming):
-    """A parser that changes a document, and yields the bytes that will not change any more.
-
-    Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is declared.
-    Subclasses call ``replace`` and ``tag_of`` for bytes from ``settled`` on, which are not yielded yet.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bound: dict[str, list[str | None]] = {}
-        self._fitting: dict[str, None] = {}
-        self._highest = 0
-        self._bytes = bytearray()
-        self._from = 0
-        self._replacements: list[tuple[int, int, bytes]] = []
-
-    def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the changed document."""
-        for piece in pieces:
-            self._bytes += piece
-            self.feed(piece)
-            if self._from + len(self._bytes) - self.settled > MOST_EDITED:
-                self.abandon()
-            if settled := self._settled(min(self.settled, self._from + len(self._bytes))):
-                yield settled
-        self.finish()
-        if settled := self._settled(self._from + len(self._bytes)):
-            yield settled
-
-    @property
-    def settled(self) -> int:
-        """The number of bytes of the document that will not be changed any more."""
-        return max(self._from, self.parser.CurrentByteIndex)
-
-    def abandon(self) -> None:
-        """Stop holding bytes for an element: there are too many of them."""
-
-    def replace(self, begin: int, end: int, written: bytes) -> None:
-        """Replace bytes; to be called in ascending order."""
-        self._replacements.append((begin, end, written))
-
-    def encoded(self, content: str) -> bytes:
-        """Encode content in the document's encoding; other characters become references."""
-        return content.encode(self._codec, "xmlcharrefreplace")
-
-    def tag_of(self, at: int) -> StartTag:
-        """Return the start tag at a byte that has been parsed."""
-        written = self._markup_at(at, streaming.end_of_tag)
-        return StartTag(written, at + len(written))
-
-    def end_of_instruction(self, at: int) -> int:
-        """Return the byte after the processing instruction at a byte that has been parsed."""
-        return at + len(self._markup_at(at, lambda text: text.find("?>") + 2 if "?>" in text else None))
-
-    def _markup_at(self, at: int, length_in: Callable[[str], int | None]) -> bytes:
-        begin, size = at - self._from, _WINDOW
-        while True:
-            data = bytes(self._bytes[begin : begin + size])
-            text = self._markup(data)
-            length = length_in(text)
-            if length is not None:
-                return self._written(text[:length])
-            if len(data) < size:
-                raise MalformedXmlError("the XML has a tag or processing instruction that cannot be read")
-            size *= 2
-
-    def without(self, tag: StartTag, is_dropped: Callable[[str, str], bool]) -> StartTag:
-        """Drop attributes of a start tag by prefix and local name; to be called while the element begins."""
-        text, kept, at = self._markup(tag.written), [], 0
-        for attribute in streaming.tag_attributes(text):
-            prefix, _, local = self._written(attribute.name).decode(self._codec).rpartition(":")
-            if is_dropped(prefix, local):
-                kept.append(text[at : attribute.begin])
-                at = attribute.end
-        kept.append(text[at:])
-        return StartTag(self._written("".join(kept)), tag.after)
-
-    def is_fitting(self, prefix: str) -> bool:
-        """Return whether a prefix stands for the namespace here."""
-        return prefix in self._fitting
-
-    @property
-    def prefix(self) -> str | None:
-        """A prefix that stands for the namespace here, if any."""
-        return next(iter(self._fitting), None)
-
-    def with_attribute(self, tag: StartTag, prefix: str | None, name: str) -> StartTag:
-        """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
-        declared = ""
-        if prefix is None:
-            # The usual prefix, else one that no element so far has declared: to find the first free one, all declared
-            # prefixes would have to be searched.
-            prefix = f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
-            declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
-        text = self._markup(tag.written)
-        end = len(text) - (2 if text.endswith("/>") else 1)
-        added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
-        return StartTag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
-
-    def declare(self, prefix: str | None, namespace: str | None) -> None:
-        super().declare(prefix, namespace)
-        if prefix is not None:
-            self._bound.setdefault(prefix, []).append(namespace)
-            self._fit(prefix)
-            number = prefix.removeprefix(_PREFIX)
-            if len(number) <= _MOST_DIGITS and number.isdecimal():
-                self._highest = max(self._highest, int(number))
-
-    def undeclare(self, prefix: str | None) -> None:
-        super().undeclare(prefix)
-        if prefix is not None:
-            self._bound[prefix].pop()
-            self._fit(prefix)
-
-    def _fit(self, prefix: str) -> None:
-        if self._bound[prefix][-1:] == [FR_NAMESPACE]:
-            self._fitting[prefix] = None
-        else:
-            self._fitting.pop(prefix, None)
-        if not self._bound[prefix]:
-            del self._bound[prefix]
-
-    @property
-    def _codec(self) -> str:
-        return streaming.codec_of(self._begin, self.encoding)
-
-    def _markup(self, data: bytes) -> str:
-        """Decode bytes so that the markup can be read; ``_written`` gives the same bytes back."""
-        return data.decode(streaming.markup_codec_of(self._begin), "surrogatepass")
-
-    def _written(self, text: str) -> bytes:
-        return text.encode(streaming.markup_codec_of(self._begin), "surrogatepass")
-
-    def _settled(self, end: int) -> bytes:
-        out, at = bytearray(), 0
-        for begin, after, text in self._replacements:
-            out += self._bytes[at : begin - self._from]
-            out += text
-            at = after - self._from
-        out += self._bytes[at : end - self._from]
-        self._replacements.clear()
-        del self._bytes[: end - self._from]
-        self._from = end
-        return bytes(out)
 
 
 def as_content(text: str) -> str:
@@ -226,10 +87,12 @@ class OpenElement:
     most: int
 
 
-class LeafEditor(StreamEditor):
+class LeafEditor(Streaming):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
-    ``dropped`` are names of attributes of encryption in the form runner's namespace to be removed; so are the old
+    It yields the bytes of the document that will not change any more; subclasses call ``replace`` and ``tag_of`` for
+    later ones. Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one
+    is declared. ``dropped`` are names of attributes of encryption in that namespace to be removed; so are the old
     attribute, without namespace, and a seal. ``seal`` is that of the document, behind its root element.
     """
 
@@ -254,6 +117,12 @@ class LeafEditor(StreamEditor):
         self._begun: OpenElement | None = None
         self._texts: list[str] = []
         self._size = 0
+        self._bound: dict[str, list[str | None]] = {}
+        self._fitting: dict[str, None] = {}  # the prefixes that stand for the form runner's namespace here
+        self._highest = 0
+        self._bytes = bytearray()
+        self._from = 0
+        self._replacements: list[tuple[int, int, bytes]] = []
 
     @abstractmethod
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
@@ -276,32 +145,134 @@ class LeafEditor(StreamEditor):
     def between(self, text: str) -> None:
         """Handle text in a wanted element, after an element inside."""
 
-    @property
-    def settled(self) -> int:
-        """The number of bytes before the element that is handled."""
+    def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the changed document."""
+        for piece in pieces:
+            self._bytes += piece
+            self.feed(piece)
+            after = self._from + len(self._bytes)
+            if after - self._unchanged() > MOST_EDITED:
+                self._begin_text()
+                self._give_up()
+            if settled := self._settled(min(self._unchanged(), after)):
+                yield settled
+        self.finish()
+        if settled := self._settled(self._from + len(self._bytes)):
+            yield settled
+
+    def _unchanged(self) -> int:
+        """Return the number of bytes of the document that will not be changed any more."""
         if self._begun is not None:
             return self._begun.at
-        return super().settled if self._at is None else self._at
+        return max(self._from, self.parser.CurrentByteIndex) if self._at is None else self._at
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names that lead from below the root element to the one that is handled."""
-        return tuple(self.path[1:])
+    def _settled(self, end: int) -> bytes:
+        out, at = bytearray(), 0
+        for begin, after, text in self._replacements:
+            out += self._bytes[at : begin - self._from]
+            out += text
+            at = after - self._from
+        out += self._bytes[at : end - self._from]
+        self._replacements.clear()
+        del self._bytes[: end - self._from]
+        self._from = end
+        return bytes(out)
 
     @property
     def place(self) -> Place:
         """The place of the element that is handled."""
         return tuple(self._numbered[1:])
 
+    def replace(self, begin: int, end: int, written: bytes) -> None:
+        """Replace bytes; to be called in ascending order."""
+        self._replacements.append((begin, end, written))
+
+    def encoded(self, content: str) -> bytes:
+        """Encode content in the document's encoding; other characters become references."""
+        return content.encode(self._codec, "xmlcharrefreplace")
+
+    def tag_of(self, at: int) -> StartTag:
+        """Return the start tag at a byte that has been parsed."""
+        written = self._markup_at(at, end_of_tag)
+        return StartTag(written, at + len(written))
+
+    def with_attribute(self, tag: StartTag, prefix: str | None, name: str) -> StartTag:
+        """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
+        declared = ""
+        if prefix is None:
+            # The usual prefix, else one that no element so far has declared: to find the first free one, all declared
+            # prefixes would have to be searched.
+            prefix = f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
+            declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
+        text = self._markup(tag.written)
+        end = len(text) - (2 if text.endswith("/>") else 1)
+        added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
+        return StartTag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
+
+    def _without_dropped(self, tag: StartTag) -> StartTag:
+        text, kept, at = self._markup(tag.written), [], 0
+        for attribute in tag_attributes(text):
+            prefix, _, local = self._written(attribute[1]).decode(self._codec).rpartition(":")
+            if local in self.dropped and prefix in self._fitting if prefix else local == OLD_MARKER:
+                kept.append(text[at : attribute.start()])
+                at = attribute.end()
+        kept.append(text[at:])
+        return StartTag(self._written("".join(kept)), tag.after)
+
+    def _markup_at(self, at: int, length_in: Callable[[str], int | None]) -> bytes:
+        begin, size = at - self._from, _WINDOW
+        while True:
+            data = bytes(self._bytes[begin : begin + size])
+            text = self._markup(data)
+            length = length_in(text)
+            if length is not None:
+                return self._written(text[:length])
+            if len(data) < size:
+                raise MalformedXmlError("the XML has a tag or processing instruction that cannot be read")
+            size *= 2
+
+    @property
+    def _codec(self) -> str:
+        return codec_of(self._begin, self.encoding)
+
+    def _markup(self, data: bytes) -> str:
+        """Decode bytes so that the markup can be read; ``_written`` gives the same bytes back."""
+        return data.decode(markup_codec_of(self._begin), "surrogatepass")
+
+    def _written(self, text: str) -> bytes:
+        return text.encode(markup_codec_of(self._begin), "surrogatepass")
+
+    def declare(self, prefix: str | None, namespace: str | None) -> None:
+        super().declare(prefix, namespace)
+        if prefix is not None:
+            self._bound.setdefault(prefix, []).append(namespace)
+            self._fit(prefix)
+            number = prefix.removeprefix(_PREFIX)
+            if len(number) <= _MOST_DIGITS and number.isdecimal():
+                self._highest = max(self._highest, int(number))
+
+    def undeclare(self, prefix: str | None) -> None:
+        super().undeclare(prefix)
+        if prefix is not None:
+            self._bound[prefix].pop()
+            self._fit(prefix)
+
+    def _fit(self, prefix: str) -> None:
+        if self._bound[prefix][-1:] == [FR_NAMESPACE]:
+            self._fitting[prefix] = None
+        else:
+            self._fitting.pop(prefix, None)
+        if not self._bound[prefix]:
+            del self._bound[prefix]
+
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self.branch(begun, "".join(self._texts))
-        local = local_name(name)
         siblings = self._siblings[-1]
         siblings[name] = number = siblings.get(name, 0) + 1  # with its namespace: another one is another element
-        self.path.append(local)
+        self.path.append(local_name(name))
         self._numbered.append((name, number))
         self._siblings.append({})
         self._places.append(self._place)
@@ -328,10 +299,9 @@ class LeafEditor(StreamEditor):
         if self.depth < self._value_from:
             self._value_from = 0
 
-    def abandon(self) -> None:
+    def _begin_text(self) -> None:
         if self._at is not None:
             self._begin_at(self._at, {})
-        self._give_up()
 
     def _begin_at(self, at: int, attributes: Mapping[str, str]) -> None:
         self._at = None
@@ -341,13 +311,11 @@ class LeafEditor(StreamEditor):
             tag = None
             is_labelled = attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
             if self._dropped_names and is_labelled:
-                tag = self.without(self.tag_of(at), self._is_dropped)
-            self._begun = OpenElement(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
+                tag = self._without_dropped(self.tag_of(at))
+            prefix = next(iter(self._fitting), None)
+            self._begun = OpenElement(at, attributes, tag, prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
-
-    def _is_dropped(self, prefix: str, local: str) -> bool:
-        return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
 
     def _instruction(self, target: str, data: str) -> None:
         if target != SEAL or self.depth:
@@ -355,11 +323,11 @@ class LeafEditor(StreamEditor):
         self.seal = data
         if self.dropped:
             begin = self.parser.CurrentByteIndex
-            self.replace(begin, self.end_of_instruction(begin), b"")
+            written = self._markup_at(begin, lambda text: text.find("?>") + 2 if "?>" in text else None)
+            self.replace(begin, begin + len(written), b"")
 
     def _text(self, text: str) -> None:
-        if self._at is not None:
-            self._begin_at(self._at, {})
+        self._begin_text()
         begun = self._begun
         if begun is None:
             if self._wanted_from:
@@ -498,7 +466,7 @@ class EncryptionSurvey(LeafEditor):
         if is_value_encrypted(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
-            self.places.add(self.names)
+            self.places.add(tuple(self.path[1:]))
             is_current = self._is_current(text)
             self.stale += not (is_current and begun.is_wanted)
         elif held is not None:

@@ -66,12 +66,7 @@ class _Growing:
         return path[len(self.view.path) :]
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """A position of the walk: a view, and the names of sections and repeats around it."""
-
-    view: _Growing
-    names: Names = ()
+_Position = tuple[_Growing, Names]  # A view, and the names of sections and repeats around the element
 
 
 class _Walk:
@@ -90,7 +85,7 @@ class _Walk:
         self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
-        self._walk(self._definition.main, (), _Position(self._add(FlatView(self._name(())), None)), None)
+        self._walk(self._definition.main, (), (self._add(FlatView(self._name(())), None), ()), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
     def _walk(self, part: FormPart, start: Names | None, outer: _Position, section: str | None) -> None:
@@ -114,26 +109,27 @@ class _Walk:
                 places[each] = place
 
     def _inside(self, part: FormPart, each: BodyElement, place: _Position, start: Names | None) -> _Position:
+        view, names = place
         if not each.name:
             return place
         _, iterations = part.paths(each)
-        if start is not None and iterations is not None:
-            path = path_in(V4_0_0, self._grids.steps(start + iterations))
-            return _Position(self._repeat(each.name, place.view.holding(path), path), (*place.names, each.name))
-        return replace(place, names=(*place.names, each.name)) if each.element.tag == SECTION else place
-
-    def _repeat(self, name: str, around: _Growing, path: Names) -> _Growing:
+        if start is None or iterations is None:
+            return (view, (*names, each.name)) if each.element.tag == SECTION else place
+        path = path_in(V4_0_0, self._grids.steps(start + iterations))
+        around = view.holding(path)
         outer, limit = around.view.repetitions, self._naming.limit
-        number = joined((identifier(name), "repetition"), limit)
+        number = joined((identifier(each.name), "repetition"), limit)
         repetitions = (*outer, UniqueNames(outer, limit).take(number))
         self._count(*around.inside(path), *repetitions)
-        return self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions), around)
+        repeat = FlatView(self._name((each.name,)), (), around.view.name, path, repetitions)
+        return self._add(repeat, around), (*names, each.name)
 
     def _column(self, name: str, place: _Position, section: str | None, path: Names) -> None:
-        view = place.view.holding(path) if path else place.view
+        view, around = place
+        view = view.holding(path) if path else view
         self._count(*view.inside(path), name)
         if self._naming.prefixes_in_main and view.around is None:
-            names = (*place.names, name)
+            names = (*around, name)
         else:
             names = (section, name) if section else (name,)
         column = view.names.take(joined([identifier(each) for each in names], self._naming.longest))
@@ -229,8 +225,22 @@ class _Rows(Streaming):
         if attributes and not self._encrypted_from and is_value_encrypted(attributes):
             self._encrypted_from = self.depth
         for found in self._place.found:
-            if isinstance(found, _RowStart):
-                self._open(found)
+            if not isinstance(found, _RowStart):
+                continue
+            numbers: list[Cell] = []
+            if found.around is not None:
+                self._opened[found.view] += 1
+                outer = self.rows[found.around][-1]
+                numbers = [*outer[: len(outer) - self._columns[found.around]], self._opened[found.view]]
+            row = [*numbers, *[None] * self._columns[found.view]]
+            self._cells += len(row) + 1
+            if self._cells > MOST_CELLS:
+                raise BadRequestError(
+                    f"the document would have more than {MOST_CELLS} values in the flat views of its form"
+                )
+            self.rows[found.view].append(row)
+            for view in self._inside[found.view]:
+                self._opened[view] = 0
 
     def end(self, name: str) -> None:
         super().end(name)
@@ -238,22 +248,6 @@ class _Rows(Streaming):
         if self.depth < self._encrypted_from:
             self._encrypted_from = 0
         self._place = self._places.pop()
-
-    def _open(self, found: _RowStart) -> None:
-        numbers: list[Cell] = []
-        if found.around is not None:
-            self._opened[found.view] += 1
-            outer = self.rows[found.around][-1]
-            numbers = [*outer[: len(outer) - self._columns[found.around]], self._opened[found.view]]
-        row = [*numbers, *[None] * self._columns[found.view]]
-        self._cells += len(row) + 1
-        if self._cells > MOST_CELLS:
-            raise BadRequestError(
-                f"the document would have more than {MOST_CELLS} values in the flat views of its form"
-            )
-        self.rows[found.view].append(row)
-        for view in self._inside[found.view]:
-            self._opened[view] = 0
 
     def _settle(self, *_event: str) -> None:
         if not self._parts:

@@ -85,17 +85,17 @@ class _Finder(Streaming):
         self._next_event()
         if not self._cut_from and attributes.get(RELEVANT) == "false":
             self._cut_from = self.depth
-            self._cut(is_after=self.depth == 1)
+            self._note_edge(is_behind=self.depth == 1)
 
     def end(self, name: str) -> None:
         self._next_event()
         if self.depth == self._cut_from:
             self._cut_from = 0
-            self._cut(is_after=self.depth > 1)
+            self._note_edge(is_behind=self.depth > 1)
         super().end(name)
 
-    def _cut(self, *, is_after: bool) -> None:
-        if is_after:
+    def _note_edge(self, *, is_behind: bool) -> None:
+        if is_behind:
             self._is_edge_next = True
         else:
             self.edges.append(self.parser.CurrentByteIndex)
@@ -219,7 +219,9 @@ class PathState(Generic[T]):
             if at == len(steps):
                 found.append(value)
             else:
-                self._inside.setdefault(_name(steps[at]), []).append((steps, at, value))
+                step = steps[at]
+                name = f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name
+                self._inside.setdefault(name, []).append((steps, at, value))
         self.found = tuple(found)
         self._identities = {steps[at].id for each in self._inside.values() for steps, at, _ in each}
         is_plain = "" not in self._inside and self._identities <= {None}
@@ -264,10 +266,6 @@ def _with_all_following(first: PathState[T]) -> PathState[T]:
     while waiting:
         waiting += waiting.pop().branch()
     return first
-
-
-def _name(step: PathStep) -> str:
-    return f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name
 
 
 NODE_END = "\x1f"  # Between text nodes: a character that XML does not have
@@ -473,9 +471,7 @@ class CellReader(Streaming):
         self.cells: dict[int, list[str]] = {}
         self._places = [start]
         self._open: list[tuple[list[str], str]] = []
-        self._iterations: list[
-            dict[int, int]
-        ] = []  # for each open one the columns, and how many values they had before
+        self._iterations: list[dict[int, int]] = []  # of each open one the columns, and how many values they had before
         self._left = MOST_CELL_CHARACTERS
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import starmap, zip_longest
+from itertools import chain, repeat
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
-from persistence.model.sidecar import HistoryPage, ListedRevision
+from persistence.model.sidecar import HistoryPage
 from persistence.model.texts import nearest
 from persistence.model.write_conditions import LeaseHolder, holder_named
 from persistence.xml.streaming import SEPARATOR, Streaming, local_name
@@ -46,13 +45,12 @@ class Vocabulary:
             raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{hint}")
         _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
         for inner in child:
-            raise BadRequestError(
-                f"<{child.tag}> of a {self.request} has text, and no element <{shown_name(inner.tag)}>"
-            )
+            name = shown_name(inner.tag)
+            raise BadRequestError(f"<{child.tag}> of a {self.request} has text, and no element <{name}>")
 
 
 def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
-    for name in element.keys():  # noqa: SIM118 - to iterate over an element yields its children
+    for name in element.attrib:
         if name not in known and not name.startswith(_XML):
             raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{_hint(name, known)}")
 
@@ -94,7 +92,7 @@ def text_in(element: ET.Element | None) -> str:
 class ChildReader(Streaming):
     """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time.
 
-    ``root`` has the attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
+    ``root`` has the name and attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
     """
 
     def __init__(self, take: Callable[[ET.Element], None]) -> None:
@@ -106,6 +104,7 @@ class ChildReader(Streaming):
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
         if self.depth < _CHILD:
+            self.root.tag = name
             self.root.attrib.update(attributes)
             return
         if self.depth == _CHILD:
@@ -183,37 +182,28 @@ def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restore
     attributes |= {"page-size": str(asked.size), "page-number": str(asked.number)}
     if page.revisions:
         first = page.revisions[0].sidecar
-        attributes |= {
-            "form-version": "" if first is None else str(first.version),
-            "created-time": "" if first is None else first.created,
+        attributes["form-version"] = "" if first is None else str(first.version)
+        attributes["created-time"] = "" if first is None else first.created
+    content = []
+    for revision, diff in zip(page.revisions, chain(diffs, repeat("")), strict=False):
+        sidecar = revision.sidecar
+        known: dict[str, str | None] = {
+            "modified-time": revision.instant,
+            "modified-username": (sidecar and sidecar.modifier) or "",
+            "owner-username": (sidecar and sidecar.creator) or "",
+            "owner-group": (sidecar and sidecar.group) or "",
+            "deleted": "true" if sidecar is not None and sidecar.deleted else "false",
+            "damaged": "true" if sidecar is None else None,
+            "stage": None if sidecar is None else sidecar.stage,
+            "restored-time": sidecar.restored if sidecar is not None and lists_restored else None,
         }
-    rows = zip_longest(page.revisions, diffs, fillvalue="")
-    write = partial(write_revision, lists_restored=lists_restored)
-    return element("documents", _written(attributes), "".join(starmap(write, rows))).encode()
+        content.append(element("document", attributes_of(known), diff))
+    return element("documents", attributes_of(attributes), "".join(content)).encode()
 
 
-def write_revision(revision: ListedRevision, content: str = "", *, lists_restored: bool = False) -> str:
-    """Write one revision; ``content`` is XML."""
-    sidecar = revision.sidecar
-    if sidecar is None:
-        known = {"modified-username": "", "owner-username": "", "owner-group": "", "deleted": "false"}
-        return element("document", _written({"modified-time": revision.instant, **known, "damaged": "true"}), content)
-    attributes = {
-        "modified-time": revision.instant,
-        "modified-username": sidecar.modifier or "",
-        "owner-username": sidecar.creator or "",
-        "owner-group": sidecar.group or "",
-        "deleted": "true" if sidecar.deleted else "false",
-    }
-    if sidecar.stage is not None:
-        attributes["stage"] = sidecar.stage
-    if sidecar.restored is not None and lists_restored:
-        attributes["restored-time"] = sidecar.restored
-    return element("document", _written(attributes), content)
-
-
-def _written(attributes: Mapping[str, str]) -> str:
-    return "".join(attribute(name, value) for name, value in attributes.items())
+def attributes_of(values: Mapping[str, str | None]) -> str:
+    """Return attributes, each with the blank before it, without those that are ``None``."""
+    return "".join(attribute(name, value) for name, value in values.items() if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,45 +224,24 @@ def read_history(pieces: Iterable[bytes]) -> FoundHistory:
     return FoundHistory(read_children(pieces, take).attrib, revisions)
 
 
-_USER, _GROUP = (("lockinfo", "owner", name) for name in ("username", "groupname"))
 _DAV = ' xmlns:d="DAV:"'
 _FORM_RUNNER = ' xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
 _SLACK = 4096  # Blanks around a name after which it is too long in any case
 
 
-class _LockReader(Streaming):
-    """Collects the first user and the first group; ``found`` has their texts, by path."""
-
-    most_elements = MOST_QUERY_ELEMENTS
-    most_names = MOST_QUERY_NAMES
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[tuple[str, ...], str] = {}
-        self._path: list[str] = []
-        self._seen: set[tuple[str, ...]] = set()
-        self.parser.CharacterDataHandler = self._text
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        super().start(name, attributes)
-        self._path.append(local_name(name))
-
-    def end(self, name: str) -> None:
-        super().end(name)
-        if len(self._path) == len(_USER):
-            self._seen.add(tuple(self._path))
-        self._path.pop()
-
-    def _text(self, data: str) -> None:
-        path = tuple(self._path)
-        if path in (_USER, _GROUP) and path not in self._seen:
-            self.found[path] = (self.found.get(path, "") + data)[: LONGEST_TEXT + _SLACK]
-
-
 def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
-    with _LockReader() as reader:
-        found = reader.read(pieces).found
-    return holder_named(found.get(_USER, ""), found.get(_GROUP, ""))
+    """Read the first user and the first group in ``lockinfo/owner``, in any namespaces."""
+    found: dict[str, str] = {}
+
+    def take(child: ET.Element) -> None:
+        if (local_name(reader.root.tag), local_name(child.tag)) == ("lockinfo", "owner"):
+            for name in child:
+                own = "".join((name.text or "", *(each.tail or "" for each in name)))
+                found.setdefault(local_name(name.tag), own[: LONGEST_TEXT + _SLACK])
+
+    with SmallReader(take) as reader:
+        reader.read(pieces)
+    return holder_named(found.get("username", ""), found.get("groupname", ""))
 
 
 def write_lock(holder: LeaseHolder) -> bytes:

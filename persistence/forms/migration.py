@@ -30,7 +30,7 @@ from persistence.forms.definition_tree import (
     is_legacy_repeat,
     is_plain_grid,
     is_repeated,
-    on_stored_tree,
+    on_tree,
     reference,
     serialized,
     text_in,
@@ -137,16 +137,13 @@ def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
         grid, parent = each.element, each.element.getparent()
         after, before[parent] = before.get(parent), each.name
         if is_plain_grid(grid) and not each.is_in_dialog and is_element_name(each.name):
-            content = {name: place for place, name in enumerate(dict.fromkeys(_controls_of(grid, cells)))}
+            content: dict[str, int] = {}
+            for cell in grid.iterdescendants("{*}c", "{*}td"):
+                cells.count()
+                name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
+                if name:
+                    content.setdefault(name, len(content))
             yield PlainGrid(each, each.around, each.name or "", after, content)
-
-
-def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
-    for cell in grid.iterdescendants("{*}c", "{*}td"):
-        cells.count()
-        name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
-        if name:
-            yield name
 
 
 _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
@@ -161,18 +158,17 @@ def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
 
 
 def _plan(definition: DefinitionTree, entries: Callable[[FormPart], Iterable[_Grid]]) -> PlanNode[_Grid]:
-    placed = cache(lambda part: _placed(entries(part)))
+    @cache
+    def placed(part: FormPart) -> PlanNode[_Grid]:
+        plan: PlanNode[_Grid] = PlanNode()
+        for entry in entries(part):
+            plan.at(entry.container).tasks.setdefault(entry.name, entry)
+        return plan
+
     plan = placed(definition.main)
     for use in template_uses(definition):
         place = plan.at(use.path)
         place.overlay = place.overlay or placed(use.part)
-    return plan
-
-
-def _placed(entries: Iterable[_Grid]) -> PlanNode[_Grid]:
-    plan: PlanNode[_Grid] = PlanNode()
-    for entry in entries:
-        plan.at(entry.container).tasks.setdefault(entry.name, entry)
     return plan
 
 
@@ -262,30 +258,25 @@ def wrap_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) 
     for container, grids in visits(data, plan_grids(definition)):
         if id(grids) not in owners:
             owners[id(grids)] = {control: grid.name for grid in reversed(grids.values()) for control in grid.content}
-        _wrap_controls(container, grids, owners[id(grids)], editor)
-
-
-def _wrap_controls(
-    container: Element, grids: Mapping[str, PlainGrid], owners: Mapping[str, str], editor: Editor
-) -> None:
-    contents: dict[str, list[Element]] = {}
-    last: dict[str, Element] = {}
-    for child in container.iterchildren("*"):
-        if child.tag in owners:
-            contents.setdefault(owners[child.tag], []).append(child)
-        else:
-            last[child.tag] = child
-    for name, grid in grids.items():
-        content = contents.get(name, [])
-        if not content and name in last:
-            continue
-        wrapper = editor.make(container, name)
-        if grid.after in last:
-            last[grid.after].addnext(wrapper)
-        else:
-            container.insert(0, wrapper)
-        wrapper.extend(_in_order(content, grid.content))
-        last[name] = wrapper
+        owner_of = owners[id(grids)]
+        contents: dict[str, list[Element]] = {}
+        last: dict[str, Element] = {}
+        for child in container.iterchildren("*"):
+            if child.tag in owner_of:
+                contents.setdefault(owner_of[child.tag], []).append(child)
+            else:
+                last[child.tag] = child
+        for name, grid in grids.items():
+            content = contents.get(name, [])
+            if not content and name in last:
+                continue
+            wrapper = editor.make(container, name)
+            if grid.after in last:
+                last[grid.after].addnext(wrapper)
+            else:
+                container.insert(0, wrapper)
+            wrapper.extend(_in_order(content, grid.content))
+            last[name] = wrapper
 
 
 def dissolve_repeated_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
@@ -433,7 +424,9 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
         definition = DefinitionTree.read(tree)
         if definition is None:
             return stored
-        changes = _changes(source_format(definition), target)
+        at, to = (DATA_FORMATS.index(each) for each in (source_format(definition), target))
+        changes = [_MADE[step] for step in DATA_FORMATS[at + 1 : to + 1]]
+        changes += [_UNDONE[step] for step in DATA_FORMATS[at:to:-1]]  # one of the two lists is empty
         editor = Editor()
         if definition.data is not None:
             for change, _ in changes:
@@ -448,14 +441,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
         _rebuild_templates(definition, target, editor)
         return serialized(tree)
 
-    return on_stored_tree(stored, work)
-
-
-def _changes(source: str, target: str) -> list[_Change]:
-    at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
-    if at <= to:
-        return [_MADE[step] for step in DATA_FORMATS[at + 1 : to + 1]]
-    return [_UNDONE[step] for step in DATA_FORMATS[at:to:-1]]
+    return on_tree(stored, work, is_stored=True)
 
 
 def source_format(definition: DefinitionTree) -> str:
@@ -551,29 +537,13 @@ class _Builder:
         return dict.fromkeys(_SHAPES.get(control.tag, ()), ""), "false" if control.tag == _CHECKBOX else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """A bind that occurs as often as its first place has children; with ``name``, children of that name."""
-
-    bind: Element
-    name: str | None
-
-
 def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
+    """Return how often binds occur: as often as the first place of each has children, of one name if it is given."""
     found: dict[Element, int] = {}
-    seen: set[int] = set()
     if definition.data is None:
         return found
-    for place, counted in visits(definition.data, _to_count(definition.main, target)):
-        if id(counted) not in seen:
-            seen.add(id(counted))
-            tags = Counter(child.tag for child in place.iterchildren("*"))
-            found |= {each.bind: tags[each.name] if each.name else tags.total() for each in counted.values()}
-    return found
-
-
-def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
-    plan: PlanNode[_Counted] = PlanNode()
+    main = definition.main
+    plan: PlanNode[tuple[Element, str | None]] = PlanNode()
     for container in (each for each in main.elements if each.is_container):
         repeat, name = container.element, container.name or ""
         bind = main.bind(name)
@@ -582,7 +552,13 @@ def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
         if repeat.get(_INITIALLY) != "first" or bind is None or inner is None or not path:
             continue
         if inner is bind:
-            plan.at(path[:-1]).tasks[name] = _Counted(bind, path[-1])
+            plan.at(path[:-1]).tasks[name] = bind, path[-1]
         else:
-            plan.at(path).tasks[name] = _Counted(inner, None)
-    return plan
+            plan.at(path).tasks[name] = inner, None
+    seen: set[int] = set()
+    for place, counted in visits(definition.data, plan):
+        if id(counted) not in seen:
+            seen.add(id(counted))
+            tags = Counter(child.tag for child in place.iterchildren("*"))
+            found |= {bind: tags[only] if only else tags.total() for bind, only in counted.values()}
+    return found

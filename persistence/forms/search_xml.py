@@ -12,6 +12,7 @@ from persistence.forms.messages import (
     LANGUAGE,
     Vocabulary,
     attribute,
+    attributes_of,
     element,
     read_children,
     read_request,
@@ -135,7 +136,11 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
         term = text_in(query).strip()
         if not term:
             continue
-        match = _match(query.attrib)
+        given, control = query.get("match"), query.get("control", "")
+        if given is not None:
+            match = word(TextMatch, given, "match")
+        else:
+            match = TextMatch.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, TextMatch.EXACT)
         if match is not TextMatch.EXACT:
             characters += len(_bounded(term) if match is TextMatch.SUBSTRING else term)
             if characters > MOST_SEARCHED:
@@ -152,14 +157,6 @@ def _bounded(term: str) -> str:
     if len(term) > LONGEST_SEARCHED:
         raise BadRequestError(f"a text of more than {LONGEST_SEARCHED} characters is not searched inside others")
     return term
-
-
-def _match(attributes: Mapping[str, str]) -> TextMatch:
-    given = attributes.get("match")
-    if given is not None:
-        return word(TextMatch, given, "match")
-    control = attributes.get("control", "")
-    return TextMatch.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, TextMatch.EXACT)
 
 
 def _field(query: ET.Element) -> Field:
@@ -290,7 +287,7 @@ def _attributes(hit: Hit, operations: Operations) -> str:
         "draft": "true" if hit.is_draft else "false",
         "operations": operations.text,
     }
-    return "".join(attribute(name, value) for name, value in known.items() if value is not None)
+    return attributes_of(known)
 
 
 def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) -> Iterator[bytes]:
@@ -388,6 +385,12 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
     looked_up, filters = _conditions(root.iterfind(_FILTER), language)
+    order, part = FormSort(language=language), None
+    if sort is not None:
+        order = FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language))
+    if page is not None:
+        number = count(_value(page, "page-number"), "page-number", 1)
+        part = FormPage(number, count(_value(page, "page-size"), "page-size", 10))
     return FormQuery(
         app=looked_up.get(FormField.APPLICATION_NAME),
         form=looked_up.get(FormField.FORM_NAME),
@@ -395,14 +398,8 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
         all_forms=root.get("all-forms") == "true",
         ignore_admin=root.get("ignore-admin-permissions") == "true",
         filters=filters,
-        sort=FormSort(language=language)
-        if sort is None
-        else FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language)),
-        page=None
-        if page is None
-        else FormPage(
-            count(_value(page, "page-number"), "page-number", 1), count(_value(page, "page-size"), "page-size", 10)
-        ),
+        sort=order,
+        page=part,
     )
 
 
@@ -467,19 +464,16 @@ class FormListWriter:
         for published, operations in forms:
             kept = known.get(id(published))
             # A value that is kept is alive, so that no other can have its id.
-            written = kept[1] if kept is not None else self._written(published)
-            pieces += (b'<form operations="', operations.encode(), b'">', written)
+            if kept is None:
+                kept = published, "".join(_children(published)).encode() + b"</form>"
+                if self._kept + len(kept[1]) > MOST_WRITTEN_LIST:
+                    known.clear()
+                    self._kept = 0
+                known[id(published)] = kept
+                self._kept += len(kept[1])
+            pieces += (b'<form operations="', operations.encode(), b'">', kept[1])
         pieces.append(b"</forms>")
         return b"".join(pieces)
-
-    def _written(self, published: PublishedVersion) -> bytes:
-        written = "".join(_children(published)).encode() + b"</form>"
-        if self._kept + len(written) > MOST_WRITTEN_LIST:
-            self._known.clear()
-            self._kept = 0
-        self._known[id(published)] = published, written
-        self._kept += len(written)
-        return written
 
 
 def _children(published: PublishedVersion) -> Iterator[str]:

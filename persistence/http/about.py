@@ -7,7 +7,7 @@ A stranger gets ``/`` too, and learns there that this is a service which asks fo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
@@ -42,17 +42,37 @@ _NOT_READY = "not ready: the log of the service says why"
 _RETRY_AFTER = 5
 """Seconds after which a supervisor may ask again whether the service can store."""
 
-Line = tuple[str, str]
-"""A line about the service: a path or nothing, and the text beside it."""
+_HEALTH = [
+    ("/admin/", "pages for administrators, once there is one"),
+    ("/healthz", "is the process alive?"),
+    ("/readyz", "can it store?"),
+]
+_TO_CALLERS = [
+    ("", "It stores form definitions, form data, drafts and attachments."),
+    (PUBLIC_PREFIX, "the interface"),
+    ("/api/", "its reference"),
+    ("/openapi.yaml", "the same for programs"),
+    *_HEALTH,
+    (METRICS_PATH, "metrics for Prometheus"),
+    ("/version", "version and dialect as JSON"),
+    ("", "The documentation is in docs/index.md of the sources."),
+]
+_TO_STRANGERS = [
+    ("", "persistence: a service that stores forms"),
+    ("", "It answers callers that it knows: send an API key, as in Authorization: Bearer KEY."),
+    *_HEALTH,
+]
+"""Lines about the service: a path or nothing, and the text beside it."""
 
 
 def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
     """Return the routes of what a service says of itself; ``/metrics`` only if there are any."""
     blueprint = Blueprint("about", __name__)
+    to_callers = [("", f"persistence {__version__}, dialect {dialect.name}"), *_TO_CALLERS]
 
     @blueprint.route(ROOT_PATH, methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
     def root() -> Response:
-        lines = list(_to_strangers() if request.environ.get(IS_STRANGER) else _to_callers(dialect))
+        lines = _TO_STRANGERS if request.environ.get(IS_STRANGER) else to_callers
         if request.accept_mimetypes.best_match(("text/plain", "text/html")) == "text/html":
             return whole(_page(lines).encode(), [*_HTML, *_VARIES])
         return whole(_text(lines).encode(), [*_TEXT, *_VARIES])
@@ -123,34 +143,12 @@ def _reference(name: str) -> bytes:
     return (files("persistence.http") / "reference" / name).read_bytes()
 
 
-def _to_callers(dialect: Dialect) -> Iterator[Line]:
-    yield "", f"persistence {__version__}, dialect {dialect.name}"
-    yield "", "It stores form definitions, form data, drafts and attachments."
-    yield PUBLIC_PREFIX, "the interface"
-    yield "/api/", "its reference"
-    yield "/openapi.yaml", "the same for programs"
-    yield "/admin/", "pages for administrators, once there is one"
-    yield "/healthz", "is the process alive?"
-    yield "/readyz", "can it store?"
-    yield METRICS_PATH, "metrics for Prometheus"
-    yield "/version", "version and dialect as JSON"
-    yield "", "The documentation is in docs/index.md of the sources."
-
-
-def _to_strangers() -> Iterator[Line]:
-    yield "", "persistence: a service that stores forms"
-    yield "", "It answers callers that it knows: send an API key, as in Authorization: Bearer KEY."
-    yield "/admin/", "pages for administrators, once there is one"
-    yield "/healthz", "is the process alive?"
-    yield "/readyz", "can it store?"
-
-
-def _text(lines: list[Line]) -> str:
+def _text(lines: list[tuple[str, str]]) -> str:
     width = max(len(path) for path, _ in lines)
     return "".join(f"  {path:<{width}}  {text}\n" if path else f"{text}\n" for path, text in lines)
 
 
-def _page(lines: list[Line]) -> str:
+def _page(lines: list[tuple[str, str]]) -> str:
     shown = (f"<p>{_shown(path)}: {escape(text)}</p>" if path else f"<p>{escape(text)}</p>" for path, text in lines[1:])
     title = escape(lines[0][1])
     return (

@@ -27,7 +27,7 @@ from persistence.http.logs import CALLER, REQUEST_ID, USER
 from persistence.http.parsing import RequestParser, reader_of_users
 from persistence.http.responses import Contents, ResponseHeaders, headers_of, refusal
 from persistence.keys import TRUSTED
-from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, Collection
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 from persistence.services.access import Issuing
 from persistence.services.apis import Services
 from persistence.services.definitions import Publishing
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from persistence.keys import Key
 
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
-"""The methods of resources."""
-
 _READS = ("GET", "HEAD")
 
 IS_STRANGER = "persistence.is_stranger"
@@ -110,16 +108,9 @@ class Shared:
     reencrypts: ReencryptionJobs
 
 
-class Api(Enum):
-    """The APIs, by the prefixes of their paths: of clients, and of a runtime's proxy, for which this is a provider."""
-
-    PUBLIC = PUBLIC_PREFIX
-    PROVIDER = ""
-
-
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """Services, parser and headers for the handlers of one API: ``g.api``.
+    """Services, parser and headers for the handlers of one API, of clients or of a runtime's proxy: ``g.api``.
 
     ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
     where it is not read.
@@ -134,8 +125,7 @@ class ServedApi:
     @property
     def services(self) -> Services:
         """The services that the current request asks (spec crud 10.2)."""
-        name = "" if self.named is None else self.parser.datasource(request)
-        if self.named is None or not name:
+        if self.named is None or not (name := self.parser.datasource(request)):
             return self.default
         found = self.named.get(name)
         if found is None:
@@ -270,20 +260,17 @@ def _http_error(error: HTTPException) -> Response:
         cause = f"{request.method} is not allowed here; allowed: {allowed}"
         return refusal(request.environ, HTTPStatus.METHOD_NOT_ALLOWED, cause, [("Allow", allowed)])
     status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
-    if status == HTTPStatus.NOT_FOUND:
-        return refusal(request.environ, status, f"there is nothing under this path{_nearest(request.path)}")
-    return refusal(request.environ, status, error.description or error.name)
-
-
-def _nearest(path: str) -> str:
-    """Return the end of a sentence that names the file in a document or definition whose directory was asked for."""
-    own = path.removesuffix("/")
+    if status != HTTPStatus.NOT_FOUND:
+        return refusal(request.environ, status, error.description or error.name)
+    cause = "there is nothing under this path"
+    # The directory of a document or definition was asked for, perhaps.
+    own = request.path.removesuffix("/")
     names = own.split("/")
     if names[-5:-4] == ["crud"] and names[-2] in _OF_DOCUMENTS:
-        return f"; the document is {own}/{DATA_XML}"
-    if names[-4:-3] == ["crud"] and names[-1] == "form":
-        return f"; the definition is {own}/{FORM_XHTML}"
-    return ""
+        cause += f"; the document is {own}/{DATA_XML}"
+    elif names[-4:-3] == ["crud"] and names[-1] == "form":
+        cause += f"; the definition is {own}/{FORM_XHTML}"
+    return refusal(request.environ, status, cause)
 
 
 def _unexpected(error: Exception) -> Response:
@@ -304,7 +291,7 @@ def note_users(app: Flask, dialect: Dialect) -> None:
 
 def _require_within_limits() -> None:
     """Make sure that a request is one that the key of its caller may send, if that is limited."""
-    key = request.environ.get(LIMITED_KEY)
+    key: Key | None = request.environ.get(LIMITED_KEY)
     if key is None or (route := request.url_rule) is None:  # 404 and 405 touch nothing
         return
     if not isinstance(route, ScopedRoute) or route.scope is None:
@@ -319,9 +306,3 @@ def _require_within_limits() -> None:
     is_covered = app in key.forms or (form is not None and f"{app}/{form}" in key.forms)
     if key.forms and not (route.scope is RouteScope.NAMED and is_covered):
         raise ForbiddenError(f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more")
-
-
-def is_for_some_forms() -> bool:
-    """Return whether the caller has shown a key that is for some forms only: then others are not even named."""
-    key: Key | None = request.environ.get(LIMITED_KEY)
-    return key is not None and bool(key.forms)

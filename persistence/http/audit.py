@@ -9,6 +9,7 @@ have touched nothing: the log has them, and whoever can send them must not be ab
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,7 +157,9 @@ class RequestAudit:
         status = 0 if response is None else response.status_code
         headers = {} if response is None else dict(response.headers)
         deleted = headers.get(self._deleted)
-        forwarded = environ.get("HTTP_X_FORWARDED_FOR")
+        forwarded, user = environ.get("HTTP_X_FORWARDED_FOR"), ""
+        with suppress(BadRequestError):  # such a request is refused, and names nobody
+            user = self._user_of(request).name or ""
         event = AuditEvent(
             action=_action(route, status),
             begun=begun,
@@ -170,7 +173,7 @@ class RequestAudit:
             revision=headers.get("ETag", "").strip('"'),
             documents=None if deleted is None else int(deleted),
             status=status,
-            user=self._user(),
+            user=user,
             key=environ.get(CALLER, ""),
             peer=str(peer_of(environ) or ""),
             forwarded=one_line(forwarded[:LONGEST_FORWARDED]) if forwarded else "",
@@ -179,21 +182,12 @@ class RequestAudit:
         noted = environ.get(_FACTS)
         return replace(event, **noted) if noted else event
 
-    def _user(self) -> str:
-        try:
-            return self._user_of(request).name or ""
-        except BadRequestError:  # such a request is refused, and names nobody
-            return ""
-
 
 def _action(route: _Route, status: int) -> str:
     if route.action == "write":
         return _STORED.get(status, route.action)
-    if route.action == "delete":
-        args = request.args if request.query_string else {}
-        try:
-            is_purge = flag(args.get("force-delete") or None, "force-delete") is True
-        except BadRequestError:
-            is_purge = False
-        return "purge" if is_purge else route.action
+    if route.action == "delete" and request.query_string:
+        with suppress(BadRequestError):
+            if flag(request.args.get("force-delete") or None, "force-delete") is True:
+                return "purge"
     return route.action

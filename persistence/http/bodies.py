@@ -36,9 +36,6 @@ _ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512", "sha": "sha1", "md5": "
 """The names of RFC 9530, and Python's. The old ones still show what a network has changed."""
 
 
-_CONTINUE = "100-continue"
-
-
 def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     """Return the body of a request in pieces; ``limit`` is in bytes.
 
@@ -48,37 +45,25 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if coding not in ("", "identity"):
         raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
-    transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
-    stream: BinaryIO = environ["wsgi.input"]
+    transfer, announced = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower(), environ.get("CONTENT_LENGTH")
     if transfer == "chunked":
         if not environ.get("wsgi.input_terminated"):
             raise LengthRequiredError("this server cannot tell the end of a chunked body: send Content-Length")
-        return _received(environ, _chunked(stream, limit))
-    if transfer:
+        pieces = _chunked(environ, limit)
+    elif transfer:
         raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
-    announced = environ.get("CONTENT_LENGTH")
-    if not announced:
+    elif not announced:
         raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
-    length = int(announced)
-    if length > limit:
+    elif int(announced) > limit:
         raise _too_large(limit)
-    return _received(environ, _measured(stream, length))
-
-
-def _received(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    else:
+        pieces = _measured(environ, int(announced))
     if environ["REQUEST_METHOD"] != "PUT":
-        return _counted(environ, pieces)
+        return pieces
     if "HTTP_CONTENT_RANGE" in environ:
         raise BadRequestError("Content-Range: a part of a content cannot be stored, send all of it")
     digests = [*_digests(environ)]
-    counted = _counted(environ, pieces)
-    return _compared(counted, digests) if digests else counted
-
-
-def _counted(environ: WSGIEnvironment, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        environ[RECEIVED] = environ.get(RECEIVED, 0) + len(piece)
-        yield piece
+    return _compared(pieces, digests) if digests else pieces
 
 
 def _digests(environ: WSGIEnvironment) -> Iterator[tuple[str, str, bytes]]:
@@ -111,22 +96,24 @@ def _compared(pieces: Iterator[bytes], digests: Sequence[tuple[str, str, bytes]]
             raise BadRequestError(f"the body is not the one that {header} is of ({name}): send it again")
 
 
-def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:
+def _measured(environ: WSGIEnvironment, length: int) -> Iterator[bytes]:
     missing = length
     while missing:
-        chunk = _read(stream, min(CHUNK, missing))
+        chunk = _read(environ["wsgi.input"], min(CHUNK, missing))
         if not chunk:
             raise TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
         missing -= len(chunk)
+        environ[RECEIVED] = length - missing
         yield chunk
 
 
-def _chunked(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+def _chunked(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     left = limit
-    while chunk := _read(stream, min(CHUNK, left + 1)):
+    while chunk := _read(environ["wsgi.input"], min(CHUNK, left + 1)):
         left -= len(chunk)
         if left < 0:
             raise _too_large(limit)
+        environ[RECEIVED] = limit - left
         yield chunk
 
 
@@ -152,7 +139,8 @@ def drain(environ: WSGIEnvironment) -> None:
     """
     if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
         return
-    if RECEIVED not in environ and "gunicorn.socket" in environ and environ.get("HTTP_EXPECT", "").lower() == _CONTINUE:
+    is_expected = "gunicorn.socket" in environ and environ.get("HTTP_EXPECT", "").lower() == "100-continue"
+    if RECEIVED not in environ and is_expected:
         return  # the client waits to be asked, and the worker ends the connection
     left = MOST_DRAINED
     with suppress(Exception):  # the answer is decided; the client cannot change it any more

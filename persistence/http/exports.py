@@ -5,7 +5,6 @@ Permissions of forms do not count for administrators.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
@@ -18,10 +17,10 @@ from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
 from persistence.http.bodies import body_of, drain
 from persistence.http.logs import REQUEST_ID
-from persistence.http.responses import BareResponse, Headers, empty, xml
+from persistence.http.responses import BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant, cutoff, next_after
+from persistence.model.instants import cutoff, next_after
 from persistence.model.queries import (
     SINCE,
     UNTIL,
@@ -33,6 +32,7 @@ from persistence.model.queries import (
     patterns_of,
 )
 from persistence.model.texts import flag, known_parameters, word
+from persistence.model.versions import number_only
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
 from persistence.services.importing import ImportOptions
@@ -53,7 +53,7 @@ _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
 IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
 """The parameters of an import."""
 
-KINDS = ("revisions", "tombstones", "drafts", "orphans")
+_KINDS = ("revisions", "tombstones", "drafts", "orphans")
 _OWN = frozenset({"older-than", "what"})
 _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTIL})
 
@@ -72,26 +72,31 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)
-    query = replace(_export_query(pairs, app, form), document=document)
-    note_in_audit(request.environ, details=dict(pairs) | {"match": [value for name, value in pairs if name == "match"]})
+    once = known_parameters(pairs, EXPORT_PARAMETERS, "export", repeatable=("match",))
+    matches = [value for name, value in pairs if name == "match"]
+    since, until = parse_range(once.get(SINCE), once.get(UNTIL))
+    patterns = patterns_of(app, form, once.get("form-version"), matches)
+    contents, history = parse_contents(once.get("content")), parse_history(once.get("data-revision-history"))
+    drafts = once.get("drafts") or "exclude"
+    if drafts not in _DRAFTS:
+        raise BadRequestError(f"drafts must be exclude or include, not {drafts[:60]!r}")
+    decrypt = flag(once.get("decrypt") or None, "decrypt") is True
+    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document)
+    note_in_audit(request.environ, details=dict(pairs) | {"match": matches})
 
     def report(line: str) -> None:
         logs.write("not-exported", is_error=True, id=number, cause=line)
 
     begun = api.shared.exporting.begin(query)
     pieces = logs.Unbroken(begun.archive(report, lambda: None), number)
-    return BareResponse(pieces, HTTPStatus.OK, _archive_headers())
-
-
-def _archive_headers() -> Headers:
-    day = next_after(None)[:10]
-    return [
+    headers = [
         ("Content-Type", "application/zip"),
-        ("Content-Disposition", f'attachment; filename="export-{day}.zip"'),
+        ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.zip"'),
         ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
         ("X-Accel-Buffering", "no"),  # nginx would write as much of it to its disk as comes before the client reads
     ]
+    return BareResponse(pieces, HTTPStatus.OK, headers)
 
 
 def _parameters(asked: Request) -> list[tuple[str, str]]:
@@ -108,43 +113,20 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-def _export_query(pairs: list[tuple[str, str]], app: str | None, form: str | None) -> ExportQuery:
-    once = known_parameters(pairs, EXPORT_PARAMETERS, "export", repeatable=("match",))
-    since, until = parse_range(once.get(SINCE), once.get(UNTIL))
-    return ExportQuery(
-        patterns_of(app, form, once.get("form-version"), [value for name, value in pairs if name == "match"]),
-        parse_contents(once.get("content")),
-        parse_history(once.get("data-revision-history")),
-        since,
-        until,
-        _drafts(once.get("drafts")),
-        flag(once.get("decrypt") or None, "decrypt") is True,
-    )
-
-
-def _drafts(text: str | None) -> bool:
-    if text and text not in _DRAFTS:
-        raise BadRequestError(f"drafts must be exclude or include, not {text[:60]!r}")
-    return _DRAFTS.get(text or "", False)
-
-
 @imports.post("/import", scope=RouteScope.ALL)
 def receive() -> Response:
     """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
     api: ServedApi = g.api
     api.shared.administrators.require(request.environ, "import")
-    options, kind = _import_options(request), request.environ.get("CONTENT_TYPE")
-    if not is_importable(kind):
-        raise EncodedBodyError("the content type must be application/zip or application/jsonl")
-    note_in_audit(request.environ, details={"dry_run": options.is_dry, "on_conflict": options.on_conflict.value})
-    return xml(api.shared.imports.run(kind, body_of(request.environ, LARGEST_IMPORT), options))
-
-
-def _import_options(asked: Request) -> ImportOptions:
-    sent = known_parameters(asked.args.items(multi=True), IMPORT_PARAMETERS, "import")
+    sent = known_parameters(request.args.items(multi=True), IMPORT_PARAMETERS, "import")
     is_dry = flag(sent.get(_DRY_RUN) or None, _DRY_RUN) is True
     on_conflict = word(OnConflict, sent.get(_ON_CONFLICT) or OnConflict.REFUSE.value, _ON_CONFLICT)
-    return ImportOptions(is_dry, on_conflict)
+    kind = request.environ.get("CONTENT_TYPE")
+    if not is_importable(kind):
+        raise EncodedBodyError("the content type must be application/zip or application/jsonl")
+    note_in_audit(request.environ, details={"dry_run": is_dry, "on_conflict": on_conflict.value})
+    body = body_of(request.environ, LARGEST_IMPORT)
+    return xml(api.shared.imports.run(kind, body, ImportOptions(is_dry, on_conflict)))
 
 
 @purges.post("/purge", scope=RouteScope.NAMED)
@@ -171,30 +153,21 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
     asked: dict[str, object] = {name.replace("-", "_"): ",".join(args.getlist(name)) for name in args}
     note_in_audit(request.environ, details=asked | {"dry_run": is_dry})
     if is_own:
-        return xml(api.shared.purges.purge(app, form, document, _purge_rules(request), dry=is_dry))
-    query = _purge_query(request, app, form)
+        words = [each.strip() for each in (args.get("what") or "").split(",")]
+        older_than = args.get("older-than") or ""
+        if not older_than or not set(words) <= set(_KINDS):
+            raise BadRequestError(f"older-than must say how old, and what a list of: {', '.join(_KINDS)}")
+        rules = PurgeRules(**dict.fromkeys(words, cutoff(older_than, datetime.now(UTC))))
+        return xml(api.shared.purges.purge(app, form, document, rules, dry=is_dry))
+    since, until = parse_range(args.get(SINCE), args.get(UNTIL))
+    patterns = patterns_of(app, form, args.get("form-version"), args.getlist("match"))
+    history = parse_history(args.get("data-revision-history"))
+    query = ExportQuery(patterns, frozenset({ExportedContent.DATA}), history, since, until)
     return xml(api.shared.purges.purge_data(query, document, api.parser.user(request), dry=is_dry))
-
-
-def _purge_query(asked: Request, app: str | None, form: str | None) -> ExportQuery:
-    since, until = parse_range(asked.args.get(SINCE), asked.args.get(UNTIL))
-    patterns = patterns_of(app, form, asked.args.get("form-version"), asked.args.getlist("match"))
-    history = parse_history(asked.args.get("data-revision-history"))
-    return ExportQuery(patterns, frozenset({ExportedContent.DATA}), history, since, until)
-
-
-def _purge_rules(asked: Request) -> PurgeRules:
-    words = [each.strip() for each in (asked.args.get("what") or "").split(",")]
-    older_than = asked.args.get("older-than") or ""
-    if not older_than or not set(words) <= set(KINDS):
-        raise BadRequestError(f"older-than must say how old, and what a list of: {', '.join(KINDS)}")
-    before: Instant = cutoff(older_than, datetime.now(UTC))
-    return PurgeRules(**dict.fromkeys(words, before))
 
 
 @reencrypts.get("/reencrypt", scope=RouteScope.ALL)
 def reencryption_status() -> Response:
-    """Answer ``GET /reencrypt``."""
     api: ServedApi = g.api
     return xml(api.shared.reencrypts.status())
 
@@ -203,7 +176,7 @@ def reencryption_status() -> Response:
 def reencrypt(app: str, form: str) -> Response:
     """Begin to re-encrypt all data of a form, or of the version in the header (spec forms 4.5)."""
     api: ServedApi = g.api
-    number = api.parser.version_to_reencrypt(request)
+    number = number_only(api.parser.version(request), "re-encryption")
     drain(request.environ)
     api.shared.reencrypts.begin(Form(app, form), number)
     return empty(HTTPStatus.OK, [])

@@ -26,23 +26,26 @@ history = Blueprint("history", __name__, url_prefix="/history/<app>/<form>/<docu
 @history.route("", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 @history.route("/<name>", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
-    """Answer ``/history/$app/$form/$document``, or below it that of an attachment."""
     api: ServedApi = g.api
     address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
     asked = page_request(request.args.get("page-number"), request.args.get("page-size"))
     options = _diff_options(request)
     diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
-    answered = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
-    return xml(answered.body, api.headers.of_notice(answered.notice))
+    body, notice = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
+    return xml(body, api.headers.of_notice(notice))
 
 
 @history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def diff(app: str, form: str, document: str) -> Response:
-    """Answer ``/history/$app/$form/$document/diff``."""
     api: ServedApi = g.api
     address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
-    pair, options, reader = _pair(request), _diff_options(request), api.parser.bearer(request)
-    return xml(api.services.histories.diffs.between(address, pair, reader, options))
+    version = count(request.args.get("form-version") or "", "form-version", 0)
+    older = instant_of(request.args.get("older-modified-time"), "older-modified-time")
+    newer = instant_of(request.args.get("newer-modified-time"), "newer-modified-time")
+    if not version or older is None or newer is None:
+        raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
+    options, reader = _diff_options(request), api.parser.bearer(request)
+    return xml(api.services.histories.diffs.between(address, RevisionPair(version, older, newer), reader, options))
 
 
 @history.post("/restore", scope=RouteScope.NAMED)
@@ -64,12 +67,3 @@ def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Respons
 def _diff_options(asked: Request) -> DiffOptions:
     truncation = count(asked.args.get("truncation-size") or "", "truncation-size", 0)
     return DiffOptions(short(asked.args.get("lang"), "language"), truncation or None)
-
-
-def _pair(asked: Request) -> RevisionPair:
-    version = count(asked.args.get("form-version") or "", "form-version", 0)
-    older = instant_of(asked.args.get("older-modified-time"), "older-modified-time")
-    newer = instant_of(asked.args.get("newer-modified-time"), "newer-modified-time")
-    if not version or older is None or newer is None:
-        raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
-    return RevisionPair(version, older, newer)

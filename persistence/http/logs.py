@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -227,16 +226,12 @@ class RequestLog:
         write("request", is_error=is_error, **facts)
         if is_error:
             self._failed(facts)
-        if self._answered is not None:
+        if (tell := self._answered) is not None:
             known = (method, environ["PATH_INFO"], code, seconds, environ.get(RECEIVED, 0))
             if size is None and code == HTTPStatus.OK and method != "HEAD":
-                return MeasuredBody(body, partial(_tell, self._answered, known))
-            self._answered((*known, size or 0 if method != "HEAD" else 0))
+                return MeasuredBody(body, lambda sent: tell((*known, sent)))
+            tell((*known, size or 0 if method != "HEAD" else 0))
         return body
-
-
-def _tell(answered: Callable[[Answered], None], known: tuple[str, str, int, float, int], sent: int) -> None:
-    answered((*known, sent))
 
 
 class MeasuredBody:
@@ -253,7 +248,6 @@ class MeasuredBody:
             yield piece
 
     def close(self) -> None:
-        """Close the body, and report how much of it was sent."""
         self._report(self._size)
         close = getattr(self._body, "close", None)
         if close is not None:

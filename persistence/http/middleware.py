@@ -38,7 +38,7 @@ from persistence.errors import (
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, LIMITED_KEY, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import REQUEST_NAMES, environ_key, peer_of
-from persistence.http.paths import UNCLEAR, path_of
+from persistence.http.paths import UNCLEAR
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits import HOST_LENGTH
@@ -53,7 +53,7 @@ from persistence.model.network_addresses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -63,10 +63,7 @@ SCHEMES = ("bearer", "basic")
 _UNREADABLE = "the keys of callers cannot be read: the log of the service says why"
 """The line for callers, who may be anybody: the cause tells how the file of the keys is made."""
 
-_ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
-_OF_THIS_REQUEST = frozenset({"HTTP_X_REQUEST_ID"})
-"""Headers that are not for another service: the id is sent by itself."""
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 
@@ -154,38 +151,18 @@ class AllowedSites:
             return
         origin, site = environ.get("HTTP_ORIGIN"), environ.get("HTTP_SEC_FETCH_SITE")
         if origin is not None:
-            if not self._is_own_origin(origin.lower(), environ.get("HTTP_HOST", "").lower()):
+            page, own = origin.lower(), (host or "").lower()
+            if page not in self._origins and not (own and page in (f"http://{own}", f"https://{own}")):
                 raise ForbiddenError(f"pages elsewhere may change nothing here, see the setting origins: {origin!r}")
         elif site is not None and site not in _OWN_SITE:
             raise ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
 
-    def _is_own_origin(self, origin: str, host: str) -> bool:
-        return origin in self._origins or (host != "" and origin in (f"http://{host}", f"https://{host}"))
-
     def _is_own(self, host: str) -> bool:
         name = host_of(host).lower().rstrip(".")
-        if name in self._hosts or name == "localhost" or _ANY in self._hosts:
+        if name in self._hosts or name == "localhost" or "*" in self._hosts:
             return True
         found = peer_address(name)
         return is_loopback(found) or (self._is_everywhere and found is not None)
-
-
-class PagesAddress:
-    """The address of the pages for administrators: one of their own, if the setting ``admin_bind`` has one.
-
-    Then what is stored has another origin for a browser than the pages.
-    """
-
-    def __init__(self, admin_bind: str) -> None:
-        path = admin_bind.removeprefix(f"{UNIX}:")
-        self._own = None if not admin_bind else path if path != admin_bind else int(admin_bind.rpartition(":")[2])
-
-    def serves(self, environ: WSGIEnvironment, *, pages: bool) -> bool:
-        """Return whether requests for ``pages``, or for everything else, are served where this one has come in."""
-        if self._own is None:
-            return True
-        reached = environ["gunicorn.socket"].getsockname()
-        return ((reached if isinstance(reached, str) else reached[1]) == self._own) is pages
 
 
 class CallersOnly:
@@ -202,33 +179,38 @@ class CallersOnly:
         read_keys: Callable[[], tuple[Key, ...]],
         sites: AllowedSites,
         readers_of_metrics: Trusted,
-        pages: PagesAddress,
+        admin_bind: str,
         has_pages: Callable[[], bool],
         used: Callable[[str], None],
     ) -> None:
         """``read_keys`` returns the keys that are valid now, and ``has_pages`` whether the pages are on.
 
         Both raise ``DiskError`` and ``DamagedError``. ``readers_of_metrics`` may read ``/metrics`` without a key, and
-        nothing else. ``used`` is called with the name of each key that opened something.
+        nothing else. Where there is an ``admin_bind``, the pages are there alone: what is stored has another origin
+        for a browser. ``used`` is called with the name of each key that opened something.
         """
         self._app = app
         self._policy = own
         self._read_keys = read_keys
         self._sites = sites
         self._readers_of_metrics = readers_of_metrics
-        self._pages = pages
+        path = admin_bind.removeprefix(f"{UNIX}:")
+        self._of_pages = path if path != admin_bind else int(admin_bind.rpartition(":")[2] or 0)
         self._has_pages = has_pages
         self._used = used
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = path_of(environ)
+        path = "" if UNCLEAR in environ else environ["PATH_INFO"]
         is_page = f"{path}/".startswith(f"{PAGES_PATH}/")
-        is_here = path in HEALTH_PATHS or self._pages.serves(environ, pages=is_page)
+        is_here = True
+        if self._of_pages and path not in HEALTH_PATHS:
+            reached = environ["gunicorn.socket"].getsockname()  # of a Unix socket its path, else with the port
+            is_here = ((reached if isinstance(reached, str) else reached[1]) == self._of_pages) is is_page
         try:
             if is_page and is_here and self._has_pages():
                 self._sites.check(environ, has_key=False)
                 return self._app(environ, start_response)
-            who = self._caller(environ)
+            who = self._caller(environ, path)
             if not is_here:
                 raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
         except PersistenceError as error:
@@ -247,14 +229,14 @@ class CallersOnly:
                 environ[CALLER] = who
         return self._app(environ, start_response)
 
-    def _caller(self, environ: WSGIEnvironment) -> Key | str | None:
+    def _caller(self, environ: WSGIEnvironment, path: str) -> Key | str | None:
         """Return who calls, as ``caller`` does; raise where the request must not be served."""
         who, peer = None, peer_of(environ)
         if self._policy.opens is not Opens.ALWAYS:
             try:
                 who = caller(self._policy, self._read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
             except (UnauthorizedError, ForbiddenError):
-                if not (self._readers_of_metrics.includes(peer) and path_of(environ) == METRICS_PATH):
+                if not (self._readers_of_metrics.includes(peer) and path == METRICS_PATH):
                     raise
         self._sites.check(environ, has_key=isinstance(who, Key))
         return who
@@ -270,19 +252,17 @@ class Forwarding:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        fields = tuple(_fields(environ))
-        client_request.begin(ClientRequest(environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""), fields))
+        fields = []
+        for key, value in environ.items():
+            if key == "HTTP_AUTHORIZATION" and environ.get(CALLER) != TRUSTED:
+                continue
+            if key.startswith("HTTP_") and key != "HTTP_X_REQUEST_ID":
+                fields.append((key.removeprefix("HTTP_").replace("_", "-").title(), value))
+        if REQUEST_ID in environ:
+            fields.append(("X-Request-Id", environ[REQUEST_ID]))
+        query = environ.get("QUERY_STRING", "")
+        client_request.begin(ClientRequest(environ["REQUEST_METHOD"], query, tuple(fields)))
         return self._app(environ, start_response)
-
-
-def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
-    for key, value in environ.items():
-        if key == "HTTP_AUTHORIZATION" and environ.get(CALLER) != TRUSTED:
-            continue
-        if key.startswith("HTTP_") and key not in _OF_THIS_REQUEST:
-            yield key.removeprefix("HTTP_").replace("_", "-").title(), value
-    if REQUEST_ID in environ:
-        yield "X-Request-Id", environ[REQUEST_ID]
 
 
 def _check_query(query: str) -> None:

@@ -23,8 +23,8 @@ from persistence.model.network_addresses import UNIX, Peer, basic_authorization,
 from persistence.model.permissions import Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, short
-from persistence.model.versions import Searched, VersionRequest
-from persistence.model.write_conditions import Precondition, parse_precondition, parse_timeout
+from persistence.model.versions import VersionRequest
+from persistence.model.write_conditions import Precondition, parse_precondition
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
 
@@ -88,12 +88,13 @@ class RequestParser:
     that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
     """
 
+    _are_utf8 = True  # the values of headers
+
     def __init__(self, dialect: Dialect, *, is_public: bool) -> None:
         self._is_public = is_public
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
 
     def get(self, request: Request) -> Get:
-        """Read a GET or HEAD."""
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
         sent = self._sent(environ)
         instant, as_of = _moments(args) if args else (None, None)
@@ -128,7 +129,8 @@ class RequestParser:
         )
 
     def delete(self, request: Request) -> Delete:
-        _refuse_purge(request)
+        if is_forced(request):
+            raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
         return self._delete(request)
@@ -150,7 +152,6 @@ class RequestParser:
         )
 
     def restore(self, request: Request) -> Revert:
-        """Read a request to bring back an older revision."""
         environ, args = request.environ, request.args
         instant, as_of = _moments(args)
         if instant is None and as_of is None:
@@ -165,8 +166,8 @@ class RequestParser:
             token=args.get(TOKEN) or None,
         )
 
-    def version_of_token(self, request: Request) -> VersionRequest:
-        """Return the version for which an access token is to be issued, if the request names one."""
+    def version(self, request: Request) -> VersionRequest:
+        """Return the version of a form that the headers name, if any."""
         return self._version(request.environ, self._sent(request.environ))
 
     def definition_format(self, request: Request) -> str | None:
@@ -178,12 +179,6 @@ class RequestParser:
         """Return the parameter about data that is not relevant (spec forms 3.1)."""
         return request.args.get("nonrelevant")
 
-    def version_to_publish(self, request: Request) -> VersionRequest:
-        """Return the version of a publication: the parameter, else the header (spec crud 8.3)."""
-        if parameter := request.args.get("form-definition-version"):
-            return versions.parse(parameter, None, None)
-        return self._version(request.environ, self._sent(request.environ))
-
     def remote_authorization(self, request: Request) -> str | None:
         """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
         sent = self._sent(request.environ).get("Remote-Authorization", "").strip()
@@ -192,22 +187,10 @@ class RequestParser:
             raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
         return parse_authorization(sent) if sent else basic_authorization(name, password)
 
-    def version_to_search(self, request: Request) -> int | Searched:
-        """Return the version whose documents are searched (spec search 1.4)."""
-        return versions.parse_searched(request.environ.get(self._keys["Form-Definition-Version"]))
-
-    def version_to_reindex(self, request: Request) -> int:
-        """Return the version whose index is rebuilt (spec search 5)."""
-        return versions.parse_reindexed(request.environ.get(self._keys["Form-Definition-Version"]))
-
-    def version_to_reencrypt(self, request: Request) -> int | None:
-        """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
-        asked = self._version(request.environ, self._sent(request.environ))
-        return versions.number_only(asked, "re-encryption")
-
-    def lease_seconds(self, request: Request) -> int:
-        """Return how long a lease is to be (spec crud 7)."""
-        return parse_timeout(request.environ.get("HTTP_TIMEOUT"))
+    def version_header(self, request: Request) -> str | None:
+        """Return the header with a version, which searches and rebuilds read in ways of their own."""
+        header: str | None = request.environ.get(self._keys["Form-Definition-Version"])
+        return header
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
@@ -215,7 +198,6 @@ class RequestParser:
         return known or self._user(request.environ, self._sent(request.environ))
 
     def bearer(self, request: Request) -> Bearer:
-        """Return the user that the caller names, and the access token of the request."""
         return Bearer(self.user(request), request.args.get(TOKEN) or None)
 
     def datasource(self, request: Request) -> str:
@@ -255,19 +237,17 @@ class RequestParser:
         user: User | None = environ.get(_USER)
         if user is not None:  # the audit asks once more
             return user
-        if sent.get("Credentials", "").strip():
-            self._require_utf8(environ, sent, "Credentials")
+        has_credentials = bool(sent.get("Credentials", "").strip())
+        for name in ("Credentials",) if has_credentials else ("Username", "Group", "Roles"):
+            value = sent.get(name, "")
+            if self._are_utf8 and not value.isascii() and value == environ[self._keys[name]]:
+                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
+        if has_credentials:
             user = permissions.parse_credentials(sent["Credentials"])
         else:
-            self._require_utf8(environ, sent, "Username", "Group", "Roles")
             user = permissions.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
         environ[_USER] = user
         return user
-
-    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
-        for name in names:
-            if not (value := sent.get(name, "")).isascii() and value == environ[self._keys[name]]:
-                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
 
 
 class ProxiedParser(RequestParser):
@@ -277,6 +257,8 @@ class ProxiedParser(RequestParser):
     (spec crud 11, forms 5.6). Its HTTP client writes header values in Latin-1 (spec runtime 3).
     """
 
+    _are_utf8 = False
+
     def is_administrator(self, request: Request) -> bool:
         """Return whether the search is the proxy's own, for an export or a purge (spec runtime 5).
 
@@ -285,7 +267,6 @@ class ProxiedParser(RequestParser):
         return _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
 
     def put(self, request: Request) -> Put:
-        """Read a PUT without its body."""
         put = super().put(request)
         is_singleton = _is_true(self._sent(request.environ).get("Singleton"))
         return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
@@ -307,9 +288,6 @@ class ProxiedParser(RequestParser):
         sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
         whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
         return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
-
-    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
-        pass
 
     def _origin(self, request: Request, user: User) -> Origin | None:
         sent = self._sent(request.environ)
@@ -367,11 +345,6 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
 def is_forced(request: Request) -> bool:
     """Return whether a HEAD or DELETE is about purging (spec crud 4.9); on a GET the parameter has no effect."""
     return request.method != "GET" and bool(flag(request.args.get("force-delete") or None, "force-delete"))
-
-
-def _refuse_purge(request: Request) -> None:
-    if is_forced(request):
-        raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
 
 
 def _is_true(sent: str | None) -> bool:

@@ -42,11 +42,6 @@ def find_path(environ: WSGIEnvironment) -> None:
         environ["PATH_INFO"] = path if path.isascii() else path.encode().decode("latin-1")
 
 
-def path_of(environ: WSGIEnvironment) -> str:
-    """Return the path that ``find_path`` has found, in the form of WSGI; empty where a request has none."""
-    return "" if UNCLEAR in environ else environ["PATH_INFO"]
-
-
 def clean(path: str) -> str:
     """Return the decoded path of one that is percent-encoded.
 
@@ -56,20 +51,16 @@ def clean(path: str) -> str:
     if _CLEAN.fullmatch(path.removesuffix("/")):
         return path
     if not path.startswith(_RESOURCES):
-        _require_canonical(path)
+        if not path.startswith("/"):
+            raise ValueError("the path does not begin with a slash")
+        if "//" in path:
+            raise ValueError("the path contains '//'")
+        if needless := _NEEDLESS.search(path):
+            raise ValueError(f"the path contains {needless[0]!r}, which must be sent as {unquote(needless[0])!r}")
     segments = [_segment(part) for part in path.split("/") if part]
     if segments and path.endswith("//"):
         raise ValueError("the path ends with an empty name")
     return "/" + "/".join(segments) + ("/" if segments and path.endswith("/") else "")
-
-
-def _require_canonical(path: str) -> None:
-    if not path.startswith("/"):
-        raise ValueError("the path does not begin with a slash")
-    if "//" in path:
-        raise ValueError("the path contains '//'")
-    if needless := _NEEDLESS.search(path):
-        raise ValueError(f"the path contains {needless[0]!r}, which must be sent as {unquote(needless[0])!r}")
 
 
 def _segment(part: str) -> str:

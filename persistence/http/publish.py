@@ -19,6 +19,7 @@ from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import Form
 from persistence.model.network_addresses import RemoteTarget
 from persistence.model.texts import duration, flag, short
+from persistence.model.versions import parse
 from persistence.services.definitions import Publication, PublishedForm
 
 publish = Blueprint("publish", __name__)
@@ -54,10 +55,16 @@ def _published(done: PublishedForm) -> Response:
 
 
 def _publication(api: ServedApi, source: str | None) -> Publication:
+    # The parameter, else the header (spec crud 8.3).
+    parameter = request.args.get("form-definition-version")
+    version = parse(parameter, None, None) if parameter else api.parser.version(request)
+    comment = (request.args.get("version-comment") or "").strip()
+    if len(comment) > LONGEST_COMMENT:
+        raise BadRequestError(f"a version comment is at most {LONGEST_COMMENT} characters long")
     return Publication(
-        version=api.parser.version_to_publish(request),
+        version=version,
         is_available=request.args.get("available") != "false",
-        comment=_comment(request.args.get("version-comment")),
+        comment=comment or None,
         user=api.parser.user(request),
         source=short(source, "document id"),
         flat_view=api.parser.flat_view(request),
@@ -71,17 +78,10 @@ def _target(api: ServedApi) -> RemoteTarget | None:
     url = request.args.get("remote-server-url")
     if not url:
         return None
-    server = api.shared.publishing.server(url)
+    server = api.shared.publishing.servers.require_allowed(url)
     note_in_audit(request.environ, details={"server": str(server)})
     is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
     return RemoteTarget(server, api.parser.remote_authorization(request), is_forced)
-
-
-def _comment(text: str | None) -> str | None:
-    comment = (text or "").strip()
-    if len(comment) > LONGEST_COMMENT:
-        raise BadRequestError(f"a version comment is at most {LONGEST_COMMENT} characters long")
-    return comment or None
 
 
 @document_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
@@ -96,7 +96,6 @@ def attachments(app: str, form: str) -> Response:
 
 @document_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
 def duplicate(app: str, form: str) -> Response:
-    """Answer ``POST /fr/service/$app/$form/duplicate``."""
     api: ServedApi = g.api
     user, body = api.parser.user(request), body_of(request.environ, LARGEST_QUERY)
     document, answer = api.shared.duplicating.duplicate(Form(app, form), body, user)
@@ -112,7 +111,7 @@ def issue_token(app: str, form: str, document: str) -> Response:
     api.shared.token_issuers.require(request.environ, "issue access tokens")
     operations = (request.args.get("operations") or "").split(",")
     seconds = duration(request.args.get("expires") or "")
-    asked = api.parser.version_of_token(request)
+    asked = api.parser.version(request)
     wanted = filter(None, map(str.strip, operations))
     token = api.shared.issuing.issue(Form(app, form), document, asked, wanted, seconds)
     return text(HTTPStatus.OK, token, [("Cache-Control", "no-store")])

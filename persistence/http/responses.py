@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -215,14 +216,6 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
         return False
 
 
-def saved_as_file(environ: WSGIEnvironment, headers: Headers) -> Headers:
-    """Return the header that lets a browser save a content to which it navigates, unless it cannot have scripts."""
-    if environ.get("HTTP_SEC_FETCH_MODE") != "navigate":
-        return []
-    kind = headers[0][1].partition(";")[0].strip().lower()
-    return [] if kind in SHOWN_TYPES else [("Content-Disposition", "attachment")]
-
-
 class ResponseHeaders:
     """Builds the lists of headers; the two formats of an instant come from the one stored value."""
 
@@ -237,6 +230,19 @@ class ResponseHeaders:
     def of_read(self, read: Read) -> Headers:
         """Return the headers of GET and HEAD, without length and range."""
         names, sidecar, address = self._names, read.found.sidecar, read.address
+        hashed = sidecar.client_hash
+        optional = [
+            ("Last-Modified-By-Username", sidecar.modifier),
+            ("Workflow-Stage", sidecar.stage),
+            ("Valid", None if sidecar.valid is None else str(sidecar.valid).lower()),
+            ("Document", sidecar.source),
+            ("Hash-Algorithm", None if hashed is None else hashed.algorithm),
+            ("Hash-Value", None if hashed is None else hashed.value),
+            ("Operations", None if read.operations is None else read.operations.text),
+        ]
+        if not isinstance(address, DefinitionAddress):
+            optional += [("Username", sidecar.creator), ("Group", sidecar.group)]
+            optional += (("Organization", level) for level in sidecar.organization)
         headers = [
             ("Content-Type", self._wire(sidecar.content_type or UNKNOWN)),
             *_NO_SCRIPTS,
@@ -249,19 +255,16 @@ class ResponseHeaders:
             (names["Form-Definition-App"], self._wire(address.form.app)),
             (names["Form-Definition-Form"], self._wire(address.form.name)),
         ]
-        optional = [(name, value) for name, value in _optional(read) if value is not None]
-        headers += [(names[name], self._wire(value)) for name, value in optional]
+        given = [(name, value) for name, value in optional if value is not None]
+        headers += [(names[name], self._wire(value)) for name, value in given]
         if self._is_behind_proxy:
-            headers += self._whole(optional)
+            beyond = {name for name, value in given if in_latin_1(value) != value}
+            headers += [(names[name] + WHOLE, quote(value, safe="")) for name, value in given if name in beyond]
         if not address.is_main:
             headers.append(("Accept-Ranges", "bytes"))
         if not isinstance(address, DefinitionAddress):  # others may not read what one user may
             headers += self._of_one_user
         return headers
-
-    def _whole(self, fields: list[tuple[str, str]]) -> Headers:
-        beyond = {name for name, value in fields if in_latin_1(value) != value}
-        return [(self._names[name] + WHOLE, quote(value, safe="")) for name, value in fields if name in beyond]
 
     def of_write(self, written: Written) -> Headers:
         """Return the headers of a PUT that was stored."""
@@ -280,7 +283,6 @@ class ResponseHeaders:
         return headers
 
     def of_clearing(self, cleared: Cleared) -> Headers:
-        """Return the headers of a DELETE of all data of a form."""
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
@@ -296,23 +298,6 @@ class ResponseHeaders:
                 (self._names["Last-Modified"], sidecar.modified),
             ]
         return headers
-
-
-def _optional(read: Read) -> list[tuple[str, str | None]]:
-    sidecar, hashed = read.found.sidecar, read.found.sidecar.client_hash
-    fields = [
-        ("Last-Modified-By-Username", sidecar.modifier),
-        ("Workflow-Stage", sidecar.stage),
-        ("Valid", None if sidecar.valid is None else str(sidecar.valid).lower()),
-        ("Document", sidecar.source),
-        ("Hash-Algorithm", None if hashed is None else hashed.algorithm),
-        ("Hash-Value", None if hashed is None else hashed.value),
-        ("Operations", None if read.operations is None else read.operations.text),
-    ]
-    if not isinstance(read.address, DefinitionAddress):
-        fields += [("Username", sidecar.creator), ("Group", sidecar.group)]
-        fields += (("Organization", level) for level in sidecar.organization)
-    return fields
 
 
 @lru_cache(maxsize=1024)
@@ -331,23 +316,7 @@ def _latin_1(text: str) -> str:
     return in_latin_1(text if text.isprintable() else one_line(text))
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """The bytes ``first`` to ``last``, both included, of a content of ``size`` bytes."""
-
-    first: int
-    last: int
-    size: int
-
-    @property
-    def length(self) -> int:
-        return self.last - self.first + 1
-
-    def __str__(self) -> str:
-        return f"bytes {self.first}-{self.last}/{self.size}"
-
-
-def parse_range(header: str, size: int) -> ByteRange:
+def parse_range(header: str, size: int) -> range:
     """Return the range to serve: the first one of several, its end clamped to the content."""
     match = _RANGES.fullmatch(header)
     if match is None:
@@ -358,7 +327,7 @@ def parse_range(header: str, size: int) -> ByteRange:
         raise BadRequestError(f"the range ends before it starts: {header!r}")
     if first >= size:
         raise RangeError(size)
-    return ByteRange(first, size - 1 if last is None else min(last, size - 1), size)
+    return range(first, size if last is None else min(last + 1, size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,21 +352,15 @@ class Contents:
             except Exception:
                 file.close()
                 raise
-            file.seek(part.first)
-            return _send(environ, file, part.length, 206, [*headers, ("Content-Range", str(part))])
-        link = self._link(read) if self.accel and _is_for_nginx(environ, read) else None
-        if link is None:
-            return _send(environ, file, read.found.size, 200, headers)
-        file.close()
-        redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))
-        return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
-
-    def _link(self, read: Read) -> str | None:
-        """Return a path for nginx; ``None`` where the disk refuses a link: a full disk must still be readable."""
-        try:
-            return self.link(read)
-        except DiskError:
-            return None
+            file.seek(part.start)
+            headers.append(("Content-Range", f"bytes {part.start}-{part.stop - 1}/{read.found.size}"))
+            return _send(environ, file, len(part), 206, headers)
+        if self.accel and _is_for_nginx(environ, read):
+            with suppress(DiskError):  # a full disk must still be readable
+                redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{self.link(read)}"))
+                file.close()
+                return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
+        return _send(environ, file, read.found.size, 200, headers)
 
 
 def send_transformed(environ: WSGIEnvironment, content: TransformedContent, headers: Headers) -> Response:
@@ -442,9 +405,13 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
     if size <= _SENT_AT_ONCE:
         with file:
             try:
-                data = _whole(file, size)
+                data = file.read(size)
+                while len(data) < size and (more := file.read(size - len(data))):
+                    data += more
             except OSError as error:
                 raise as_disk_error(error, "reading a content") from error
+        if len(data) < size:
+            raise DamagedError(f"the content ends after {len(data)} of {size} bytes")
         return BareResponse(data, status, headers)
     if isinstance(file, BufferedReader):
         try:
@@ -454,16 +421,6 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
             raise
     measured = cast("BinaryIO", _Measured(file, size, environ[REQUEST_ID]))
     return BareResponse(wrap_file(environ, measured, _SENT_AT_ONCE), status, headers)
-
-
-def _whole(file: BinaryIO, size: int) -> bytes:
-    data = file.read(size)
-    while len(data) < size:
-        more = file.read(size - len(data))
-        if not more:
-            raise DamagedError(f"the content ends after {len(data)} of {size} bytes")
-        data += more
-    return data
 
 
 class _Measured:

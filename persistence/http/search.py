@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
-from flask import Blueprint, Request, Response, g, request
+from flask import Blueprint, Response, g, request
 
-from persistence.http.application import RouteScope, ServedApi, is_for_some_forms
+from persistence.http.application import LIMITED_KEY, RouteScope, ServedApi
 from persistence.http.bodies import body_of, drain
 from persistence.http.responses import empty, xml, xml_in_pieces
+from persistence.keys import Key
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
 from persistence.model.instants import parse_time
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.texts import flag
-from persistence.model.versions import Searched
+from persistence.model.versions import Searched, parse_reindexed, parse_searched
 from persistence.services.reencryption import reindexing_xml
 from persistence.services.searching import Answered, Searcher, Searching
 
@@ -29,16 +30,16 @@ reindex_by_get = Blueprint("reindex_by_get", __name__)
 reindex_status = Blueprint("reindex_status", __name__)
 """``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
 
+_IGNORE_ADMIN = "ignore-admin-permissions"
+
 
 @search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def documents(app: str, form: str) -> Response:
-    """Answer ``POST /search/$app/$form``."""
     return _answer(Searching.search, Form(app, form))
 
 
 @search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def distinct_values(app: str, form: str) -> Response:
-    """Answer ``POST /distinct-values/$app/$form``."""
     return _answer(Searching.distinct, Form(app, form))
 
 
@@ -47,21 +48,36 @@ def _answer(
 ) -> Response:
     api: ServedApi = g.api
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
-    version = api.parser.version_to_search(request)
+    version = parse_searched(api.parser.version_header(request))
     body = body_of(request.environ, LARGEST_QUERY)
-    answered = ask(api.services.searching, form, version, body, searcher)
-    notice = None if is_for_some_forms() else answered.notice  # it may name the nearest of all forms
-    return xml_in_pieces(answered.pieces, api.headers.of_notice(notice))
+    pieces, notice = ask(api.services.searching, form, version, body, searcher)
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    # It may name the nearest of all forms, also to a key that is for some of them only.
+    notice = None if key is not None and key.forms else notice
+    return xml_in_pieces(pieces, api.headers.of_notice(notice))
 
 
 @forms.get("/form", scope=RouteScope.NAMED)
 @forms.get("/form/<app>", scope=RouteScope.NAMED)
 @forms.get("/form/<app>/<form>", scope=RouteScope.NAMED)
 def listed(app: str | None = None, form: str | None = None) -> Response:
-    """Answer ``GET /form/$app/$form``."""
+    """Answer ``GET /form/$app/$form``; its parameters are in any letter case (spec search 4.1)."""
     api: ServedApi = g.api
     user = api.parser.user(request)
-    return xml(api.services.forms.find(_form_query(request, app, form), user))
+    since = request.args.get("modified-since")
+    all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
+    filters = []
+    if since is not None:
+        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
+    query = FormQuery(
+        app=app,
+        form=form,
+        latest_only=None if all_versions is None else not all_versions,
+        all_forms=flag(request.args.get("all-forms"), "all-forms", has_any_case=True) is True,
+        ignore_admin=flag(request.args.get(_IGNORE_ADMIN), _IGNORE_ADMIN, has_any_case=True) is True,
+        filters=tuple(filters),
+    )
+    return xml(api.services.forms.find(query, user))
 
 
 @forms.post("/form", scope=RouteScope.ALL, only_reads=True)
@@ -73,28 +89,6 @@ def queried(app: str | None = None, form: str | None = None) -> Response:  # noq
     user = api.parser.user(request)
     body = body_of(request.environ, LARGEST_QUERY)
     return xml(api.services.forms.search(body, user))
-
-
-def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
-    """Return the query of a GET (spec search 4.1)."""
-    since = request.args.get("modified-since")
-    all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
-    filters = []
-    if since is not None:
-        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
-    return FormQuery(
-        app=app,
-        form=form,
-        latest_only=None if all_versions is None else not all_versions,
-        all_forms=_is_true(request.args.get("all-forms"), "all-forms"),
-        ignore_admin=_is_true(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
-        filters=tuple(filters),
-    )
-
-
-def _is_true(text: str | None, name: str) -> bool:
-    """Return whether a parameter is true, in any letter case (spec search 4.1); false where it was not sent."""
-    return flag(text, name, has_any_case=True) is True
 
 
 @reindex.post("/reindex", scope=RouteScope.ALL)
@@ -110,7 +104,7 @@ def all_forms() -> Response:
 def version(app: str, form: str) -> Response:
     """Answer ``POST /reindex/$app/$form`` when the index of the version in the header is rebuilt."""
     api: ServedApi = g.api
-    number = api.parser.version_to_reindex(request)
+    number = parse_reindexed(api.parser.version_header(request))
     drain(request.environ)
     api.services.router.reindex(Form(app, form), number)
     return empty(HTTPStatus.OK, [])
@@ -119,7 +113,6 @@ def version(app: str, form: str) -> Response:
 @reindex.get("/reindex/status", scope=RouteScope.ALL)
 @reindex_status.get("/reindex", scope=RouteScope.ALL)
 def status() -> Response:
-    """Answer ``GET /reindex/status``."""
     api: ServedApi = g.api
     return xml(reindexing_xml(api.services.router.reindexing_status()))
 

@@ -6,21 +6,17 @@ Each value of a control or a fact has a key, under which it is found, sorted and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, astuple
 
-from persistence.errors import BadRequestError
 from persistence.index.sources import DocumentName, IndexedDocument
-from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES, SEARCHED_OWNERS
-from persistence.model.instants import Instant
-from persistence.model.permissions import NOBODY, OwnerSets, User
-from persistence.model.queries import Comparison, Drafts, Field, FieldFilter, Hit, Scope
+from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
+from persistence.model.permissions import NOBODY, OwnerSets
+from persistence.model.queries import Drafts, Field, Scope
 from persistence.model.sidecar import DocumentFacts
 
 SEPARATOR = "\x1f"
@@ -117,12 +113,11 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         return () if value is None else (value,)
 
 
-_encoder = msgspec.json.Encoder()
 decode = msgspec.json.Decoder(Card).decode  # Decodes a card from its JSON
 
 
 def encode(card: Card) -> str:
-    return _encoder.encode(card).decode()
+    return msgspec.json.encode(card).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +149,19 @@ class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
+    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
+    bounded = {}
+    for path, number in keys.numbers.items():
+        kept = []
+        for value in hit.values.get(path, ()):
+            if number_left and len(value) <= left:
+                kept.append(value)
+                left -= len(value)
+                number_left -= 1
+        bounded[number] = tuple(kept)
     card = Card(
         **asdict(hit.facts),
-        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
+        values=bounded,
         reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
     )
     return PreparedDocument(
@@ -167,36 +172,6 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
         encode(card),
         read.free_text.casefold(),
     )
-
-
-def hit_of(card: Card, document: str, paths: Mapping[int, str], *, is_draft: bool) -> Hit:
-    """Return a document as it is found, with the values of the controls that have paths by their numbers."""
-    owner = card.reader
-    return Hit(
-        document=document,
-        is_draft=is_draft,
-        facts=card.facts,
-        values={paths[number]: values for number, values in card.values.items() if number in paths},
-        saved_owner=None if owner is None else User(owner.creator, owner.group, organization=owner.organization),
-    )
-
-
-def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
-    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
-    found = {}
-    for number, each in values.items():
-        fits = len(each) <= number_left and sum(map(len, each)) <= left
-        found[number] = each if fits else tuple(islice(_fitting(each, left), number_left))
-        left -= sum(map(len, found[number]))
-        number_left -= len(found[number])
-    return found
-
-
-def _fitting(values: Iterable[str], left: int) -> Iterator[str]:
-    for value in values:
-        if len(value) <= left:
-            left -= len(value)
-            yield value
 
 
 def key_of(value: str) -> tuple[Fold, Value]:
@@ -246,8 +221,6 @@ OWNER_FACTS = (Fact.CREATED_BY, Fact.GROUP, Fact.ORGANIZATION)
 OwnerFacts = tuple[Fact, Fact, Fact]
 
 _DRAFTS = {Drafts.INCLUDE: (False, True), Drafts.EXCLUDE: (False,), Drafts.ONLY: (True,)}
-_BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
-_AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
 
 
 def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets | None:
@@ -256,42 +229,3 @@ def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets 
         return None
     owner_sets = scope.seen.of_version(version)
     return None if NOBODY in owner_sets else owner_sets
-
-
-def owner_groups(
-    searched: Iterable[tuple[int, bool, OwnerSets]], *, is_by_saved: bool
-) -> dict[tuple[OwnerSets, OwnerFacts], list[int]]:
-    """Return the numbers of partitions by the owners whose documents are seen, and the facts that name these.
-
-    Each partition has its number, whether its documents are drafts, and the owners.
-    """
-    groups: dict[tuple[OwnerSets, OwnerFacts], list[int]] = {}
-    for number, is_draft, owner_sets in searched:
-        facts = OF_DRAFTS if is_by_saved and is_draft else OWNER_FACTS
-        groups.setdefault((owner_sets, facts), []).append(number)
-    holders = (holder for owner_sets, _ in groups for owner_set in owner_sets for holder in owner_set.holders)
-    if sum(max(1, len(holder.organizations)) for holder in holders) > SEARCHED_OWNERS:
-        raise BadRequestError(
-            f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
-            " this user: search one version at a time"
-        )
-    return groups
-
-
-class TimeRange(NamedTuple):
-    """The times of a field that are not before ``low`` and before ``high``."""
-
-    field: Field
-    low: Instant
-    high: Instant
-
-
-def time_ranges(filters: Iterable[FieldFilter]) -> Iterator[TimeRange]:
-    limits: dict[Field, list[FieldFilter]] = {}
-    for each in filters:
-        if each.comparison is not Comparison.EXACT:
-            limits.setdefault(each.field, []).append(each)
-    for field, bounds in limits.items():
-        low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
-        high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
-        yield TimeRange(field, Instant(low), Instant(high))

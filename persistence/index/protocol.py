@@ -21,8 +21,6 @@ from persistence.model.queries import Field, Hit, Hits, Query, Scope
 from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming
 
-_LARGEST_CHARACTER = 4
-
 
 class Budget:
     """The budget of one request, which one thread works on.
@@ -80,8 +78,8 @@ class Budget:
         self._take(0, (value,))
 
     def _take(self, size: int, texts: Iterable[str]) -> None:
-        sizes = (VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER) for text in texts)
-        self._left -= size + sum(sizes)
+        # A character of text that is not ASCII has four bytes at most.
+        self._left -= size + sum(VALUE_COSTS + len(text) * (1 if text.isascii() else 4) for text in texts)
         if self._left < 0:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"

@@ -10,21 +10,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+from persistence.errors import BadRequestError
 from persistence.index.cards import (
     AS_FOLDED,
     FACTS,
+    OF_DRAFTS,
+    OWNER_FACTS,
     Edge,
     Fact,
     Fold,
     OwnerFacts,
     Value,
     decode,
-    hit_of,
     is_cut,
-    owner_groups,
-    time_ranges,
 )
 from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument, IndexedPage
@@ -37,10 +37,11 @@ from persistence.limits import (
     LEAPS,
     MOST_GATHERED,
     MOST_TRIED,
+    SEARCHED_OWNERS,
     VALUE_COSTS,
 )
 from persistence.model.instants import Instant
-from persistence.model.permissions import OwnerPattern, OwnerSets
+from persistence.model.permissions import OwnerPattern, OwnerSets, User
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
@@ -50,6 +51,7 @@ _MOST_VALUES = LARGEST_FOUND // VALUE_COSTS + 1
 """Distinct values that are looked for: so many are too large an answer already."""
 
 _LAST = 1 << 62
+_BEFORE_ALL, _AFTER_ALL = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 _AT_ONCE = 32  # Documents of a page whose cards are in memory at once
 
@@ -58,8 +60,7 @@ _MOST_ARMS = 400  # Queries that one UNION ALL has; SQLite allows 500
 Key = tuple[Fold, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Sql:
+class Sql(NamedTuple):
     """A piece of SQL with its values, one for each ``?``."""
 
     text: str
@@ -103,8 +104,7 @@ class Partition:
     owner_sets: OwnerSets = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The order and page that a query asks for. ``control`` is ``None`` for the order by last save."""
 
     control: int | None
@@ -148,7 +148,6 @@ def once(condition: Condition) -> Sql:
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return the condition that at least one of some is met."""
     if len(conditions) == 1:
         return conditions[0]
     either = joined(" OR ", [each.test for each in conditions])
@@ -167,18 +166,12 @@ class SearchDialect(ABC):
     entry: ClassVar[str]
     seq: ClassVar[str]
     control: ClassVar[str]
-    found: ClassVar[str]
-    """The columns of a document that meets a condition."""
-    listed: ClassVar[str]
-    """The columns of a document on a list, in the order in which a list by last save is sorted."""
-    entered: ClassVar[str]
-    """The table of entries ``d`` with the columns ``listed``."""
-    same_form: ClassVar[str]
-    """The beginning of a condition: the documents ``s`` and ``x`` are of one form."""
-    nothing: ClassVar[str]
-    """The fold, and the value, of a control without a value."""
-    hit: ClassVar[str]
-    """The columns of a hit: its name, whether it is a draft, its fingerprint and its card."""
+    found: ClassVar[str]  # The columns of a document that meets a condition
+    listed: ClassVar[str]  # The columns of a document on a list, in the order in which a list by last save is sorted
+    entered: ClassVar[str]  # The table of entries ``d`` with the columns ``listed``
+    same_form: ClassVar[str]  # The beginning of a condition: the documents ``s`` and ``x`` are of one form
+    nothing: ClassVar[str]  # The fold, and the value, of a control without a value
+    hit: ClassVar[str]  # The columns of a hit: its name, whether it is a draft, its fingerprint and its card
 
     def __init__(self, searched: Sequence[Partition]) -> None:
         self.searched = searched
@@ -302,11 +295,16 @@ class Search:
         """The folds of controls that have few values, by number; ``None`` where there are many."""
 
     def find(self, query: Query) -> IndexedPage:
-        """Return the number of documents that meet a query, and those on its page."""
         conditions = self.conditions(query) if self._searched else None
         if conditions is None:
             return IndexedPage()
-        order, begun = self._order(query), None
+        by = query.sort.by
+        control = FACTS.get(by) if isinstance(by, Field) else self._controls.get(by)
+        # A control that no document has a value of leaves the second order: the last save comes first.
+        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
+        sorted_by = None if control is None else int(control)
+        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
+        begun = None
         is_long = self._dialect.documents > FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):
             begun = self._first(conditions, order, order.end + 1)
@@ -314,11 +312,21 @@ class Search:
         wanted = None if query.paths is None else frozenset(query.paths)
         paths = {number: path for path, number in self._controls.items() if wanted is None or path in wanted}
         page = []
-        for hit, fingerprint in self._hits(rows, paths):
-            if self._budget is not None:
-                self._budget.check()
-                self._budget.hold(hit, query.paths or ())
-            page.append(IndexedDocument(hit, fingerprint))
+        for at in range(0, len(rows), _AT_ONCE):
+            some, dialect = rows[at : at + _AT_ONCE], self._dialect
+            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
+            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
+            found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
+            for document, draft, fingerprint, encoded in (found[seq] for seq in some):
+                card = decode(encoded)
+                values = {paths[number]: values for number, values in card.values.items() if number in paths}
+                owner = card.reader
+                saved = None if owner is None else User(owner.creator, owner.group, organization=owner.organization)
+                hit = Hit(document, bool(draft), card.facts, values, saved)
+                if self._budget is not None:
+                    self._budget.check()
+                    self._budget.hold(hit, query.paths or ())
+                page.append(IndexedDocument(hit, fingerprint))
         return IndexedPage(total, page, has_more=begun is not None)
 
     def distinct(self, by: Field | str) -> Iterator[str]:
@@ -352,8 +360,12 @@ class Search:
         fields = tuple(dict.fromkeys(query.fields))
         exact = (each for each in fields if each.comparison is Comparison.EXACT)
         found += [dialect.keyed(FACTS[each.field], each.value) for each in exact]
-        for of, low, high in time_ranges(fields):
-            found.append((dialect.saved if of is Field.LAST_MODIFIED else dialect.created)(low, high))
+        for of in dict.fromkeys(each.field for each in fields if each.comparison is not Comparison.EXACT):
+            bounds = [each for each in fields if each.field is of]
+            low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
+            high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
+            within = dialect.saved if of is Field.LAST_MODIFIED else dialect.created
+            found.append(within(Instant(low), Instant(high)))
         if query.text:
             found.append(dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
         return found
@@ -380,7 +392,13 @@ class Search:
             is_short = keys is not None and not any(is_cut(fold) for fold, _ in keys)
             self._few[number] = {str(fold) for fold, _ in keys or () if fold} if is_short else None
         few = self._few[number]
-        folds = None if few is None else sorted(fold for fold in few if _has(fold, control))
+        if few is None:
+            return self._dialect.containing(number, control, None)
+        folded = control.text.casefold()
+        if control.match is TextMatch.SUBSTRING:
+            folds = sorted(fold for fold in few if folded in fold)
+        else:
+            folds = sorted(fold for fold in few if all(f" {word} " in f" {fold} " for word in folded.split()))
         return self._dialect.containing(number, control, folds)
 
     # The documents that a user may see, by the owners that are entered as facts.
@@ -388,8 +406,16 @@ class Search:
     def _seen(self) -> list[Condition]:
         if not any(each.owner_sets for each in self._searched):
             return []
-        partitions = ((each.number, each.is_draft, each.owner_sets) for each in self._searched)
-        groups = owner_groups(partitions, is_by_saved=self._scope.seen.is_by_saved)
+        groups: dict[tuple[OwnerSets, OwnerFacts], list[int]] = {}
+        for each in self._searched:
+            facts = OF_DRAFTS if self._scope.seen.is_by_saved and each.is_draft else OWNER_FACTS
+            groups.setdefault((each.owner_sets, facts), []).append(each.number)
+        holders = (holder for owner_sets, _ in groups for owner_set in owner_sets for holder in owner_set.holders)
+        if sum(max(1, len(holder.organizations)) for holder in holders) > SEARCHED_OWNERS:
+            raise BadRequestError(
+                f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners"
+                " for this user: search one version at a time"
+            )
         return [any_of([self._of_owners(*key, on(numbers)) for key, numbers in groups.items()])]
 
     def _of_owners(self, owner_sets: OwnerSets, facts: OwnerFacts, on: str) -> Condition:
@@ -409,19 +435,14 @@ class Search:
 
     # Pages.
 
-    def _order(self, query: Query) -> Order:
-        by = query.sort.by
-        control = FACTS.get(by) if isinstance(by, Field) else self._controls.get(by)
-        # A control that no document has a value of leaves the second order: the last save comes first.
-        is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
-        number = None if control is None else int(control)
-        return Order(number, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
-
     def _page(self, conditions: list[Condition], order: Order) -> tuple[int, list[int]]:
-        """Return the number of documents that meet all conditions, and the page of them."""
         if not conditions:
             return self._dialect.documents, self._walk(order, self._dialect.documents)
-        counted = self._counted(conditions[0]) if len(conditions) == 1 else 0
+        counted = 0  # Where there is only one condition, unless documents must be looked at for that
+        if len(conditions) == 1:
+            counts = conditions[0].counts or (once(conditions[0]) if conditions[0].is_range else None)
+            if counts is not None:
+                ((counted,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
         # Of many documents, the first ones of the list probably have a near page.
         if counted > MOST_GATHERED and order.end * self._dialect.documents <= counted * MOST_TRIED:
             first = self._first(conditions, order, min(order.end, counted))
@@ -432,19 +453,11 @@ class Search:
             page = self._walk(order, total, self._dialect.tested(conditions))
         return total, page
 
-    def _counted(self, only: Condition) -> int:
-        """Return the number of documents that meet the only condition; 0 where they must be looked at for that."""
-        counts = only.counts or (once(only) if only.is_range else None)
-        if counts is None:
-            return 0
-        ((number,),) = self._dialect.rows(Sql(f"SELECT count(*) FROM ({counts.text}) c", counts.values))
-        return int(number)
-
     def _first(self, conditions: Sequence[Condition], order: Order, wanted: int) -> list[int] | None:
         """Return so many documents that meet all conditions, or more, if the first ones of the list have them."""
         tested, found, dialect = self._dialect.tested(conditions), list[int](), self._dialect
         for at in range(0, min(dialect.documents, MOST_TRIED), FIRST_TRIED):
-            rows = self._walk(replace(order, offset=at, size=FIRST_TRIED), dialect.documents)
+            rows = self._walk(order._replace(offset=at, size=FIRST_TRIED), dialect.documents)
             if not rows:
                 break
             among = f"d.{dialect.seq} IN ({', '.join(map(str, rows))})"
@@ -460,7 +473,16 @@ class Search:
     def _hits_of(self, conditions: Sequence[Condition]) -> Sql:
         """Return the query for the documents that meet all conditions, each once."""
         dialect = self._dialect
-        first = conditions[0] if len(conditions) == 1 else self._narrowest(conditions)
+        first: Condition | None = conditions[0]
+        if len(conditions) > 1:
+            ranges = [each for each in conditions if each.is_range or each.reach is not None]
+            for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
+                reached = dialect.reached(ranges, most)
+                if min(reached) <= most:
+                    first = ranges[reached.index(min(reached))]
+                    break
+            else:
+                first = dialect.narrowest(conditions)
         if first is None:
             first = next((each for each in conditions if each.is_range), conditions[0])
             sets = [each.selects for each in conditions if each is not first]
@@ -469,20 +491,24 @@ class Search:
         others = [each for each in conditions if each is not first or not each.is_exact]
         return once(all_of([first, *others], dialect.tested(others)))
 
-    def _narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
-        ranges = [each for each in conditions if each.is_range or each.reach is not None]
-        for most in (FEW_FOUND, MOST_GATHERED) if ranges else ():
-            reached = self._dialect.reached(ranges, most)
-            if min(reached) <= most:
-                return ranges[reached.index(min(reached))]
-        return self._dialect.narrowest(conditions)
-
     def _walk(self, order: Order, total: int, where: Sql | None = None) -> list[int]:
         """Return the page of ``total`` documents, along the list in each partition, past those that fail a test."""
         if order.offset >= total:
             return []
-        dialect, end = self._dialect, min(order.end, total)
-        arms = [self._arm(order, each, where) for each in self._searched]
+        dialect, end, control = self._dialect, min(order.end, total), order.control
+        tested = Sql("") if where is None else Sql(f" AND {where.text}", where.values)
+        arms = []
+        for each in self._searched:
+            if control is None:
+                columns, source = dialect.listed, f"{dialect.document} d WHERE"
+            elif control < 0 or control in each.controls.values():
+                columns = f"{dialect.listed}, fold, value"
+                source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
+            else:
+                columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
+                source = f"{dialect.document} d WHERE"
+            text = f"SELECT {columns} FROM {source} partition = {each.number}{tested.text}"
+            arms.append(Sql(text, tested.values))
         while len(arms) > _MOST_ARMS:
             groups = [joined(" UNION ALL ", arms[at : at + _MOST_ARMS]) for at in range(0, len(arms), _MOST_ARMS)]
             arms = [
@@ -493,31 +519,7 @@ class Search:
         page = f"ORDER BY {dialect.ordered(order)} LIMIT {end - order.offset} OFFSET {order.offset}"
         return [row[0] for row in dialect.rows(Sql(f"{every.text} {page}", every.values))]
 
-    def _arm(self, order: Order, partition: Partition, where: Sql | None) -> Sql:
-        dialect, control = self._dialect, order.control
-        if control is None:
-            columns, source = dialect.listed, f"{dialect.document} d WHERE"
-        elif control < 0 or control in partition.controls.values():
-            columns = f"{dialect.listed}, fold, value"
-            source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
-        else:
-            columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
-            source = f"{dialect.document} d WHERE"
-        tested = "" if where is None else f" AND {where.text}"
-        text = f"SELECT {columns} FROM {source} partition = {partition.number}{tested}"
-        return Sql(text, () if where is None else where.values)
-
     # Documents and values.
-
-    def _hits(self, rows: Sequence[int], paths: Mapping[int, str]) -> Iterator[tuple[Hit, str]]:
-        dialect = self._dialect
-        for at in range(0, len(rows), _AT_ONCE):
-            some = rows[at : at + _AT_ONCE]
-            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
-            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
-            found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
-            for document, draft, fingerprint, card in (found[seq] for seq in some):
-                yield hit_of(decode(card), document, paths, is_draft=bool(draft)), fingerprint
 
     def _keys(self, number: int, conditions: Sequence[Condition]) -> Iterable[Key]:
         dialect = self._dialect
@@ -540,10 +542,3 @@ class Search:
             Sql(f"SELECT card FROM {dialect.document} WHERE {dialect.seq} = ({of.text})", of.values)
         )
         return next(each for each in decode(card).of(number) if dialect.key(each) == (fold, value))
-
-
-def _has(fold: str, control: ControlFilter) -> bool:
-    folded = control.text.casefold()
-    if control.match is TextMatch.SUBSTRING:
-        return folded in fold
-    return all(f" {word} " in f" {fold} " for word in folded.split())

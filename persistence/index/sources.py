@@ -79,20 +79,13 @@ class IndexedPage(NamedTuple):
     has_more: bool = False
 
 
-class _Cached(NamedTuple):
-    """Extracted values, the fingerprint of the definition that was used, and their size in characters."""
-
-    definition: str
-    extracted: ExtractedText
-    size: int
-
-
 class ExtractionCache:
     """The values of documents that this process has received, by content id, and readers of values. For all threads."""
 
     def __init__(self) -> None:
         self.readers: BoundedCache[ValueReader] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
-        self._kept: OrderedDict[str, _Cached] = OrderedDict()
+        self.kept: OrderedDict[str, tuple[str, ExtractedText, int]] = OrderedDict()
+        """By content id, the definition that was used, the values, and their size in characters."""
         self._size = 0
         self._lock = threading.Lock()
 
@@ -101,21 +94,17 @@ class ExtractionCache:
         # Each value takes some memory besides its characters.
         size = len(extracted.rest) + sum(VALUE_COSTS + len(each) for of in extracted.values.values() for each in of)
         with self._lock:
-            self._kept[content] = _Cached(definition, extracted, size)
+            self.kept[content] = definition, extracted, size
             self._size += size
-            while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
-                self._size -= self._kept.popitem(last=False)[1].size
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self._kept)
+            while len(self.kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
+                self._size -= self.kept.popitem(last=False)[1][2]
 
     def pop(self, content: str, definition: str) -> ExtractedText | None:
         """Return the values of a content, once; ``None`` where none are kept, or by another definition."""
         with self._lock:
-            found = self._kept.pop(content, None)
-            self._size -= 0 if found is None else found.size
-        return found.extracted if found is not None and found.definition == definition else None
+            by, extracted, size = self.kept.pop(content, ("", None, 0))
+            self._size -= size
+        return extracted if by == definition else None
 
 
 class CachingExtraction(TextExtraction):
@@ -180,7 +169,6 @@ class SourceDescription(msgspec.Struct, frozen=True):
     hand_edits: HandEdits = HandEdits.XML
 
     def opened(self, root: str) -> Source:
-        """Open the source in the tree of a root, with a catalog of its own."""
         integrity = Integrity(self.hand_edits)
         return Source(self, StoreReader(root, integrity), Catalog(StoreReader(self.definitions, integrity)))
 
@@ -204,17 +192,9 @@ class Source:
         return self.described.form
 
     @property
-    def is_designer(self) -> bool:
-        return self.described.is_designer
-
-    @property
-    def data_format(self) -> str:
-        return self.described.data_format
-
-    @property
     def has_own_definitions(self) -> bool:
         """Return whether its definitions are known for good, or are where its data is."""
-        return self.is_designer or self.catalog.storage is self.view
+        return self.described.is_designer or self.catalog.storage is self.view
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
@@ -225,7 +205,7 @@ class Source:
         return self._stated(self.catalog.of(self.described.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
-        if self.is_designer:
+        if self.described.is_designer:
             return _DESIGNER
         definition = self.catalog.of(self.form, version)
         return self._indexed(definition, definition.index_keys(self.described.data_format))
@@ -235,7 +215,7 @@ class Source:
 
         It extracts the values by the definition, unless its keys would have to be read first: the updater reads them.
         """
-        if self.is_designer:
+        if self.described.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
         keys = definition.known_index_keys(self.described.data_format)
         if keys is None:
@@ -280,11 +260,13 @@ class Source:
         if not fingerprint:
             return None
         with suppress(DamagedError):
-            for content in (False, True) if self.cache.is_used else (True,):
-                saved = self._saved(name)
+            for content in (False, True) if self.cache.kept else (True,):
+                main = self._address(DocumentName(name.document, is_draft=False))
+                saved = self.view.sidecar(main) if name.is_draft else None
                 found = self.view.read(self._address(name), content=content)
                 if found is None or found.sidecar.deleted:
                     return None
+                saved = None if saved is None or saved.deleted else saved
                 read = self._indexed_document(name, fingerprint, found, saved, definitions)
                 if read is not None:
                     return read
@@ -303,7 +285,7 @@ class Source:
         return None
 
     def versions(self) -> Iterator[int]:
-        return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
+        return iter((DESIGNER_VERSION,)) if self.described.is_designer else self.catalog.storage.versions(self.form)
 
     def documents(self) -> Iterator[DocumentName]:
         """Yield every document that has a directory, and every draft.
@@ -313,10 +295,6 @@ class Source:
         for collection in (Collection.DRAFT, Collection.DATA):
             for document in self.view.documents(self.form, collection):
                 yield DocumentName(document, collection is Collection.DRAFT)
-
-    def _saved(self, name: DocumentName) -> Sidecar | None:
-        saved = self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
-        return None if saved is None or saved.deleted else saved
 
     def _indexed_document(
         self,
@@ -373,7 +351,7 @@ class Source:
 
     def is_by_rules(self, fingerprint: str) -> bool:
         """Return whether the keys of a definition were read by the rules that hold now."""
-        return self.is_designer or fingerprint.startswith(_RULES)
+        return self.described.is_designer or fingerprint.startswith(_RULES)
 
     def _stated(self, fingerprint: Fingerprint) -> str:
         return f"{_RULES}{self.described.data_format}{_text(fingerprint)}"

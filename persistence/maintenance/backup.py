@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files
 from persistence.maintenance.backup_files import (
@@ -103,8 +105,14 @@ class Backup:
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(exclusively(self._destination))
-            newest = next(reversed(complete(self._destination)), None)
-            path = f"{self._destination}/{file_name(_instant_after(newest))}"
+            newest, before = next(reversed(complete(self._destination)), None), None
+            if newest is not None:
+                day, _, clock = os.path.basename(newest).partition("T")
+                before = Instant(f"{day}T{clock.replace('-', ':')}")
+            try:
+                path = f"{self._destination}/{file_name(next_after(before))}"
+            except (ValueError, OverflowError) as error:  # no day of the calendar, or its last
+                raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
             with files.synced(self._destination):
                 yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
             files.rename(f"{path}{PARTIAL}", path)
@@ -169,9 +177,8 @@ class Backup:
                 self.folders += run.folders
             for path, data in sources.extra.items():
                 backup.write(path, data, SECRET_MODE)
-            backup.write(
-                MANIFEST, backup_files.encode(Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys))
-            )
+            manifest = Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)
+            backup.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:
@@ -201,16 +208,6 @@ def exclusively(destination: str) -> Iterator[None]:
             if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
                 files.remove_tree(f"{destination}/{name}")
         yield
-
-
-def _instant_after(newest: str | None) -> Instant:
-    if newest is None:
-        return next_after(None)
-    day, _, clock = os.path.basename(newest).partition("T")
-    try:
-        return next_after(Instant(f"{day}T{clock.replace('-', ':')}"))
-    except (ValueError, OverflowError) as error:  # no day of the calendar, or its last
-        raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
 
 def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:

@@ -124,11 +124,6 @@ def directory_of(name: str) -> str:
     return f"{first}{slash}{encoded}"
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Encode the content of the file."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-
-
 def read(backup: str) -> Manifest:
     """Read the manifest of a backup; without one the backup has the first format, and holds one tree."""
     path = f"{backup}/{MANIFEST}"
@@ -324,7 +319,6 @@ class PartFiles:
         self._before = None if backup.previous is None else backup.previous.manifest.part(part.name)
 
     def has(self, path: str) -> bool:
-        """Return whether something has this path already."""
         return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
 
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
@@ -421,7 +415,6 @@ class PartFiles:
 
 
 def chunks(source: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield the content of an open file."""
     try:
         yield from iter(partial(source.read, CHUNK), b"")
     except OSError as error:

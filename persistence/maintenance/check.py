@@ -72,13 +72,14 @@ class TreeCheck:
         self._changes = bool(treatment.remedies) and not treatment.is_dry
         reader = cache(options.open_reader)
         marks = MarkCheck(lambda form: reader().catalog_of(form))
-        self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, deep=options.deep)
+        access = tree_walk.AccessCheck(tree.root)
+        self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, access, options.deep)
         self._index = index
         self._deep = options.deep
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, options.open_reader, options.dialect, quarantine, options.adopter)
+        self._adoption = Adoption(tree.layout, reader, options.dialect, quarantine, options.adopter)
         self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def findings(self, parts: Parts = ((),), slices: frozenset[int] | None = None) -> Iterator[Finding | Report | None]:

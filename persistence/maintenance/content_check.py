@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.findings import Finding, FindingKind
@@ -147,7 +148,12 @@ class MarkCheck:
                     yield from self._of_resource(storage, address, is_deep=is_deep)
 
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
-        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
+        older: Sequence[Instant] = ()
+        path = str(address)
+        if isinstance(address, DefinitionAddress):
+            path = f"{address.form}/form/{address.version}/{address.name}"
+        else:
+            older = storage.revisions(address)
         for instant in (None, *older):
             with suppress(PersistenceError):
                 found = (
@@ -158,10 +164,4 @@ class MarkCheck:
                 if found is not None and found.file is not None:
                     with found.file as file:
                         for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):
-                            yield kind.at(_path(address), what)
-
-
-def _path(address: Address) -> str:
-    if isinstance(address, DefinitionAddress):
-        return f"{address.form}/form/{address.version}/{address.name}"
-    return str(address)
+                            yield kind.at(path, what)

@@ -34,7 +34,7 @@ from persistence.maintenance.tree_walk import (
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import commit, files, stored_revision
+from persistence.storage import files, stored_revision
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import ChangedSidecarError, HandEdits, Integrity, StateChangedError, Verdict
@@ -44,18 +44,16 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 
 
+@dataclass(frozen=True, slots=True)
 class Inspector:
     """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
 
-    def __init__(
-        self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, marks: MarkCheck, *, deep: bool
-    ) -> None:
-        self.tree = tree
-        self.bodies_of = bodies_of
-        self.integrity = integrity
-        self.marks = marks
-        self.deep = deep
-        self.access = AccessCheck(tree.root)
+    tree: FolderTree
+    bodies_of: BodiesOf
+    integrity: Integrity
+    marks: MarkCheck
+    access: AccessCheck
+    deep: bool
 
     def inspect(self, folder: Folder) -> list[Finding]:
         """Return all findings in a folder; there are none if it is gone meanwhile."""
@@ -76,7 +74,14 @@ class Inspector:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
             return
         history = list_history(folder.path) if found.has_history else History()
-        yield from _strange(folder, found, history)
+        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
+        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
+        for name in sorted(found.others):
+            is_in_the_way = name == folder.main or name in found.sidecars
+            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
+        for path in obstacles:
+            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
+        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
         yield from self.access.history(folder, history)
         if found.has_history and history.is_empty:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
@@ -125,7 +130,7 @@ class _Inspection:
     def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         named = None
         if place.name in self.listing.next_sidecars:
-            named = commit.next_id(place)
+            named = stored_revision.next_id(place)
             yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
         for content_id in self.listing.next_contents.get(place.name, ()):
             path = place.next_content(content_id)
@@ -177,7 +182,10 @@ class _Inspection:
         else:
             newest = f"; {self._newest_whole(place)}" if match is ContentMatch.ROTTEN else ""
             yield from _faults(match, place, sidecar, newest)
-            yield from self._encryption(place, sidecar)
+            is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
+            if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
+                what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
+                yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
             yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
@@ -206,12 +214,6 @@ class _Inspection:
         if newest is None:
             return "no older revision is whole"
         return f"the newest whole revision is of {newest[1].modified}"
-
-    def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
-        is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
-        if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
-            what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
-            yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
     def _marks(self, name: str, path: str, sidecar: Sidecar) -> Iterator[Finding]:
         if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
@@ -328,17 +330,6 @@ def _without_sidecar(place: FilePaths) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
         return FindingKind.FOREIGN.at(place.content, "a file of an editor")
     return FindingKind.NO_SIDECAR.at(place.content, "put here by hand; it is not served", place)
-
-
-def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator[Finding]:
-    yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
-    obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
-    for name in sorted(found.others):
-        is_in_the_way = name == folder.main or name in found.sidecars
-        (obstacles if is_in_the_way else others).append(folder.paths(name).content)
-    for path in obstacles:
-        yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
-    yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
 
 
 def _after_colon(error: DamagedError) -> str:

@@ -41,7 +41,6 @@ class LastCheck(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, totals: FindingTotals, seconds: float, *, is_deep: bool) -> LastCheck:
-        """Return the record of a check that has just ended."""
         return cls(
             next_after(None),
             totals.folders,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from io import FileIO
 
 from msgspec.structs import replace
@@ -60,17 +60,8 @@ _BETWEEN_TAGS = re.compile(r">(?=<)")
 # of a PUT that names no version.
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptedContent:
-    """Size, digest and form metadata of a content that was read to its end."""
-
-    size: int
-    digest: str
-    metadata: FormMetadata | None
-
-
-def read_through(address: Address, path: str) -> AdoptedContent:
-    """Read a content to its end, and check it if it must be XML."""
+def read_through(address: Address, path: str) -> tuple[int, str, FormMetadata | None]:
+    """Read a content to its end, and check it if it must be XML; return its size, digest and form metadata."""
     reader = definition_reader(address)
     check = reader or (XmlCheck() if address.is_main else None)
     with open(files.open_file(path), "rb") as file, check or nullcontext():
@@ -80,15 +71,15 @@ def read_through(address: Address, path: str) -> AdoptedContent:
                 check.feed(piece)
         if check is not None:
             check.finish()
-        return AdoptedContent(pieces.size, pieces.digest, None if reader is None else reader.metadata)
+        return pieces.size, pieces.digest, None if reader is None else reader.metadata
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Adoption:
     """Adopts contents in one tree, under the lock of their folder; ``modifier`` is recorded as who adopts."""
 
     layout: Layout
-    open_reader: Callable[[], TreeReader]
+    reader: Callable[[], TreeReader]
     dialect: Dialect
     quarantine: Quarantine
     modifier: str | None = None
@@ -98,7 +89,14 @@ class Adoption:
         try:
             current = stored_revision.read_sidecar(place)
         except ChangedSidecarError as error:
-            self._take_in_changed(folder, finding, place, error)
+            changed = error.sidecar
+            self.quarantine.keep(place.sidecar, finding)
+            if place.is_older or (error.is_misplaced and (changed.deleted or is_whole(place, changed))):
+                version = self._version(folder, place, changed)
+                encrypted = changed.encrypted or None  # the checksum does not cover that it is false
+                commit.replace_sidecar(place, replace(changed, version=version, adopted=True, encrypted=encrypted))
+            else:
+                self.adopt(folder, place, over=changed)
             return
         history = list_history(folder.path)
         if current is None or current.deleted:
@@ -113,15 +111,6 @@ class Adoption:
         else:
             self.adopt(folder, place, over=current)
 
-    def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
-        self.quarantine.keep(place.sidecar, finding)
-        if place.is_older or (error.is_misplaced and (error.sidecar.deleted or is_whole(place, error.sidecar))):
-            version = self._version(folder, place, error.sidecar)
-            encrypted = error.sidecar.encrypted or None  # the checksum does not cover that it is false
-            commit.replace_sidecar(place, replace(error.sidecar, version=version, adopted=True, encrypted=encrypted))
-        else:
-            self.adopt(folder, place, over=error.sidecar)
-
     def adopt(
         self, folder: Folder, place: FilePaths, *, over: Sidecar, first: Callable[[], None] = lambda: None
     ) -> None:
@@ -130,13 +119,32 @@ class Adoption:
         before = os.lstat(place.content)
         if not stat.S_ISREG(before.st_mode):
             raise DamagedError(f"{address} is not a file")
-        content = read_through(address, place.content)
+        size, digest, metadata = read_through(address, place.content)
         after = os.lstat(place.content)
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
         first()
-        over = replace(over, version=self._version(folder, place, over))
-        sidecar = commit.after_twin(self.layout, address, self._next(address, content, over))
+        modified = next_after(over.modified)
+        following = Sidecar(
+            schema=SCHEMA,
+            id=fresh_id(),
+            version=self._version(folder, place, over),
+            modified=modified,
+            created=modified if over.deleted else over.created,
+            size=size,
+            digest=digest,
+            content_type=over.content_type or type_by_name(address),
+            stage=over.stage,
+            creator=over.creator,
+            group=over.group,
+            organization=over.organization,
+            modifier=self.modifier,
+            source=over.source,
+            metadata=metadata,
+            adopted=True,
+            flat_view=over.flat_view,
+        )
+        sidecar = commit.after_twin(self.layout, address, following)
         commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content) or None))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
@@ -156,40 +164,13 @@ class Adoption:
         now = next_after(None)
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
-    @cached_property
-    def _reader(self) -> TreeReader:
-        return self.open_reader()
-
     def new(self, folder: Folder, place: FilePaths) -> Sidecar:
         """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
-        return self.nothing_known(
-            version_of_new(self._reader.store, self._reader.catalog_of(address.form), self.dialect, address)
-        )
-
-    def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:
-        modified = next_after(over.modified)
-        return Sidecar(
-            schema=SCHEMA,
-            id=fresh_id(),
-            version=over.version,
-            modified=modified,
-            created=modified if over.deleted else over.created,
-            size=content.size,
-            digest=content.digest,
-            content_type=over.content_type or type_by_name(address),
-            stage=over.stage,
-            creator=over.creator,
-            group=over.group,
-            organization=over.organization,
-            modifier=self.modifier,
-            source=over.source,
-            metadata=content.metadata,
-            adopted=True,
-            flat_view=over.flat_view,
-        )
+        catalog = self.reader().catalog_of(address.form)
+        return self.nothing_known(version_of_new(self.reader().store, catalog, self.dialect, address))
 
 
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
@@ -208,9 +189,9 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
         stored = stored_revision.read_sidecar(place)
     except ChangedSidecarError as error:
         stored, is_changed = error.sidecar, True
-    content = read_through(folder.address(place.name), place.content)
+    size, digest, _ = read_through(folder.address(place.name), place.content)
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
-    said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"
+    said = f"would be adopted: {before} -> {size} bytes {digest}"
     if stored is not None and is_changed:
         # permissions depend on these, so an administrator is to look at them first
         facts = {"version": stored.version, "creator": stored.creator, "group": stored.group, "stage": stored.stage}

@@ -111,9 +111,14 @@ def count_documents(place: TreeReader, form: Form) -> FormCounts:
     for collection in (Collection.DATA, Collection.DRAFT):
         for document in place.store.documents(form, collection):
             main = DocumentAddress(form, collection, document, DATA_XML)
-            is_there, sidecar = _looked_at(place, main)
-            if not is_there:
-                continue
+            try:
+                sidecar = place.store.sidecar(main)
+            except DamagedError:
+                sidecar = None
+            else:
+                is_there = sidecar is not None or main.is_draft or bool(place.store.names(main))
+                if not is_there and (place.layout is None or not os.path.isdir(place.layout.paths(main).directory)):
+                    continue
             counts = counted.of_version.setdefault(0 if sidecar is None else sidecar.version, DocumentCounts())
             _count(counts, sidecar, is_draft=collection is Collection.DRAFT, first_day=first_day)
             counts.size += place.store.freed_by_folder(main)
@@ -122,15 +127,6 @@ def count_documents(place: TreeReader, form: Form) -> FormCounts:
                 (heapq.heappushpop if len(deleted) >= DELETED_LISTED else heapq.heappush)(deleted, found)
     counted.deleted = sorted(deleted, reverse=True)
     return counted
-
-
-def _looked_at(place: TreeReader, main: DocumentAddress) -> tuple[bool, Sidecar | None]:
-    try:
-        sidecar = place.store.sidecar(main)
-    except DamagedError:
-        return True, None
-    is_there = sidecar is not None or main.is_draft or bool(place.store.names(main)) or place.has_directory(main)
-    return is_there, sidecar
 
 
 def _count(counts: DocumentCounts, sidecar: Sidecar | None, *, is_draft: bool, first_day: str) -> None:
@@ -226,10 +222,6 @@ class TreeReader:
     def path_of(self, address: Address) -> str | None:
         """Return the path of the content of an address; ``None`` where there are no files."""
         return None if self.layout is None else self.layout.paths(address).content
-
-    def has_directory(self, main: DocumentAddress) -> bool:
-        """Return whether a document has a directory, even without a sidecar in it."""
-        return self.layout is not None and os.path.isdir(self.layout.paths(main).directory)
 
     def summary(self, published: PublishedVersion) -> VersionSummary:
         """Summarize a version: its own permissions count before those of the property (spec crud 4.12, 6.3)."""
@@ -439,7 +431,9 @@ def in_words(permissions: Permissions | None) -> Iterator[str]:
     elif not permissions:
         yield "nobody may do anything"
     for permission in permissions or ():
-        yield f"{whom(permission)}: {_operations(permission)}"
+        known = [name for name in OPERATIONS if name in permission.operations]
+        unknown = [f"{name} (not known here)" for name in unknown_operations(permission)]
+        yield f"{whom(permission)}: {' '.join([*known, *unknown]) or 'nothing'}"
 
 
 def whom(permission: Permission) -> str:
@@ -447,7 +441,6 @@ def whom(permission: Permission) -> str:
 
 
 def unknown_operations(permission: Permission) -> list[str]:
-    """Return the operations of a permission that the service does not know, sorted."""
     return sorted(permission.operations - frozenset(OPERATIONS))
 
 
@@ -455,9 +448,3 @@ def _condition(condition: GrantCondition | UserRole) -> str:
     if isinstance(condition, GrantCondition):
         return _CONDITIONS[condition]
     return f"role {' or '.join(sorted(condition.any_of))}" if condition.any_of else "nobody, for no role is named"
-
-
-def _operations(permission: Permission) -> str:
-    known = [name for name in OPERATIONS if name in permission.operations]
-    unknown = [f"{name} (not known here)" for name in unknown_operations(permission)]
-    return " ".join([*known, *unknown]) or "nothing"

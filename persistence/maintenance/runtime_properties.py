@@ -31,13 +31,6 @@ _PREFIX: Name = (*ORBEON.property_prefix.split(".")[:-1], "persistence")
 _PROVIDER = (*_PREFIX, "provider")
 
 
-def _defaults(release: str) -> dict[Name, str]:
-    found = {(*_PROVIDER, ANY, ANY, ANY): _BUILT_IN, (*_PREFIX, _BUILT_IN, "active"): "true"}
-    if release != "2023.1":
-        found |= {(*_PROVIDER, app, ANY, FORM): _BUILT_IN for app in _OWN_APPS}
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class RuntimeRoute:
     """The providers of a form, or of all forms that a name with ``*`` stands for.
@@ -83,15 +76,17 @@ class RuntimeProperties:
 
     @classmethod
     def load(cls, path: str, release: str) -> RuntimeProperties:
-        """Read a file."""
         if not os.path.isfile(path):
             raise NotFoundError(f"there is no file {path}")
         with disk_errors(path), open(path, "rb") as file:
             data = file.read(LARGEST_RUNTIME_PROPERTIES + 1)
         if len(data) > LARGEST_RUNTIME_PROPERTIES:
             raise BadRequestError(f"{path} has more than {LARGEST_RUNTIME_PROPERTIES} bytes: it is not read")
+        defaults: dict[Name, str] = {(*_PROVIDER, ANY, ANY, ANY): _BUILT_IN, (*_PREFIX, _BUILT_IN, "active"): "true"}
+        if release != "2023.1":
+            defaults |= {(*_PROVIDER, app, ANY, FORM): _BUILT_IN for app in _OWN_APPS}
         try:
-            return cls(_read(data), release, _defaults(release))
+            return cls(_read(data), release, defaults)
         except BadRequestError as error:
             raise BadRequestError(f"{path} is not a file of properties: {error}") from error
 
@@ -112,7 +107,6 @@ class RuntimeProperties:
         return {name: uri for name, uri in found.items() if uri.partition(":")[0].lower() in SERVICES}
 
     def route(self, form: Form) -> RuntimeRoute:
-        """Return the providers of a form, or of a pattern."""
         names = ("provider", form.app, form.name)
         is_shipped = ORBEON.is_designer(form) and (*_PREFIX, *names, FORM) not in self.own
         definition = "" if is_shipped else self.value(*names, FORM)

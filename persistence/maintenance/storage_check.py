@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
 
 
-RootOf = Callable[[Form], str | None]
-"""Returns the root with the records of a form's bodies; ``None`` if the properties lead to another directory."""
+PlaceOf = Callable[[Form], str | None]
+"""Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
 
 _LINK = "a symbolic link; the service does not follow it"
 _EMPTY = "nothing is stored in it"
@@ -100,7 +100,7 @@ class AttachmentsCheck:
     """One check of a directory of attachments for bodies without a record, and what crashes have left."""
 
     # Documents of other trees than `trees` are skipped: without their records every body would look like a stray.
-    def __init__(self, base: str, root_of: RootOf, trees: Mapping[str, FolderTree], lock_timeout: float) -> None:
+    def __init__(self, base: str, root_of: PlaceOf, trees: Mapping[str, FolderTree], lock_timeout: float) -> None:
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise StartupError(f"there is no directory {self.tree.root} for attachments")
@@ -221,10 +221,6 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
         return list(entries)
 
 
-RecordsOf = Callable[[Form], str | None]
-"""Returns the tree or database with the records of a form's bodies; ``None`` if the properties lead elsewhere."""
-
-
 # Objects in a bucket that no record names, and their removal.
 #
 # Nothing is removed for a form of which there are no records at all: whoever checks with the wrong data directory would
@@ -235,7 +231,7 @@ class ObjectsCheck:
     """One check of a place in an object store for objects without a record; those that are young are left alone."""
 
     # Objects of other places than `places` are skipped: without their records every object would look like a stray.
-    def __init__(self, bodies: ObjectBodies, records_of: RecordsOf, places: Mapping[str, Readable]) -> None:
+    def __init__(self, bodies: ObjectBodies, records_of: PlaceOf, places: Mapping[str, Readable]) -> None:
         self._bodies = bodies
         self._records_of = records_of
         self._places = places
@@ -303,7 +299,18 @@ class StorageCheck:
             return
 
         def judged(address: DocumentAddress, record: Sidecar) -> tuple[FindingKind, str] | None:
-            return self._body_fault(address, record) if _is_within(str(address), parts) else None
+            if not _is_within(str(address), parts):
+                return None
+            try:
+                bodies = self.bodies_of(address.form)
+            except ConfigurationError:  # the form has no provider any more
+                return None
+            if bodies is None:
+                return FindingKind.BODY_MISSING, f"of {record.modified}: no property leads to its body"
+            fault = body_fault(bodies, address, record, deep=self.is_deep)
+            if fault is None or fault[0] is FindingKind.BODY_MISSING:
+                return fault
+            return FindingKind.BODY_DAMAGED, fault[1]
 
         marks = self.marks.of_storage(self.database.storage, is_deep=self.is_deep)
         for found in chain(self.database.inspect(self.is_deep, judged), marks):
@@ -317,20 +324,7 @@ class StorageCheck:
             raise BadRequestError(f"{path} is not in the database")
         return names
 
-    def _body_fault(self, address: DocumentAddress, record: Sidecar) -> tuple[FindingKind, str] | None:
-        try:
-            bodies = self.bodies_of(address.form)
-        except ConfigurationError:  # the form has no provider any more
-            return None
-        if bodies is None:
-            return FindingKind.BODY_MISSING, f"of {record.modified}: no property leads to its body"
-        found = body_fault(bodies, address, record, deep=self.is_deep)
-        if found is None or found[0] is FindingKind.BODY_MISSING:
-            return found
-        return FindingKind.BODY_DAMAGED, found[1]
-
     def count(self) -> int:
-        """Count the documents, drafts and versions of definitions."""
         storage = self.database.storage
         return sum(1 for form in storage.forms() for _ in mains_of(storage, form))
 
@@ -350,13 +344,13 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
     if len(names) < _OF_FOLDER:
         found = storage.versions(form) if kind == _DEFINITIONS else storage.documents(form, Collection(kind))
         return any(True for _ in found)
-    main = _main(form, kind, names[_OF_FOLDER - 1])
-    if main is None or len(names) == _OF_FILE:
-        return main is not None and storage.history(replace(main, name=names[-1])) is not None
-    return bool(storage.names(main)) or storage.history(main) is not None
-
-
-def _main(form: Form, kind: str, folder: str) -> Address | None:
+    folder = names[_OF_FOLDER - 1]
     if kind != _DEFINITIONS:
-        return DocumentAddress(form, Collection(kind), folder, DATA_XML)
-    return DefinitionAddress(form, int(folder), FORM_XHTML) if folder.isascii() and folder.isdecimal() else None
+        main: Address = DocumentAddress(form, Collection(kind), folder, DATA_XML)
+    elif folder.isascii() and folder.isdecimal():
+        main = DefinitionAddress(form, int(folder), FORM_XHTML)
+    else:
+        return False
+    if len(names) == _OF_FILE:
+        return storage.history(replace(main, name=names[-1])) is not None
+    return bool(storage.names(main)) or storage.history(main) is not None

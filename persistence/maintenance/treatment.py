@@ -61,7 +61,6 @@ class FindingTotals:
         return report
 
     def include(self, other: FindingTotals) -> None:
-        """Add the counts of another check."""
         self.folders += other.folders
         self.mended += other.mended
         self.remaining += other.remaining

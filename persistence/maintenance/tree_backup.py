@@ -42,7 +42,6 @@ def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | BodyFinder | None
 
 _ATTEMPTS = 20
 
-
 _Addition = Callable[[], None]
 """Adds the body of an attachment, which is open, to the part of its directory."""
 
@@ -393,10 +392,9 @@ class StorageBackup:
                     yield str(error)
 
     def _save_revision(self, address: Address, instant: Instant, *, is_current: bool) -> None:
-        current, earlier = _inside(address), list[FilePaths]()
-        place = current if is_current else current.revision(instant)
-        if not is_current:
-            earlier.append(current)
+        current = _LAYOUT.paths(address)
+        current = FilePaths(current.directory.removeprefix("/"), current.name)
+        place, earlier = (current, []) if is_current else (current.revision(instant), [current])
         found = self.database.storage.read_revision(address, instant, content=False)
         if found is None:
             raise DamagedError(f"{address} of {instant} is not there")
@@ -424,8 +422,3 @@ class StorageBackup:
         if found is None:
             raise DamagedError(f"the body of {address} of {record.modified} is missing in {bodies.root}")
         return found
-
-
-def _inside(address: Address) -> FilePaths:
-    place = _LAYOUT.paths(address)
-    return FilePaths(place.directory.removeprefix("/"), place.name)

@@ -81,6 +81,7 @@ OWN = {
 _OF_GIT = ".git"  # Begins the names that git uses; no application's name begins with a dot
 _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
+_FIRST = {_DEFINITIONS: 0, Collection.DRAFT.value: 1}
 FORM_DEPTH = 2  # The number of names that lead to a form
 
 
@@ -94,7 +95,6 @@ class Folder:
     name: str
 
     def address(self, name: str) -> Address:
-        """Return the address of the resource with a file name."""
         if self.collection is None:
             return DefinitionAddress(self.form, int(self.name), unescape(name))
         return DocumentAddress(self.form, self.collection, self.name, unescape(name))
@@ -136,7 +136,7 @@ class FolderTree:
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
             if has_locks:
-                with self._locks.document(folder.scope):
+                with self._locks.holding(LOCKS, stripe(folder.scope)):
                     yield change
             else:
                 yield change
@@ -162,11 +162,9 @@ class FolderTree:
         return self._below(self.root, (), only)
 
     def count(self, only: tuple[str, ...] = ()) -> int:
-        """Count the folders that ``walk`` will find."""
         return sum(isinstance(item, Folder) for item in self.walk(only))
 
     def folder_in(self, collection: Collection, folder: Folder) -> Folder:
-        """Return the folder of the same document in another collection."""
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
     def _below(self, path: str, names: tuple[str, ...], only: tuple[str, ...]) -> Iterator[Folder | Finding]:
@@ -174,7 +172,9 @@ class FolderTree:
         # and a draft that is saved meanwhile is met in one of the collections, and not missed in both.
         entries = self._directories(path, only[:1])
         is_definition = names[2:] == (_DEFINITIONS,)
-        for entry in sorted(entries, key=_collection_order) if len(names) == FORM_DEPTH else entries:
+        if len(names) == FORM_DEPTH:
+            entries = iter(sorted(entries, key=lambda entry: _FIRST.get(os.path.basename(entry.path), len(_FIRST))))
+        for entry in entries:
             name = os.path.basename(entry.path)
             if isinstance(entry, Finding):
                 is_other_link = entry.kind is FindingKind.LINK and is_definition and not is_version(name)
@@ -214,14 +214,7 @@ class FolderTree:
                     yield entry
 
 
-def _collection_order(entry: os.DirEntry[str] | Finding) -> int:
-    first = (_DEFINITIONS, Collection.DRAFT.value)
-    name = os.path.basename(entry.path)
-    return first.index(name) if name in first else len(first)
-
-
 def is_version(name: str) -> bool:
-    """Return whether a file name is the number of a version."""
     return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
 
 
@@ -267,8 +260,12 @@ class FolderListing:
 
     def add(self, entry: os.DirEntry[str]) -> None:
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
-        if name == HISTORY:
-            self._add_history(entry)
+        if name == HISTORY and entry.is_dir():
+            self.has_history = not entry.is_symlink()
+            if entry.is_symlink():
+                self.strangers.append((entry.path, "a symbolic link, which is not followed"))
+        elif name == HISTORY:
+            self.obstacles.append(entry.path)
         elif (content := next_content_of(name)) and is_file:
             self.next_contents[content[0]].append(content[1])
         elif (sidecar := _NEXT_SIDECAR.fullmatch(name)) and is_file:
@@ -281,14 +278,6 @@ class FolderListing:
             (self.contents if is_file else self.others).add(name)
         else:
             self.strangers.append((entry.path, _STRANGE_NAME))
-
-    def _add_history(self, entry: os.DirEntry[str]) -> None:
-        if entry.is_dir(follow_symlinks=False):
-            self.has_history = True
-        elif entry.is_dir():
-            self.strangers.append((entry.path, "a symbolic link, which is not followed"))
-        else:
-            self.obstacles.append(entry.path)
 
 
 def list_folder(path: str) -> FolderListing:
@@ -527,9 +516,9 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
     wrong = list[str]()
     quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.
-    others = (each for each in root.own_directories(layout.root) if each != quarantine)
+    others = (layout.own(name) for name in root.OWN_DIRECTORIES if name != QUARANTINE)
     directories = ((each, stat.S_ISDIR) for each in (quarantine, *others, layout.own(PAGES)))
-    own = (*root.own_files(layout.root), layout.own(LEASE), layout.own(CHECKED))
+    own = map(layout.own, (*root.LOCK_FILES, LEASE, CHECKED))
     for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
         if any(each.startswith(f"{above}/") for above in wrong):
             continue

@@ -53,10 +53,10 @@ def _write_aside(directory: str) -> Iterator[str]:
             if name.startswith(".") and name.endswith(_ASIDE):
                 files.remove(f"{directory}/{name}")  # from a run that was interrupted
         for name in names:
-            sidecar = f"{directory}/{name}"
-            if name.endswith(SIDECAR_SUFFIX) and (upgraded := _upgraded(directory, name)) is not None:
-                with files.written(_aside(sidecar), upgraded):
-                    yield sidecar
+            path = f"{directory}/{name}"
+            if name.endswith(SIDECAR_SUFFIX) and (upgraded := _upgraded(path)) is not None:
+                with files.written(_aside(path), upgraded):
+                    yield path
 
 
 def _aside(sidecar: str) -> str:
@@ -64,8 +64,8 @@ def _aside(sidecar: str) -> str:
     return f"{directory}/.{name}{_ASIDE}"
 
 
-def _upgraded(directory: str, name: str) -> bytes | None:
-    path = f"{directory}/{name}"
+def _upgraded(path: str) -> bytes | None:
+    directory, _, name = path.rpartition("/")
     content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
     try:
         files.require_file(os.lstat(path), path)

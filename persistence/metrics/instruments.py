@@ -15,15 +15,17 @@ import struct
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.utils import floatToGoString
 
 from persistence.limits import OBSERVATIONS_KEPT
+from persistence.metrics.observations import taken
 from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
 from persistence.storage import files
 
@@ -57,11 +59,8 @@ class Instruments:
 
     def __init__(self) -> None:
         own = CollectorRegistry(auto_describe=False)  # nobody collects from it: the files of all workers are read
-        counter, histogram, summed = (
-            partial(Counter, registry=own),
-            partial(Histogram, registry=own),
-            partial(Gauge, multiprocess_mode="livesum", registry=own),
-        )
+        counter, histogram = partial(Counter, registry=own), partial(Histogram, registry=own)
+        summed = partial(Gauge, multiprocess_mode="livesum", registry=own)
         labels = ("method", "kind", "status")
         self.requests = counter(REQUESTS, "Requests, by method, kind of resource and class of status.", labels)
         self.seconds = histogram(SECONDS, "Seconds until a response could begin.", labels[:2], buckets=LATENCIES)
@@ -81,35 +80,13 @@ class Instruments:
         self.pool_open = summed(name, meaning)
         self.pool_most = summed("persistence_database_most_connections", "Connections that may be open.")
         self.workers = summed("persistence_workers", "Worker processes that are alive.")
-        name, meaning = (
-            "persistence_index_delay_seconds",
-            "Seconds for which the oldest change has not been in the index.",
-        )
+        name = "persistence_index_delay_seconds"
+        meaning = "Seconds for which the oldest change has not been in the index."
         self.index_delay = Gauge(name, meaning, ("place",), multiprocess_mode="livemax", registry=own)
         self.audit_faults = counter("persistence_audit_faults", "Lines of the audit that could not be written.")
 
 
-def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-    """Yield the name of every metric, with its kind and its labels."""
-    for each in vars(Instruments()).values():
-        (described,) = each.describe()
-        suffix = "_total" if described.type == "counter" else ""
-        yield f"{described.name}{suffix}", (described.type, tuple(each._labelnames))  # noqa: SLF001
-    for name, (_, labels) in GAUGES.items():
-        yield name, ("gauge", labels)
-
-
-@cache
-def instruments() -> Instruments:
-    return Instruments()
-
-
-def count_in_bulk(child: Histogram, classes: list[int], total: float) -> None:
-    """Add observations to a histogram that were counted by class already: ``observe`` takes as long for each one."""
-    child._sum.inc(total)  # noqa: SLF001 - the library adds one at a time
-    for bucket, number in zip(child._buckets, classes, strict=True):  # noqa: SLF001
-        if number:
-            bucket.inc(number)
+instruments = cache(Instruments)  # Returns those of this process
 
 
 Answered = tuple[str, str, int, float, int, int]
@@ -117,7 +94,6 @@ Answered = tuple[str, str, int, float, int, int]
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"})
 _OTHER = "other"
-_LEASES = frozenset({"LOCK", "UNLOCK"})
 _SERVICE = SERVICE_PREFIX.split("/")[1:]
 _KINDS = {
     "form": "form",
@@ -144,7 +120,7 @@ _COUNTED_AT_ONCE = OBSERVATIONS_KEPT // 2
 
 def kind_of(method: str, path: str) -> str:
     """Return the kind of resource that a request is for."""
-    if method in _LEASES:
+    if method in {"LOCK", "UNLOCK"}:
         return "lease"
     found = _RESOURCE.match(path, len(PUBLIC_PREFIX) if path.startswith(PUBLIC_PREFIX) else 0)
     if found is not None:
@@ -186,7 +162,7 @@ class RequestFigures:
     def count(self) -> None:
         """Count what was put down; several threads may do so."""
         totals: dict[tuple[str, str], _Total] = {}
-        for method, path, status, seconds, received, sent in self._taken():
+        for method, path, status, seconds, received, sent in taken(self._answered):
             key = (method if method in _METHODS else _OTHER, kind_of(method, path))
             total = totals.get(key)
             if total is None:
@@ -196,27 +172,19 @@ class RequestFigures:
             total.sent += sent
             total.classes[bisect_left(LATENCIES, seconds)] += 1
             total.statuses[status] = total.statuses.get(status, 0) + 1
-        for key, total in totals.items():
-            self._count(*key, total)
-
-    def _taken(self) -> list[Answered]:
-        taken: list[Answered] = []
-        try:
-            for _ in range(len(self._answered)):
-                taken.append(self._answered.popleft())  # noqa: PERF401 - another thread may take some of them
-        except IndexError:
-            pass
-        return taken
-
-    def _count(self, method: str, kind: str, total: _Total) -> None:
         own = self._instruments
-        for status, number in total.statuses.items():
-            own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
-        count_in_bulk(own.seconds.labels(method, kind), total.classes, total.seconds)
-        if total.received:
-            own.received.labels(kind).inc(total.received)
-        if total.sent:
-            own.sent.labels(kind).inc(total.sent)
+        for (method, kind), total in totals.items():
+            for status, number in total.statuses.items():
+                own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
+            histogram = own.seconds.labels(method, kind)  # ``observe`` of the library would add one at a time
+            histogram._sum.inc(total.seconds)  # noqa: SLF001
+            for bucket, number in zip(histogram._buckets, total.classes, strict=True):  # noqa: SLF001
+                if number:
+                    bucket.inc(number)
+            if total.received:
+                own.received.labels(kind).inc(total.received)
+            if total.sent:
+                own.sent.labels(kind).inc(total.sent)
 
 
 PLOTS = "plots"  # The file of samples for plots
@@ -228,8 +196,7 @@ _NOT_SHOWN = frozenset({"health", "pages"})
 _LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can be said: no worker was there
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """Sums of what all workers have counted since the service was started.
 
     ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
@@ -243,8 +210,7 @@ class Totals:
     classes: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The requests between two samples; ``at`` is the end, in seconds since the epoch.
 
     ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
@@ -272,31 +238,30 @@ class Plots:
 
     def put(self, totals: Totals) -> None:
         """Keep a sample."""
-        sample = _FORMAT.pack(totals.at, totals.requests, totals.errors, totals.seconds, *totals.classes)
+        sample = _FORMAT.pack(*totals[:4], *totals.classes)
         place = _place(totals.at)
         self._map[place : place + len(sample)] = sample
 
     def spans(self, seconds: float) -> list[Span]:
         """Return the spans of the last ``seconds``, the oldest first; none where nobody has taken samples."""
-        since = time.time() - seconds
-        samples = sorted((each for each in self._samples() if each.at >= since), key=lambda each: each.at)
-        return [
-            _span(before, after)
-            for before, after in pairwise(samples)
-            if after.at - before.at <= _LONGEST_GAP and after.requests >= before.requests
-        ]
-
-    def _samples(self) -> Iterator[Totals]:
+        since, samples, found = time.time() - seconds, list[Totals](), list[Span]()
         for number in range(_COUNT):
-            at, requests, errors, seconds, *classes = _FORMAT.unpack_from(self._map, number * _FORMAT.size)
-            if at:
-                yield Totals(at, requests, errors, seconds, tuple(classes))
+            at, requests, errors, of_all, *classes = _FORMAT.unpack_from(self._map, number * _FORMAT.size)
+            if at and at >= since:
+                samples.append(Totals(at, requests, errors, of_all, tuple(classes)))
+        for before, after in pairwise(sorted(samples)):
+            between = after.at - before.at
+            if between <= _LONGEST_GAP and after.requests >= before.requests:
+                rate, error_rate = (
+                    (after.requests - before.requests) / between,
+                    (after.errors - before.errors) / between,
+                )
+                counted = [b - a for a, b in zip(before.classes, after.classes, strict=True)]
+                found.append(Span(after.at, rate, error_rate, _quantile(counted, 0.5), _quantile(counted, 0.95)))
+        return found
 
 
-@cache
-def plots_in(directory: str) -> Plots:
-    """Return the samples of a service, whose file a process maps once."""
-    return Plots(directory)
+plots_in = cache(Plots)  # Returns the samples of a service by its directory; a process maps their file once
 
 
 def totals_of(collected: Iterable[Metric], at: float) -> Totals:
@@ -316,18 +281,6 @@ def totals_of(collected: Iterable[Metric], at: float) -> Totals:
             elif sample.name.endswith("_bucket"):
                 classes[places[sample.labels["le"]]] += sample.value
     return Totals(at, requests, errors, seconds, tuple(b - a for a, b in pairwise((0.0, *classes))))
-
-
-def _span(before: Totals, after: Totals) -> Span:
-    seconds = after.at - before.at
-    classes = [b - a for a, b in zip(before.classes, after.classes, strict=True)]
-    return Span(
-        after.at,
-        (after.requests - before.requests) / seconds,
-        (after.errors - before.errors) / seconds,
-        _quantile(classes, 0.5),
-        _quantile(classes, 0.95),
-    )
 
 
 def _quantile(classes: list[float], part: float) -> float | None:

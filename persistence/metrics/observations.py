@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TypeVar
 
 from persistence.limits import OBSERVATIONS_KEPT
 
-Observations = deque[float]
+T = TypeVar("T")
 
 
-def _bounded() -> Observations:
+def _bounded() -> deque[float]:
     return deque(maxlen=OBSERVATIONS_KEPT)
 
 
@@ -28,7 +29,7 @@ POOL_IN_USE = _bounded()  # 1 for each connection that is taken, and -1 when it 
 AUDIT_FAULTS = _bounded()  # A number for each line of the audit that could not be written; what it is does not count
 
 
-def taken(observations: Observations) -> Iterator[float]:
+def taken(observations: deque[T]) -> Iterator[T]:
     """Take all observations out that are there now; others may append and take meanwhile."""
     for _ in range(len(observations)):
         try:

@@ -19,9 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -36,7 +36,6 @@ from persistence.metrics.instruments import (
     GAUGES,
     PLOTS,
     PLOTS_BYTES,
-    Instruments,
     RequestFigures,
     Span,
     instruments,
@@ -175,8 +174,7 @@ def _end(path: str, process: int) -> None:
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4  # The media type of `Metrics.text`, which every version of Prometheus reads
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """A value that is looked up when somebody asks, by a name of ``GAUGES``, with its labels in their order."""
 
     name: str
@@ -184,45 +182,55 @@ class Measure:
     labels: tuple[str, ...] = ()
 
 
-Measures = Callable[[], Iterable[Measure]]
-
-
-class Metrics:
+class Metrics(Collector):
     """The metrics of a service. Of a process there may be several, which then count together."""
 
     def __init__(
         self,
-        measures: Measures,
+        measures: Callable[[], Iterable[Measure]],
         delays: Callable[[], Mapping[str, float]] = dict,
         connections: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that."""
+        self._measures = measures
         self._delays = delays
         self._connections = connections
         self._directory = joined()
         self._instruments = instruments()
         self._plots = plots_in(self._directory)
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Everything(self._directory, measures))
+        self._registry.register(self)
         self.requests = RequestFigures(self._instruments)
         self._instruments.workers.set(1)
 
     def tick(self) -> None:
         """Count what was observed, and take a sample for plots if one is due. Workers call it about once a second."""
+        own, taken = self._instruments, observations.taken
         self.requests.count()
-        _count_observed(self._instruments)
+        waits = ((observations.LOCK_WAITS, own.lock_waits), (observations.POOL_WAITS, own.pool_waits))
+        timeouts = ((observations.LOCK_TIMEOUTS, own.lock_timeouts), (observations.POOL_TIMEOUTS, own.pool_timeouts))
+        pool = ((observations.POOL_WAITING, own.pool_waiting), (observations.POOL_IN_USE, own.pool_in_use))
+        for found, gauge in pool:
+            change = sum(taken(found))
+            if change:
+                gauge.inc(change)
+        for found, histogram in ((observations.FSYNCS, own.fsyncs), *waits):
+            for seconds in taken(found):
+                histogram.observe(seconds)
+        for found, counter in (*timeouts, (observations.AUDIT_FAULTS, own.audit_faults)):
+            for _ in taken(found):
+                counter.inc()
         for place, seconds in self._delays().items():
-            self._instruments.index_delay.labels(place).set(seconds)
+            own.index_delay.labels(place).set(seconds)
         is_open, most = self._connections()
-        self._instruments.pool_open.set(is_open)
-        self._instruments.pool_most.set(most)
+        own.pool_open.set(is_open)
+        own.pool_most.set(most)
         now = time.time()
         with suppress(OSError):  # the directory is gone: the service ends
             if self._plots.is_due(now):
                 self._plots.put(totals_of(collected(self._directory), now))
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
         self.tick()
         return generate_latest(self._registry)
 
@@ -231,42 +239,16 @@ class Metrics:
         self.tick()
         return self._plots.spans(seconds)
 
-
-def _count_observed(own: Instruments) -> None:
-    waits = ((observations.LOCK_WAITS, own.lock_waits), (observations.POOL_WAITS, own.pool_waits))
-    timeouts = ((observations.LOCK_TIMEOUTS, own.lock_timeouts), (observations.POOL_TIMEOUTS, own.pool_timeouts))
-    for found, gauge in ((observations.POOL_WAITING, own.pool_waiting), (observations.POOL_IN_USE, own.pool_in_use)):
-        change = sum(observations.taken(found))
-        if change:
-            gauge.inc(change)
-    for found, histogram in ((observations.FSYNCS, own.fsyncs), *waits):
-        for seconds in observations.taken(found):
-            histogram.observe(seconds)
-    for found, counter in (*timeouts, (observations.AUDIT_FAULTS, own.audit_faults)):
-        for _ in observations.taken(found):
-            counter.inc()
-
-
-class _Everything(Collector):
-    """Collects what all workers have counted, and looks up the rest."""
-
-    def __init__(self, directory: str, measures: Measures) -> None:
-        self._directory = directory
-        self._measures = measures
-
     def collect(self) -> Iterator[Metric]:
+        """Yield what all workers have counted, and then look up the rest."""
         yield from collected(self._directory)
         started = os.stat(f"{self._directory}/{_LOCK}").st_mtime
-        yield from _gauges((Measure("persistence_start_time_seconds", started), *self._measures()))
-
-
-def _gauges(measures: Iterable[Measure]) -> Iterator[Metric]:
-    by_name: dict[str, Metric] = {}
-    for each in measures:
-        meaning, labels = GAUGES[each.name]
-        metric = by_name.setdefault(each.name, Metric(each.name, meaning, "gauge"))
-        metric.add_sample(each.name, dict(zip(labels, each.labels, strict=True)), each.value)
-    yield from by_name.values()
+        gauges: dict[str, Metric] = {}
+        for each in (Measure("persistence_start_time_seconds", started), *self._measures()):
+            meaning, labels = GAUGES[each.name]
+            metric = gauges.setdefault(each.name, Metric(each.name, meaning, "gauge"))
+            metric.add_sample(each.name, dict(zip(labels, each.labels, strict=True)), each.value)
+        yield from gauges.values()
 
 
 class Measuring:
@@ -281,20 +263,18 @@ class Measuring:
         }
 
     def measures(self) -> Iterator[Measure]:
-        """Yield all values, as they are now."""
         yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
-        yield from self._places()
-        yield from self._last_runs()
-        yield Measure("persistence_encryption_keys_missing", self._missing_keys())
-        for place, tree in self._providers.trees.items():
-            with suppress(DiskError):
-                yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
-
-    def delays(self) -> dict[str, float]:
-        """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
-        return {place: tree.index.delay for place, tree in self._providers.trees.items()}
-
-    def _last_runs(self) -> Iterator[Measure]:
+        for space in self._providers.free_space():
+            provider = self._by_name.get(space.place)
+            if not space.fault and provider is not None and not provider.storage.is_remote:
+                now = moment()
+                with suppress(PersistenceError):
+                    read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
+                    living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
+                    yield Measure("persistence_leases", living, (space.place,))
+            yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
+            if space.free is not None:
+                yield Measure("persistence_place_free_bytes", space.free, (space.place,))
         home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
@@ -310,23 +290,14 @@ class Measuring:
             if backup is not None:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
+        yield Measure("persistence_encryption_keys_missing", self._missing_keys())
+        for place, tree in self._providers.trees.items():
+            with suppress(DiskError):
+                yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
 
-    def _places(self) -> Iterator[Measure]:
-        for space in self._providers.free_space():
-            if not space.fault:
-                yield from self._leases(space.place)
-            yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
-            if space.free is not None:
-                yield Measure("persistence_place_free_bytes", space.free, (space.place,))
-
-    def _leases(self, place: str) -> Iterator[Measure]:
-        provider = self._by_name.get(place)
-        if provider is not None and not provider.storage.is_remote:
-            now = moment()
-            with suppress(PersistenceError):
-                read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
-                living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
-                yield Measure("persistence_leases", living, (place,))
+    def delays(self) -> dict[str, float]:
+        """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
+        return {place: tree.index.delay for place, tree in self._providers.trees.items()}
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:

@@ -82,21 +82,20 @@ class Trusted:
 def parse_trusted(entries: Iterable[str]) -> Trusted:
     """Read the entries of the setting ``trusted``: addresses, networks such as 10.0.0.0/8, and the word ``unix``."""
     texts = list(entries)
-    return Trusted(tuple(_network(text) for text in texts if text != UNIX), UNIX in texts)
-
-
-def _network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        network = ip_network(text)
-    except ValueError as error:
-        raise StartupError(f"{error}; an entry is an IP address, a network or the word unix") from error
-    if isinstance(network, IPv4Network):
-        return network
-    if "%" in text:  # networks are compared without it: more would be trusted than intended
-        raise StartupError(f"{text!r} has a zone, which is not compared: leave it out")
-    if network.subnet_of(_MAPPED):
-        return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - _MAPPED.prefixlen))
-    return network
+    networks = []
+    for text in (text for text in texts if text != UNIX):
+        try:
+            network = ip_network(text)
+        except ValueError as error:
+            raise StartupError(f"{error}; an entry is an IP address, a network or the word unix") from error
+        if isinstance(network, IPv6Network):
+            if "%" in text:  # networks are compared without it: more would be trusted than intended
+                raise StartupError(f"{text!r} has a zone, which is not compared: leave it out")
+            if network.subnet_of(_MAPPED):
+                mapped = int(network.network_address) & 0xFFFFFFFF
+                network = IPv4Network((mapped, network.prefixlen - _MAPPED.prefixlen))
+        networks.append(network)
+    return Trusted(tuple(networks), UNIX in texts)
 
 
 _AUTHORIZATION = re.compile(r"([A-Za-z]+) +[A-Za-z0-9._~+/-]+=*", re.ASCII)

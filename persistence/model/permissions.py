@@ -80,12 +80,12 @@ def parse_credentials(text: str) -> User:
     name = _decoded(raw.username)
     if name is None:
         return _NAMELESS if raw.groups or raw.roles else ANONYMOUS
-    return User(
-        name=name,
-        group=_decoded(raw.groups[0]) if raw.groups else None,
-        roles=_not_too_many(tuple(map(_role, raw.roles))),
-        organization=_levels(raw.organizations[0]) if raw.organizations else (),
-    )
+    group = _decoded(raw.groups[0]) if raw.groups else None
+    roles = _not_too_many(tuple(map(_role, raw.roles)))
+    levels = raw.organizations[0] if raw.organizations else []
+    if len(levels) > MOST_LEVELS:
+        raise BadRequestError(f"an organization of more than {MOST_LEVELS} levels is not accepted")
+    return User(name, group, roles, tuple(level for level in map(_decoded, levels) if level is not None))
 
 
 def credentials_of(user: User) -> str:
@@ -143,12 +143,6 @@ def _unquoted(text: str) -> str:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
         raise BadRequestError(f"a name in the credentials header is not UTF-8: {text[:_MOST_QUOTED]!r}") from None
-
-
-def _levels(texts: list[str]) -> tuple[str, ...]:
-    if len(texts) > MOST_LEVELS:
-        raise BadRequestError(f"an organization of more than {MOST_LEVELS} levels is not accepted")
-    return tuple(level for level in map(_decoded, texts) if level is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,19 +384,15 @@ def owners_with(permissions: Permissions | None, user: User, any_of: Iterable[st
     always, by_owner = _grants(permissions, user)
     if not asked.isdisjoint(always):
         return EVERYBODY
-    return OwnerSet(_united(owners for operations, owners in by_owner if not asked.isdisjoint(operations)))
-
-
-def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
     united: dict[tuple[str | None, str | None], frozenset[str]] = {}
     left = set()
-    for each in found:
+    for each in (owners for operations, owners in by_owner if not asked.isdisjoint(operations)):
         if len(each.organizations) == 1:
             key = each.creator, each.group
             united[key] = united.get(key, frozenset()) | each.organizations[0]
         else:
             left.add(each)
-    return frozenset(left | {OwnerPattern(*key, (organizations,)) for key, organizations in united.items()})
+    return OwnerSet(frozenset(left | {OwnerPattern(*key, (each,)) for key, each in united.items()}))
 
 
 def searchable_owners(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
@@ -440,7 +430,6 @@ _HEADER = {
     GrantCondition.OWNER: "Username",
     GrantCondition.GROUP_MEMBER: "Group",
 }
-_NEVER = frozenset({GrantCondition.TOKEN, GrantCondition.UNKNOWN})
 
 
 def missing_headers(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
@@ -452,7 +441,8 @@ def missing_headers(permissions: Permissions | None, user: User, any_of: Iterabl
     needed = {
         "Roles" if isinstance(condition, UserRole) else _HEADER[condition]
         for each in permissions or ()
-        if not asked.isdisjoint(each.operations) and not _NEVER.intersection(each.conditions)
+        if not asked.isdisjoint(each.operations)
+        and not {GrantCondition.TOKEN, GrantCondition.UNKNOWN}.intersection(each.conditions)
         for condition in each.conditions
     }
     if user.name is None:

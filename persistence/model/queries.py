@@ -375,12 +375,14 @@ class VersionFilter:
 
 
 def export_parameters(query: ExportQuery) -> list[tuple[str, str]]:
-    pairs = [("match", str(pattern)) for pattern in query.patterns]
-    pairs += [("content", ",".join(sorted(each.value for each in query.contents)))]
-    pairs += [("data-revision-history", query.history.value)]
-    pairs += [(name, at) for name, at in ((SINCE, query.since), (UNTIL, query.until)) if at is not None]
-    pairs += [("drafts", "include" if query.with_drafts else "exclude")]
-    return [*pairs, ("decrypt", "true" if query.decrypts else "false")]
+    return [
+        *(("match", str(pattern)) for pattern in query.patterns),
+        ("content", ",".join(sorted(each.value for each in query.contents))),
+        ("data-revision-history", query.history.value),
+        *((name, at) for name, at in ((SINCE, query.since), (UNTIL, query.until)) if at is not None),
+        ("drafts", "include" if query.with_drafts else "exclude"),
+        ("decrypt", "true" if query.decrypts else "false"),
+    ]
 
 
 def parse_pattern(text: str) -> FormPattern:

@@ -25,7 +25,6 @@ _ENCODING = re.compile(
 )
 """An XML declaration up to its encoding (XML 1.0, 2.8)."""
 _SECONDS_OF = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DIRECTIONS = {"asc": False, "desc": True}
 _LEAST_SIMILARITY = 0.5  # The least similarity, from 0 to 1, with which one name is suggested for another
 
 _Word = TypeVar("_Word", bound=Enum)
@@ -112,9 +111,9 @@ def duration(text: str) -> int:
 def is_descending(direction: str) -> bool:
     """Read the direction of a sort, in any letter case."""
     trimmed = direction.strip().lower()
-    if trimmed not in _DIRECTIONS:
+    if trimmed not in ("asc", "desc"):
         raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
-    return _DIRECTIONS[trimmed]
+    return trimmed == "desc"
 
 
 def word(words: type[_Word], text: str, what: str) -> _Word:

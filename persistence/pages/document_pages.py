@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,6 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.model.versions import PublishedVersion
 from persistence.pages.form_pages import ServedForms, page_number, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
@@ -57,11 +57,6 @@ def document_path(endpoint: str, address: DocumentAddress, **values: Any) -> str
     return url_for(
         f"{NAME}.{endpoint}", app=form.app, form=form.name, collection=collection, document=document, **values
     )
-
-
-def action_path(action: str, address: DocumentAddress, **values: Any) -> str:
-    form = address.form
-    return url_for(f"{NAME}.{action}", app=form.app, form=form.name, document=address.document, **values)
 
 
 def asked_instant(name: str = "at") -> Instant | None:
@@ -143,10 +138,18 @@ class DocumentPages:
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
         revisions, total = _revisions(shown, number)
+        published, lease = None, None
+        if shown.revision is not None:
+            with suppress(PersistenceError):
+                published = shown.route.catalog.of(address.form, shown.revision.version).published
+        try:
+            shown.route.data.storage.leases.require(address, ANONYMOUS)
+        except LockedError as error:
+            lease = error
         return render_template(
             "document.html",
             shown=shown,
-            title=title_of(_published(shown)),
+            title=title_of(published),
             values=values,
             languages=outline.languages,
             language=language if language in outline.languages else next(iter(outline.languages), None),
@@ -156,13 +159,13 @@ class DocumentPages:
             preview_of=preview_of,
             most=REVISIONS_SHOWN,
             other=document_path("document", address.counterpart),
-            action=lambda name, **values: action_path(name, address, **values),
+            action=lambda name, **values: url_for(f"{NAME}.{name}", app=app, form=form, document=document, **values),
             here=lambda **values: shown.path("document", **(kept | values)),
             revisions=revisions,
             total=total,
             page=number,
             pages=max(1, -(-total // REVISIONS_SHOWN)),
-            lease=_lease(shown),
+            lease=lease,
             sidecar=msgspec.json.format(msgspec.json.encode(shown.revision)).decode() if shown.revision else "",
         )
 
@@ -299,15 +302,6 @@ class DocumentPages:
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
 
 
-def _published(shown: ShownDocument) -> PublishedVersion | None:
-    if shown.revision is None:
-        return None
-    try:
-        return shown.route.catalog.of(shown.address.form, shown.revision.version).published
-    except PersistenceError:
-        return None
-
-
 def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
     if not shown.address.keeps_history:
         return [], 0
@@ -317,14 +311,6 @@ def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision],
     begin = (number - 1) * REVISIONS_SHOWN
     # One more than is shown: the last one of a page is compared with the one before it.
     return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _lease(shown: ShownDocument) -> LockedError | None:
-    try:
-        shown.route.data.storage.leases.require(shown.address, ANONYMOUS)
-    except LockedError as error:
-        return error
-    return None
 
 
 def _address(values: Values) -> DocumentAddress:

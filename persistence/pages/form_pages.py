@@ -42,7 +42,7 @@ from persistence.maintenance.reports import (
 )
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, from_datetime
-from persistence.model.permissions import OPERATIONS, Permissions
+from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import (
     Comparison,
     ControlFilter,
@@ -64,10 +64,6 @@ from persistence.services.document_tables import VersionTable, shown_definition
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
 
-PlacesOfForms = Callable[[], Iterable[tuple[Form, TreeReader]]]
-"""Returns every form whose documents are counted, with the place that has them."""
-
-
 # The counts of all forms for the pages, made in the background, because counting reads a record of each document.
 #
 # A page shows the last counts with their time. A look at it begins new ones, the more seldom the longer they take.
@@ -82,9 +78,12 @@ class CountedForms:
 
 
 class FormCounting:
-    """Counts in a thread that ends with its work; one for all threads of a worker."""
+    """Counts in a thread that ends with its work; one for all threads of a worker.
 
-    def __init__(self, places: PlacesOfForms) -> None:
+    ``places`` returns every form whose documents are counted, with the place that has them.
+    """
+
+    def __init__(self, places: Callable[[], Iterable[tuple[Form, TreeReader]]]) -> None:
         self._places = places
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -184,11 +183,6 @@ class ServedForms:
             place = self.place_of(route)
             if place is not None:
                 yield route.form, place
-
-    def counts(self, form: Form) -> tuple[FormCounts | None, CountedForms]:
-        """Return the counts of a form, if they are known, and those of all."""
-        counted = self.counting.counted()
-        return counted.counts.get(form), counted
 
 
 def title_of(published: PublishedVersion | None) -> str:
@@ -341,7 +335,8 @@ class ShownVersion:
 def shown_version(forms: ServedForms, app: str, name: str, version: int) -> ShownVersion:
     route = forms.providers.router.of(Form(app, name))
     published = published_of(route)
-    found, counted = forms.counts(route.form)
+    counted = forms.counting.counted()
+    found = counted.counts.get(route.form)
     with_documents = set() if found is None else {number for number in found.of_version if number}
     numbers = tuple(sorted({each.version for each in published} | with_documents))
     if version not in numbers and counted.at is not None:
@@ -396,7 +391,7 @@ class FormPages:
         route = self.forms.providers.router.of(Form(app, form))
         numbers = [each.version for each in published_of(route)]
         if not numbers:
-            found, _ = self.forms.counts(route.form)
+            found = self.forms.counting.counted().counts.get(route.form)
             numbers = [] if found is None else sorted(filter(None, found.of_version))
         if not numbers:
             raise NotFoundError(f"there is no form {route.form}")
@@ -407,6 +402,11 @@ class FormPages:
         columns, paths = table.columns[:COLUMNS_SHOWN], [column.path for column in table.columns]
         asked = table_query(request.args, [column.path for column in columns], paths)
         hits, problem = _found(table, asked)
+        plot, days = "", last_days()
+        if (counts := shown.counts) is not None:
+            title = f"New documents a day, last {len(days)} days"
+            labels = [days[0], days[len(days) // 2], days[-1]]
+            plot = bar_plot(title, [counts.created[day] for day in days], labels)
         return render_template(
             "version.html",
             shown=shown,
@@ -416,7 +416,7 @@ class FormPages:
             hits=hits,
             problem=problem,
             pages=max(1, -(-hits.total // ROWS_SHOWN)),
-            plot=_plot(shown),
+            plot=plot,
         )
 
     def csv(self, shown: ShownVersion) -> AnyResponse:
@@ -454,29 +454,10 @@ def _found(table: VersionTable, asked: TableQuery) -> tuple[Hits, str]:
         return replace(hits, has_more=False), problem
 
 
-def _plot(shown: ShownVersion) -> str:
-    counts = shown.counts
-    if counts is None:
-        return ""
-    days = last_days()
-    title = f"New documents a day, last {len(days)} days"
-    middle = days[len(days) // 2]
-    return bar_plot(title, [counts.created[day] for day in days], [days[0], middle, days[-1]])
-
-
 def _deleted(shown: ShownVersion) -> str:
     of_form = shown.of_form
     found = [] if of_form is None else [each for each in of_form.deleted if each.version == shown.version]
     return render_template("deleted.html", shown=shown, deleted=found)
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPermission:
-    """A line of the table of permissions: ``allowed`` is parallel to ``OPERATIONS``, ``unknown`` names others."""
-
-    whom: str
-    allowed: tuple[bool, ...]
-    unknown: tuple[str, ...] = ()
 
 
 def _definition(shown: ShownVersion) -> str:
@@ -487,26 +468,23 @@ def _definition(shown: ShownVersion) -> str:
     if shown.published is not None:
         permissions = permissions_of(shown.published, configured)
         source = permissions_source(shown.published, configured)
+    # Who, which of the operations, and the names of unknown ones.
+    rules = [
+        (whom(each), [name in each.operations for name in OPERATIONS], unknown_operations(each))
+        for each in permissions or ()
+    ]
+    if not permissions:
+        rules = [("everyone" if permissions is None else "nobody", [permissions is None] * len(OPERATIONS), [])]
     return render_template(
         "definition.html",
         shown=shown,
         definition=definition,
         language=language if language in definition.languages else next(iter(definition.languages), None),
         operations=OPERATIONS,
-        permissions=list(_shown(permissions)),
+        permissions=rules,
         source=SOURCES[source],
         facts=list(_facts(shown)),
     )
-
-
-def _shown(permissions: Permissions | None) -> Iterator[ShownPermission]:
-    if permissions is None:
-        yield ShownPermission("everyone", (True,) * len(OPERATIONS))
-    elif not permissions:
-        yield ShownPermission("nobody", (False,) * len(OPERATIONS))
-    for each in permissions or ():
-        allowed = tuple(operation in each.operations for operation in OPERATIONS)
-        yield ShownPermission(whom(each), allowed, tuple(unknown_operations(each)))
 
 
 def _facts(shown: ShownVersion) -> Iterator[tuple[str, str | Markup]]:

@@ -64,7 +64,7 @@ class BackgroundCommand:
             if not try_lock(lock):
                 raise BusyError(f"persistence {self._name} is running already: wait for its end")
             for each in (out, err):
-                files.cut(each)
+                files.set_size(each, 0)
             self._process = children.start(  # it holds the lock from here on
                 *("-m", "persistence.children"),
                 *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Self
 
 import msgspec
 
@@ -42,7 +41,6 @@ class RecentErrors:
         self._path = f"{Layout(home).own(PAGES)}/errors.jsonl"
 
     def add(self, facts: Mapping[str, object]) -> None:
-        """Add an answer, as the log has it."""
         method, path, cause = (str(facts.get(name, "")) for name in ("method", "path", "cause"))
         status = int(str(facts.get("status", 0)))
         error = RecentError(
@@ -86,19 +84,18 @@ _decode = msgspec.json.Decoder(_Uses).decode
 
 
 class KeyUses:
-    """The file, and the uses that this worker has not written yet. After a failure it tries again a minute later."""
+    """The file in a home directory, and the uses that this worker has not written yet.
 
-    def __init__(self, path: str, *, tree: str) -> None:
+    After a failure it tries again a minute later.
+    """
+
+    def __init__(self, home: str) -> None:
+        path = f"{Layout(home).own(PAGES)}/key-uses.json"
         self._file: KeyFile[_Uses] = KeyFile(
-            path, tree=tree, what="uses of keys", decode=lambda data, _: _decode(data), nothing=_Uses()
+            path, tree=home, what="uses of keys", decode=lambda data, _: _decode(data), nothing=_Uses()
         )
         self._due: dict[str, float] = {}
         self._next = 0.0
-
-    @classmethod
-    def of(cls, home: str) -> Self:
-        """Return the file of the service whose own directory is ``home``."""
-        return cls(f"{Layout(home).own(PAGES)}/key-uses.json", tree=home)
 
     def use(self, name: str) -> None:
         self._due[name] = time.time()

@@ -31,7 +31,6 @@ from persistence.services.access import as_administrator
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import Effective
-from persistence.storage.layout import PAGES, Layout
 
 _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
@@ -103,13 +102,8 @@ class PageFiles:
     """
 
     def __init__(self, home: str) -> None:
-        self._home = home
-        self._directory = Layout(home).own(PAGES)
         self.errors = RecentErrors(home)
-        self.key_uses = KeyUses.of(home)
-
-    def logins(self) -> LoginRecord:
-        return LoginRecord(f"{self._directory}/logins.json", tree=self._home)
+        self.key_uses = KeyUses(home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ class Pages:
     def add_to(self, app: Flask) -> None:
         """Add every page, in the order of the navigation."""
         effective, providers, keys = self.effective, self.providers, self.administrators.keys
-        sessions = Sessions(self.administrators, self.files.logins())
+        sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
         site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
         OverviewPage(effective, providers, keys, self.metrics, self.files.errors, self.at_rest).add_to(site)

@@ -27,13 +27,11 @@ from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.page_files import KeyUses, RecentErrors
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values
-from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import effective_properties, effective_settings, served_locations, shown_location
 from persistence.providers.opened import Providers
 from persistence.settings import Effective, Settings
 
-WIDTH, HEIGHT = 600, 120
-"""The units of a drawing."""
+WIDTH, HEIGHT = 600, 120  # The units of a drawing
 
 _STEPS = (1, 2, 5, 10)
 _BAR = 0.8
@@ -190,7 +188,11 @@ class OverviewPage:
 def _plots(spans: Sequence[Span]) -> list[Markup]:
     if not spans:
         return []
-    shown = list(_with_gaps(spans))
+    shown, before = list[Span | None](), spans[0].at
+    for span in spans:
+        shown += [None] if span.at - before > _LONGEST_GAP else []
+        shown.append(span)
+        before = span.at
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
     labels = list(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in times))
     rate = Series("requests", [None if each is None else each.rate for each in shown])
@@ -201,27 +203,8 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     return [line_plot("Requests per second", rates, labels), line_plot("Latency", [half, most], labels, "ms")]
 
 
-def _with_gaps(spans: Sequence[Span]) -> Iterator[Span | None]:
-    before = spans[0].at
-    for span in spans:
-        if span.at - before > _LONGEST_GAP:
-            yield None
-        yield span
-        before = span.at
-
-
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * _MILLISECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class ShownProvider:
-    """A provider of forms or attachments: where it keeps them, and whether it is asked where all are."""
-
-    name: str
-    keeps: str
-    place: str
-    is_active: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +217,14 @@ class SettingsPage:
         site.page("/admin/settings", "settings", self.show, "Settings")
 
     def show(self) -> str:
-        properties = self.effective.properties
-        providers = [self._shown(each, "forms") for each in properties.form_providers]
-        providers += [self._shown(each, "attachments") for each in properties.attachment_providers]
+        properties, roots = self.effective.properties, self.effective.settings.roots
+        kept = [(each, "forms") for each in properties.form_providers]
+        kept += [(each, "attachments") for each in properties.attachment_providers]
+        # Its name, what it keeps and where, and whether it is asked where all are.
+        providers = [
+            (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
+            for each, what in kept
+        ]
         return render_template(
             "settings.html",
             file=self.effective.file,
@@ -244,10 +232,6 @@ class SettingsPage:
             properties=list(effective_properties(self.effective)),
             providers=providers,
         )
-
-    def _shown(self, provider: ProviderProperties, keeps: str) -> ShownProvider:
-        place = shown_location(provider, self.effective.settings.roots, is_of_forms=keeps == "forms")
-        return ShownProvider(provider.name, keeps, place, provider.is_active)
 
 
 _DAY = 86_400.0

@@ -30,6 +30,7 @@ from persistence.limits import (
     LONGEST_SESSION,
     SESSION_RENEWED,
 )
+from persistence.storage.layout import PAGES, Layout
 from persistence.storage.root import KeyFile
 
 
@@ -60,11 +61,12 @@ _decode = msgspec.json.Decoder(_Logins).decode
 
 
 class LoginRecord:
-    """The file. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
+    """The file in a home directory. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
 
-    def __init__(self, path: str, *, tree: str) -> None:
+    def __init__(self, home: str) -> None:
+        path = f"{Layout(home).own(PAGES)}/logins.json"
         self._file: KeyFile[_Logins] = KeyFile(
-            path, tree=tree, what="failed logins", decode=lambda data, _: _decode(data), nothing=_Logins()
+            path, tree=home, what="failed logins", decode=lambda data, _: _decode(data), nothing=_Logins()
         )
 
     def begin(self, peer: str) -> None:

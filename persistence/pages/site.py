@@ -138,35 +138,14 @@ def duration(seconds: float) -> str:
     return ""
 
 
-FILTERS = {
-    "bytes": bytes_of,
-    "number": number,
-    "cut": cut,
-    "instant": instant,
-    "moment": moment,
-    "ago": ago,
-    "duration": duration,
-}
-"""The filters of templates."""
-
-
-def answer_errors_by_pages(blueprint: Blueprint) -> None:
-    """Answer the errors of a blueprint by pages."""
-    blueprint.register_error_handler(
-        PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))
-    )
-    blueprint.register_error_handler(HTTPException, _http_error)
-    blueprint.register_error_handler(Exception, _unexpected)
-
-
 def page(status: int, cause: str, headers: Headers | None = None) -> Response:
     """Return the page of an error, and hand its cause to the log."""
     request.environ[CAUSE] = one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
     g.setdefault("session", None)
-    title = HTTPStatus(status).phrase
-    body = render_template("error.html", title=title, status=status, cause=request.environ[CAUSE], request_id=_id())
+    title, number = HTTPStatus(status).phrase, request.environ.get(REQUEST_ID, "")
+    body = render_template("error.html", title=title, status=status, cause=request.environ[CAUSE], request_id=number)
     return Response(body, status, headers)
 
 
@@ -179,12 +158,8 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    logs.write("unexpected", is_error=True, id=_id(), exception=error)
+    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID, ""), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
-
-
-def _id() -> str:
-    return str(request.environ.get(REQUEST_ID, ""))
 
 
 NAME = "pages"
@@ -240,7 +215,11 @@ class Site:
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        answer_errors_by_pages(self._blueprint)
+        self._blueprint.register_error_handler(
+            PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))
+        )
+        self._blueprint.register_error_handler(HTTPException, _http_error)
+        self._blueprint.register_error_handler(Exception, _unexpected)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
@@ -283,16 +262,16 @@ class Site:
         self.form(action.path, action.name, view)
 
     def add_to(self, app: Flask) -> None:
-        """Add everything to an application."""
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
-        app.jinja_env.filters.update(FILTERS)
+        app.jinja_env.filters.update(
+            bytes=bytes_of, number=number, cut=cut, instant=instant, moment=moment, ago=ago, duration=duration
+        )
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.register_blueprint(self._blueprint)
 
     def _route(self, rule: str, name: str, view: View, *methods: str) -> None:
-        allowed = methods or ("GET", "HEAD")
-        self._blueprint.add_url_rule(rule, name, view, methods=allowed)
+        self._blueprint.add_url_rule(rule, name, view, methods=methods or ("GET", "HEAD"))
 
     def _identify(self) -> str | AnyResponse | None:
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
@@ -320,7 +299,7 @@ class Site:
             "notice": session.notice if session else "",
             "csrf": session.csrf if session else "",
             "version": __version__,
-            "asset": self._asset_path,
+            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digest(name)),
         }
 
     def _finish(self, response: Response) -> Response:
@@ -336,9 +315,8 @@ class Site:
             self.sessions.keep(response, request, session, g.get("notice", "" if was_shown else None))
         return response
 
-    def _asset_path(self, name: str) -> str:
-        version = hashlib.sha256(self._assets[name]).hexdigest()[:12]
-        return url_for(f"{NAME}.asset", name=name, v=version)
+    def _digest(self, name: str) -> str:
+        return hashlib.sha256(self._assets[name]).hexdigest()[:12]
 
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:

@@ -10,7 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -74,7 +74,15 @@ class DatabaseAddress:
 
 def parse(uri: str) -> DatabaseAddress:
     """Read an address ``postgresql://…``: that of libpq, and ``schema=NAME`` in its query."""
-    address, schema = _without_schema(uri)
+    base, _, query = uri.partition("?")
+    schema, rest = DEFAULT_SCHEMA, list[str]()
+    for each in query.split("&"):
+        name, _, value = each.partition("=")
+        if name == "schema":
+            schema = unquote(value)
+        elif each:
+            rest.append(each)
+    address = f"{base}?{'&'.join(rest)}" if rest else base
     if _SCHEMA_NAME.fullmatch(schema) is None or len(schema) > LONGEST_SCHEMA:
         raise ConfigurationError(
             f"the schema of a database's address must be a name of letters, digits and _ of at most {LONGEST_SCHEMA}"
@@ -110,18 +118,6 @@ def _unreadable() -> ConfigurationError:
         "the address of a database cannot be read: it must be as postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…"
         " with known parameters, and %-escapes for characters such as / and @ in the password"
     )
-
-
-def _without_schema(uri: str) -> tuple[str, str]:
-    base, _, query = uri.partition("?")
-    schema, rest = DEFAULT_SCHEMA, list[str]()
-    for each in query.split("&"):
-        name, _, value = each.partition("=")
-        if name == "schema":
-            schema = unquote(value)
-        elif each:
-            rest.append(each)
-    return (f"{base}?{'&'.join(rest)}" if rest else base), schema
 
 
 def _described(known: dict[str, str]) -> str:
@@ -186,11 +182,6 @@ def as_domain_error(error: psycopg.Error, action: str, subject: object = "") -> 
     return domain(message)
 
 
-def is_elsewhere(error: BaseException) -> bool:
-    """Return whether another server is the one to write to now: connections to this one must end."""
-    return isinstance(error, codes.ReadOnlySqlTransaction)
-
-
 class UnconfirmedError(psycopg.OperationalError):
     """A commit waits for synchronous replicas; it is not undone, but they may never confirm it."""
 
@@ -243,29 +234,26 @@ class Session(Connection[TupleRow]):
     def wait(self, gen: PQGen[T], interval: float = _LOOKS, timeout: float | None = None) -> T:
         if timeout is not None or self.patience is None:
             return super().wait(gen, interval, timeout)
-        began = time.monotonic()
+        began, patience = time.monotonic(), max(_LOOKS, self.patience - (self._waited or 0))
+        until = min(patience, self.overdue_after)
         try:
-            return self._wait_patiently(gen, interval, max(_LOOKS, self.patience - (self._waited or 0)), began)
+            while True:
+                try:
+                    return super().wait(gen, interval, max(0.0, until - (time.monotonic() - began)))
+                except psycopg.OperationalError as error:
+                    waited = time.monotonic() - began
+                    if self.closed or waited < until or getattr(gen, "gi_frame", None) is None:  # it did not time out
+                        raise
+                    if waited >= patience:
+                        self.close()
+                        cause = f"the server has not answered for {patience:.3g} s"
+                        self.on_silence(cause)
+                        raise psycopg.OperationalError(cause) from error
+                    self.on_overdue(self, waited)
+                    until = min(patience, waited + _LOOKS_OVERDUE)
         finally:
             if self._waited is not None:
                 self._waited += time.monotonic() - began
-
-    def _wait_patiently(self, gen: PQGen[T], interval: float, patience: float, began: float) -> T:
-        until = min(patience, self.overdue_after)
-        while True:
-            try:
-                return super().wait(gen, interval, max(0.0, until - (time.monotonic() - began)))
-            except psycopg.OperationalError as error:
-                waited = time.monotonic() - began
-                if self.closed or waited < until or getattr(gen, "gi_frame", None) is None:  # it did not time out
-                    raise
-                if waited >= patience:
-                    self.close()
-                    cause = f"the server has not answered for {patience:.3g} s"
-                    self.on_silence(cause)
-                    raise psycopg.OperationalError(cause) from error
-                self.on_overdue(self, waited)
-                until = min(patience, waited + _LOOKS_OVERDUE)
 
     def begin(self, block: ExitStack, first: str | None, values: Sequence[object]) -> None:
         """Begin a transaction, which ends before ``block``, and run ``first`` in the same round trip.
@@ -318,6 +306,7 @@ class Probe:
     def __init__(self, connected: Callable[[str, object], AbstractContextManager[Session]], address: object) -> None:
         self._connected = connected
         self._address = address
+        self._unconfirmed = f"{address}: no synchronous replica confirms commits"
         self._lock = threading.Lock()
         self._known_until = 0.0
         self._cause: str | None = None
@@ -359,10 +348,6 @@ class Probe:
         if not self.is_doubted:
             self._known_until, self.is_doubted = 0.0, True
 
-    @property
-    def _unconfirmed(self) -> str:
-        return f"{self._address}: no synchronous replica confirms commits"
-
 
 def _is_confirmed(connection: Session) -> bool:
     kept = connection.overdue_after, connection.on_overdue
@@ -380,16 +365,6 @@ def _cancel(connection: Session, waited: float) -> None:
         connection.close()
         raise psycopg.OperationalError(f"the server has not answered for {waited:.1f} s")
     connection.cancel_safe(timeout=CONFIRMING_SECONDS)
-
-
-def awaits_replicas(conninfo: str, pid: int) -> bool:
-    """Return whether a process of a server has committed, and only waits for the replicas."""
-    try:
-        with Session.connect(conninfo, autocommit=True, connect_timeout=CONFIRMING_SECONDS) as asking:
-            asking.patience = CONFIRMING_SECONDS
-            return asking.execute(_AWAITS_REPLICAS, (pid,)).fetchone() == (True,)
-    except psycopg.Error:
-        return False
 
 
 _RECONNECTING = 2.0  # Seconds in which the pool tries again by itself; after them, the next request makes it try
@@ -412,10 +387,12 @@ SELECT set_config('search_path', %(search_path)s, false),
 """
 
 
-class _Taken(threading.local):
-    """The number of connections that a thread has."""
+class _OfThread(threading.local):
+    """The number of connections that a thread has, and those of the transactions it is in, the innermost last."""
 
-    number = 0
+    def __init__(self) -> None:
+        self.taken = 0
+        self.blocks: list[Session] = []
 
 
 class PooledConnections(Closable):
@@ -436,10 +413,9 @@ class PooledConnections(Closable):
         self._pools: dict[int, ConnectionPool[Session]] = {}  # those of other processes are kept: not ours to end
         self._is_closed = False
         self._refused = ""
-        self._taken = _Taken()
+        self._own = _OfThread()
 
     def close(self) -> None:
-        """End all connections of this process."""
         with self._lock:
             self._is_closed = True
             pool = self._pools.pop(os.getpid(), None)
@@ -457,11 +433,11 @@ class PooledConnections(Closable):
         POOL_WAITING.append(1)
         try:
             with database_errors(action, subject):
-                connection = self._beside() if self._taken.number else self._from_pool(action, subject)
+                connection = self._beside() if self._own.taken else self._from_pool(action, subject)
         finally:
             POOL_WAITING.append(-1)
         POOL_IN_USE.append(1)
-        self._taken.number += 1
+        self._own.taken += 1
         return connection
 
     def _from_pool(self, action: str, subject: object) -> Session:
@@ -496,9 +472,8 @@ class PooledConnections(Closable):
         return connection
 
     def put_back(self, connection: Session) -> None:
-        """Give back what ``take`` has returned."""
         POOL_IN_USE.append(-1)
-        self._taken.number -= 1
+        self._own.taken -= 1
         pool = self._pools.get(os.getpid())
         if pool is None or not connection.is_pooled:
             connection.close()
@@ -549,7 +524,14 @@ class PooledConnections(Closable):
 
     def _overdue(self, connection: Session, waited: float) -> None:
         """Give up a commit that waits for replicas: cancelling would let others see what they may never have."""
-        if awaits_replicas(self.address.conninfo, connection.info.backend_pid):
+        awaits_replicas, pid = False, connection.info.backend_pid
+        with (
+            suppress(psycopg.Error),
+            Session.connect(self.address.conninfo, autocommit=True, connect_timeout=CONFIRMING_SECONDS) as asking,
+        ):
+            asking.patience = CONFIRMING_SECONDS
+            awaits_replicas = asking.execute(_AWAITS_REPLICAS, (pid,)).fetchone() == (True,)
+        if awaits_replicas:
             connection.close()
             self._probe.note_unconfirmed()
             raise UnconfirmedError(f"no synchronous replica has answered for {waited:.1f} s")
@@ -560,7 +542,6 @@ class PooledConnections(Closable):
         self._pool().drain()
 
     def configure(self, connection: Session) -> None:
-        """Set the parameters and deadlines of a new connection."""
         self.generation += 1
         connection.patience = STATEMENT_SECONDS + STATEMENT_ANSWER_SECONDS
         connection.overdue_after = self.lock_timeout

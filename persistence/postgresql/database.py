@@ -29,7 +29,6 @@ from persistence.postgresql.connections import (
     UnconfirmedError,
     as_domain_error,
     database_errors,
-    is_elsewhere,
     outcome_unknown,
     parse,
 )
@@ -41,20 +40,12 @@ Rows = Session  # A connection whose rows are tuples
 OLDEST_SERVER = 13  # The oldest major version of PostgreSQL that the service works with
 
 
-class _Blocks(threading.local):
-    """The transactions that a thread is in, the innermost last."""
-
-    def __init__(self) -> None:
-        self.connections: list[Rows] = []
-
-
 class Database(PooledConnections):
     """A database and the schema at ``address``, for one process. ``lock_timeout`` is in seconds."""
 
     def __init__(self, uri: str, *, lock_timeout: float, most_connections: int = MOST_CONNECTIONS) -> None:
         address = parse(uri)
         super().__init__(address, lock_timeout, most_connections, Probe(self.apart, address))
-        self._blocks = _Blocks()
 
     @contextmanager
     def transaction(
@@ -69,11 +60,11 @@ class Database(PooledConnections):
         try:
             with database_errors(action, subject), ExitStack() as block:
                 connection.begin(block, first, values)
-                self._blocks.connections.append(connection)
+                self._own.blocks.append(connection)
                 try:
                     yield connection
                 finally:
-                    self._blocks.connections.remove(connection)
+                    self._own.blocks.remove(connection)
                 _commit(connection, action, subject)
         except BaseException as error:
             _roll_back(connection, error)
@@ -84,9 +75,9 @@ class Database(PooledConnections):
     @contextmanager
     def reading(self, action: str, subject: object = "") -> Iterator[Rows]:
         """Lend the connection of this thread's transaction, or one where each statement is alone."""
-        if self._blocks.connections:
+        if self._own.blocks:
             with database_errors(action, subject):
-                yield self._blocks.connections[-1]
+                yield self._own.blocks[-1]
         else:
             with self.apart(action, subject) as connection:
                 yield connection
@@ -99,8 +90,7 @@ class Database(PooledConnections):
 
     @contextmanager
     def joined(self, action: str, subject: object = "") -> Iterator[Rows]:
-        """Lend the connection of this thread's transaction, or begin one."""
-        block = self.reading if self._blocks.connections else self.transaction
+        block = self.reading if self._own.blocks else self.transaction
         with block(action, subject) as connection:
             yield connection
 
@@ -129,11 +119,11 @@ class Database(PooledConnections):
         """Let this thread read for a block what is committed at its beginning."""
         with self.session("reading", self.address) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            self._blocks.connections.append(connection)
+            self._own.blocks.append(connection)
             try:
                 yield connection
             finally:
-                self._blocks.connections.remove(connection)
+                self._own.blocks.remove(connection)
                 connection.execute("ROLLBACK")
 
     def probe(self) -> str | None:
@@ -200,7 +190,8 @@ def _roll_back(connection: Session, error: BaseException) -> None:
 
     The library would take statements that the server has skipped for prepared ones.
     """
-    is_lost = is_elsewhere(error) or (error.__cause__ is not None and is_elsewhere(error.__cause__))
+    # Then another server is the one to write to now.
+    is_lost = any(isinstance(each, codes.ReadOnlySqlTransaction) for each in (error, error.__cause__))
     status = connection.info.transaction_status
     if is_lost or status not in {TransactionStatus.IDLE, TransactionStatus.INTRANS}:
         connection.close()
@@ -226,19 +217,14 @@ class ResourceKey(NamedTuple):
     name: str
 
 
-def kind_of(address: Address) -> int:
-    if isinstance(address, DefinitionAddress):
-        return DEFINITION
-    return DRAFT if address.is_draft else DATA
-
-
 def folder_of(address: Address) -> str:
     """Return the id of the document, or the version, that a resource belongs to."""
     return str(address.version) if isinstance(address, DefinitionAddress) else address.document
 
 
 def key_of(form: int, address: Address) -> ResourceKey:
-    return ResourceKey(form, kind_of(address), folder_of(address), address.name)
+    kind = DEFINITION if isinstance(address, DefinitionAddress) else DRAFT if address.is_draft else DATA
+    return ResourceKey(form, kind, folder_of(address), address.name)
 
 
 def lock_key(schema: str, *scope: str) -> int:

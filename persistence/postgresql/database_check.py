@@ -108,21 +108,20 @@ class RevisionInspection:
         statement = _ROWS.format(digest=_INLINE_DIGEST if self.is_deep else "NULL")
         rows = rows_after(lambda: nullcontext(connection), statement, (), (-1, -1, "", "", ""))
         for _, folder in groupby(map(_Row._make, rows), lambda row: row[:3]):
-            for _, revisions in groupby(folder, lambda row: row.name):
-                yield from self._resource(connection, list(revisions))
+            for _, of_resource in groupby(folder, lambda row: row.name):
+                revisions = list(of_resource)
+                newest = revisions[-1]
+                for row in revisions:
+                    yield from self._revision(connection, row)
+                if not any(row.is_current for row in revisions):
+                    mend = partial(self._changed, _MAKE_CURRENT, newest.place, newest[:4] * 3)
+                    message = f"of {len(revisions)} revisions none is current"
+                    yield FindingKind.NO_CURRENT.at(newest.place, message, mend=mend)
+                elif not newest.is_current:
+                    message = f"the current revision is older than that of {newest.modified}"
+                    yield FindingKind.ORDER_WRONG.at(newest.place, message)
             yield None
         yield from self._contents(connection)
-
-    def _resource(self, connection: Rows, rows: list[_Row]) -> Iterator[Finding]:
-        newest = rows[-1]
-        for row in rows:
-            yield from self._revision(connection, row)
-        if not any(row.is_current for row in rows):
-            mend = partial(self._make_current, newest)
-            yield FindingKind.NO_CURRENT.at(newest.place, f"of {len(rows)} revisions none is current", mend=mend)
-        elif not newest.is_current:
-            message = f"the current revision is older than that of {newest.modified}"
-            yield FindingKind.ORDER_WRONG.at(newest.place, message)
 
     def _revision(self, connection: Rows, row: _Row) -> Iterator[Finding]:
         try:
@@ -168,11 +167,11 @@ class RevisionInspection:
 
     def _contents(self, connection: Rows) -> Iterator[Finding]:
         for (content,) in connection.execute(_STRAY).fetchall():
-            mend = partial(self._changed, _REMOVE_STRAY, content)
+            mend = partial(self._changed, _REMOVE_STRAY, content, (content,))
             yield FindingKind.STRAY_CONTENT.at(f"content {content}", "no revision has it", mend=mend)
         for (content,) in connection.execute(_IN_USE).fetchall():
             message = "a revision has it, and it would be removed as if none had"
-            mend = partial(self._changed, _CLAIM, content)
+            mend = partial(self._changed, _CLAIM, content, (content,))
             yield FindingKind.IN_USE_UNCLAIMED.at(f"content {content}", message, mend=mend)
         (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
         if count:
@@ -183,13 +182,9 @@ class RevisionInspection:
         while sweep(self.database):
             continue
 
-    def _changed(self, statement: str, content: str) -> None:
-        with self.database.apart("repairing", content) as connection:
-            connection.execute(statement.encode(), (content,))
-
-    def _make_current(self, row: _Row) -> None:
-        with self.database.apart("repairing", row.place) as connection:
-            connection.execute(_MAKE_CURRENT.encode(), row[:4] * 3)
+    def _changed(self, statement: str, subject: str, values: tuple[object, ...]) -> None:
+        with self.database.apart("repairing", subject) as connection:
+            connection.execute(statement.encode(), values)
 
 
 _DOCUMENTS = """
@@ -218,42 +213,35 @@ WHERE there <> counted
 """
 
 
-@dataclass(frozen=True, slots=True)
-class IndexInspection:
-    """Compares the index of a database; ``is_deep`` compares the values of every document.
+def _inspected_index(database: Database, rows: IndexRows, connection: Rows, *, is_deep: bool) -> Iterator[Finding]:
+    """Compare the index in the snapshot of a connection; ``is_deep`` compares the values of every document.
 
     A difference in the snapshot is looked at again in its own transaction, so that it is real.
     """
 
-    database: Database
-    rows: IndexRows
-    is_deep: bool
+    def rewrite(form: Form, document: str) -> None:
+        with database.transaction("indexing", form):
+            rows.changed(form, document, is_rewritten=True)
 
-    def run(self, connection: Rows) -> Iterator[Finding]:
-        """Yield all findings; ``connection`` has a snapshot."""
-        forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
-        totals = connection.execute(_TOTALS).fetchall()
-        found: Iterable[TupleRow] = (
-            rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
-            if self.is_deep
-            else connection.execute(_DIFFERENT.encode())
-        )
-        for number, document in found:
-            form = forms.get(number)
-            difference = None if form is None else self.rows.difference(form, document)
-            if form is not None and difference is not None:
-                mend = partial(self._rewrite, form, document)
-                yield FindingKind.INDEX_ROWS.at(f"{form}/data/{document}", difference, mend=mend)
-        for number, version, is_draft, there, counted in totals:
-            if number in forms:
-                kind = "drafts" if is_draft else "documents"
-                message = f"it counts {counted} {kind} of version {version}, and not {there}"
-                mend = partial(recount, self.database, forms[number], number)
-                yield FindingKind.TOTAL_WRONG.at(str(forms[number]), message, mend=mend)
-
-    def _rewrite(self, form: Form, document: str) -> None:
-        with self.database.transaction("indexing", form):
-            self.rows.changed(form, document, is_rewritten=True)
+    forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
+    totals = connection.execute(_TOTALS).fetchall()
+    found: Iterable[TupleRow] = (
+        rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
+        if is_deep
+        else connection.execute(_DIFFERENT.encode())
+    )
+    for number, document in found:
+        form = forms.get(number)
+        difference = None if form is None else rows.difference(form, document)
+        if form is not None and difference is not None:
+            mend = partial(rewrite, form, document)
+            yield FindingKind.INDEX_ROWS.at(f"{form}/data/{document}", difference, mend=mend)
+    for number, version, is_draft, there, counted in totals:
+        if number in forms:
+            kind = "drafts" if is_draft else "documents"
+            message = f"it counts {counted} {kind} of version {version}, and not {there}"
+            mend = partial(recount, database, forms[number], number)
+            yield FindingKind.TOTAL_WRONG.at(str(forms[number]), message, mend=mend)
 
 
 _BEGUN = "SELECT app, name FROM arriving JOIN form ON form.id = arriving.form WHERE source = %s"
@@ -304,7 +292,7 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
         with database.snapshot() as connection:
             yield from RevisionInspection(database, is_deep, body_fault).run(connection)
             if rows is not None:
-                yield from IndexInspection(database, rows, is_deep).run(connection)
+                yield from _inspected_index(database, rows, connection, is_deep=is_deep)
 
     return MaintainedDatabase(
         str(database.address),

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -24,7 +23,6 @@ from persistence.index.search_compiler import Partition, Search
 from persistence.index.sources import DefinitionState
 from persistence.limits import MOST_READERS, READ_AT_ONCE, REREAD_AT_ONCE, SEARCH_WAITS, SEARCH_WAITS_PER_DOCUMENT
 from persistence.model.addresses import Form
-from persistence.model.permissions import OwnerSets
 from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers
@@ -168,13 +166,18 @@ class DatabaseIndex(Closable):
             with self._searching(form, number, budget) as (connection, allow):
                 while connection.first.nextset() and connection.first.description is None:
                     pass
-                every = [_Partition.of(row) for row in connection.first.fetchall()]
-                found = [each for each in every if each.owners(scope) is not None]
-                indexed = {each.version: each.indexed for each in found}
-                versions = [number for number in sorted(indexed) if not is_current(form, number, indexed[number])]
-                outdated = sum(each.documents for each in found if each.is_outdated)
+                indexed, searched, outdated = dict[int, VersionState](), list[Partition](), 0
+                for partition, version, is_draft, generation, documents, *row in connection.first.fetchall():
+                    owners = searched_owners(scope, version, is_draft=is_draft)
+                    if owners is None:
+                        continue
+                    state = indexed[version] = VersionState.of_row(row)
+                    if generation != state.generation:  # hidden where its definition was deleted (spec search 2.5)
+                        outdated += 0 if state.state is DefinitionState.DELETED else documents
+                    elif documents:
+                        searched.append(Partition(partition, documents, state.numbers, is_draft, owners))
+                versions = [each for each in sorted(indexed) if not is_current(form, each, indexed[each])]
                 if not versions and not outdated:
-                    searched = [each.searched(scope) for each in found if each.documents and each.is_seen]
                     dialect = PostgresDialect(connection, searched)
                     allow(dialect.documents)
                     return work(Search(dialect, scope, budget))
@@ -183,8 +186,8 @@ class DatabaseIndex(Closable):
 
     def _bring_up_to_date(self, form: Form, versions: Iterable[int], documents: int) -> None:
         for version in versions:
-            with self._database.transaction("indexing", form) as connection:
-                self._rows.versions.renew(connection, form, version)
+            with self._database.transaction("indexing", form):
+                self._rows.versions.renew(form, version)
         if documents > READ_AT_ONCE:
             self._begin(form)
             raise _being_read(form)
@@ -229,7 +232,6 @@ class DatabaseIndex(Closable):
         self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
 
     def status(self) -> ReindexingStatus:
-        """Return the progress of the job, whichever node does it."""
         return status_in(self._record)
 
     def _begin(self, form: Form) -> None:
@@ -267,11 +269,10 @@ class DatabaseIndex(Closable):
                 return
 
     def _everything(self, form: Form, version: int | None, at_once: int) -> Iterator[int]:
-        """Write all rows of a form again, or those of one version."""
         number, source = self._numbers.require(form), self._source_of(form)
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
-                self._rows.published(form, each)
+                self._rows.versions.renew(form, each)
         with self._database.reading("looking for strays of", form) as connection:
             strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
 
@@ -282,7 +283,6 @@ class DatabaseIndex(Closable):
         recount(self._database, form, number)
 
     def _total(self, form: Form) -> int:
-        """Return how many documents of a form there are, as far as the index knows."""
         with self._database.reading("counting the documents of", form) as connection:
             row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
         return int(row[0]) if row is not None else 0
@@ -296,38 +296,6 @@ class DatabaseIndex(Closable):
         with self._database.reading("counting documents") as connection:
             row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
         return int(row[0]) if row is not None else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """A partition with its version as it is indexed, and how many documents it has."""
-
-    number: int
-    version: int
-    is_draft: bool
-    generation: int
-    documents: int
-    indexed: VersionState
-
-    @classmethod
-    def of(cls, row: tuple[int, int, bool, int, int, int, str, str, str, str]) -> _Partition:
-        return cls(*row[:5], VersionState.of_row(row[5:]))
-
-    @property
-    def is_seen(self) -> bool:
-        """True if its documents were read by the definition as it is: others are hidden (spec search 2.5)."""
-        return self.generation == self.indexed.generation
-
-    @property
-    def is_outdated(self) -> bool:
-        return not self.is_seen and self.indexed.state is not DefinitionState.DELETED
-
-    def owners(self, scope: Scope) -> OwnerSets | None:
-        return searched_owners(scope, self.version, is_draft=self.is_draft)
-
-    def searched(self, scope: Scope) -> Partition:
-        owner_sets = self.owners(scope) or frozenset()
-        return Partition(self.number, self.documents, self.indexed.numbers, self.is_draft, owner_sets)
 
 
 def _being_read(form: Form) -> BusyError:

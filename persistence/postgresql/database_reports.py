@@ -33,7 +33,7 @@ from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.postgresql import flat_catalogue
 from persistence.postgresql.connections import cause
-from persistence.postgresql.database import Database, Rows
+from persistence.postgresql.database import Database, Rows, lock_key
 from persistence.postgresql.flat_catalogue import Generation, GenerationState
 from persistence.postgresql.index_rows import SourceOf
 
@@ -104,19 +104,16 @@ class _FormViews:
         found: list[tuple[DocumentRows, Generation]] = []
         for document in documents:
             read.append(document)
-            found += self._read(source, document)
+            for layer in filter(None, self._layers):
+                readers = {version: reader for version, (_, reader) in layer.items()}
+                rows = flat_rows(source.view, source.form, readers, document)
+                if rows is not None:
+                    found.append((rows, layer[rows.version][0]))
             if sum(len(rows.rows[view.name]) for rows, _ in found for view in rows.views) >= _ROWS:
                 flat_catalogue.write_rows(connection, self._numbers, read, found)
                 read, found = [], []
         if read:
             flat_catalogue.write_rows(connection, self._numbers, read, found)
-
-    def _read(self, source: Source, document: str) -> Iterator[tuple[DocumentRows, Generation]]:
-        for layer in filter(None, self._layers):
-            readers = {version: reader for version, (_, reader) in layer.items()}
-            rows = flat_rows(source.view, source.form, readers, document)
-            if rows is not None:
-                yield rows, layer[rows.version][0]
 
 
 class DatabaseReports:
@@ -272,5 +269,7 @@ class DatabaseReports:
     @contextmanager
     def _changing(self, form: Form) -> Iterator[Rows]:
         with self._database.transaction("making flat views of", form) as connection:
-            flat_catalogue.lock(connection, self._database.address)
+            # Nobody else changes the catalogue until the transaction ends. Saves do not wait.
+            key = lock_key(self._database.address.schema, "flat views")
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
             yield connection

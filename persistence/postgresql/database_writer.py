@@ -197,7 +197,13 @@ class DatabaseWriter(Writing):
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
     ) -> Sidecar:
-        sidecar = self._later(address, sidecar, over)
+        # Later than the revision before, and than the document's in the other collection: a draft older than the save
+        # or the tombstone beside it counts as left by a crash. No clock decides about it.
+        beside = None
+        if isinstance(address, DocumentAddress) and (address.is_draft or address.is_main):
+            beside = self.current(address.counterpart)
+        latest = max((each.latest for each in (over, beside) if each is not None), default=None)
+        sidecar = sidecar if latest is None else later_than(sidecar, latest)
         if upload is not None:
             sidecar = self._with_own_content(upload, sidecar)
         place = key_of(self._numbers.require(address.form), address)
@@ -221,17 +227,6 @@ class DatabaseWriter(Writing):
             self._connection.execute(_UNCLAIM, row)
         self._note(address, sidecar)
         return sidecar
-
-    def _later(self, address: Address, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
-        """Return a sidecar later than the revision before, and than the document's in the other collection.
-
-        A draft older than the save or the tombstone beside it counts as left by a crash. No clock decides about it.
-        """
-        beside = None
-        if isinstance(address, DocumentAddress) and (address.is_draft or address.is_main):
-            beside = self.current(address.counterpart)
-        latest = max((each.latest for each in (over, beside) if each is not None), default=None)
-        return sidecar if latest is None else later_than(sidecar, latest)
 
     def _with_own_content(self, upload: DatabaseUpload, sidecar: Sidecar) -> Sidecar:
         """Return the sidecar with an id under which no other revision has pieces, until this transaction commits.

@@ -7,7 +7,7 @@ views show the one before. Functions raise the errors of psycopg.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -19,13 +19,21 @@ from persistence.index.sources import DocumentRows
 from persistence.model.addresses import Form
 from persistence.model.flat_views import METADATA_COLUMNS, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.postgresql.connections import DatabaseAddress
-from persistence.postgresql.database import Rows, lock_key
+from persistence.postgresql.database import Rows
 
 LONGEST_NAME = 63  # Characters of a name, which are bytes: names of flat views are ASCII
 
 MOST_COLUMNS = 1600  # Columns of a view
 
 _REMOVED_AT_ONCE = 10_000
+
+# What is appended to makes PostgreSQL unpack an array once for all columns, instead of once for each of them. The
+# barrier keeps functions in a report's conditions from seeing rows of other views.
+_VIEW = (
+    "CREATE OR REPLACE VIEW {} WITH (security_barrier) AS SELECT {} FROM {} AS stored"
+    " CROSS JOIN LATERAL (SELECT array_append(stored.cells, NULL) AS cells OFFSET 0) AS unpacked WHERE view = {}"
+)
+
 _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
 
@@ -49,11 +57,6 @@ class Generation:
     numbers: Mapping[str, int]
 
 
-def lock(connection: Rows, address: DatabaseAddress) -> None:
-    """Let nobody else change the catalogue until the transaction ends. Saves do not wait."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(address.schema, "flat views"),))
-
-
 def ask_states(connection: Rows, form: Form) -> Cursor[TupleRow]:
     """Ask for number, version and state of the generations of a form, without waiting in a pipeline."""
     return connection.execute(
@@ -67,22 +70,17 @@ def generations(connection: Rows, found: Iterable[TupleRow]) -> list[Generation]
     """Return the generations that ``ask_states`` found, with their views; these never change."""
     wanted = list(found)
     views = connection.execute(
-        "SELECT generation, number, name, around, path, repetition FROM flat_view"
+        "SELECT generation, number, name, around, path, repetition, ARRAY(SELECT ARRAY[name, path]"
+        " FROM flat_column WHERE view = flat_view.number ORDER BY flat_column.number) FROM flat_view"
         " WHERE generation = ANY(%s) ORDER BY number",
         ([number for number, _, _ in wanted],),
     ).fetchall()
-    columns: dict[int, list[tuple[str, str]]] = {}
-    for view, name, path in connection.execute(
-        "SELECT view, name, path FROM flat_column WHERE view = ANY(%s) ORDER BY view, number",
-        ([row[1] for row in views],),
-    ):
-        columns.setdefault(view, []).append((name, path))
     result = []
     for number, version, state in wanted:
         own = [row for row in views if row[0] == number]
         listed = (
-            CataloguedView(name, around, path, repetition, tuple(columns.get(view, ())))
-            for _, view, name, around, path, repetition in own
+            CataloguedView(name, around, path, repetition, tuple((column, at) for column, at in columns))
+            for _, _, name, around, path, repetition, columns in own
         )
         names = {row[2]: row[1] for row in own}
         result.append(Generation(number, version, GenerationState(state), from_catalogue(listed), names))
@@ -94,7 +92,7 @@ def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Genera
     found = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
         " UNION SELECT name FROM flat_view JOIN flat_generation ON flat_generation.number = generation WHERE state = 0",
-        (_quoted(address.flat_schema),),
+        (f'"{address.flat_schema}"',),
     )
     return {str(name) for (name,) in found} - {view.name for each in own for view in each.views}
 
@@ -102,12 +100,11 @@ def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Genera
 def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -> int:
     """Add a generation that will be filled; return its number."""
     connection.execute("INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT DO NOTHING", (form.app, form.name))
-    row = connection.execute(
+    ((number,),) = connection.execute(
         "INSERT INTO flat_generation (form, version, state) SELECT id, %s, 0 FROM form WHERE app = %s AND name = %s"
         " RETURNING number",
         (version, form.app, form.name),
-    ).fetchone()
-    number: int = row[0]  # type: ignore[index]  # one row was inserted
+    )
     listed = catalogued(views)
     made = connection.execute(
         "INSERT INTO flat_view (generation, name, around, path, repetition)"
@@ -124,7 +121,7 @@ def add(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -
             "INSERT INTO flat_column SELECT * FROM unnest(%s::int[], %s::int[], %s::text[], %s::text[])",
             tuple(map(list, zip(*columns, strict=True))),
         )
-    return number
+    return int(number)
 
 
 def set_state(connection: Rows, numbers: Sequence[int], state: GenerationState) -> None:
@@ -139,7 +136,7 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
     found = connection.execute(
         "SELECT relname, array_agg(attname::text ORDER BY attnum) FROM pg_attribute JOIN pg_class ON oid = attrelid"
         " WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) AND attnum > 0 GROUP BY relname",
-        (_quoted(address.flat_schema), list(new.numbers)),
+        (f'"{address.flat_schema}"', list(new.numbers)),
     )
     there = {str(name): tuple(columns) for name, columns in found}
     fresh = {view.name: view.column_names for view in new.views}
@@ -149,11 +146,25 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
         for name in {*gone, *unlike}:
             _drop(connection, address, name)
         for view in new.views:
-            connection.execute(_definition_of(view, address, new.numbers[view.name]))
+            own = view.column_names[1 : len(view.column_names) - len(view.columns)]
+            first = "numbers" if view.repetitions else "unpacked.cells"
+            sources = ["document", *(f"{first}[{at}]" for at, _ in enumerate(own, 1))]
+            offset = 0 if view.repetitions else len(own)
+            sources += [f"unpacked.cells[{at}]" for at, _ in enumerate(view.columns, offset + 1)]
+            columns = [
+                sql.SQL("{} AS {}").format(sql.SQL(source), sql.Identifier(name))
+                for source, name in zip(sources, view.column_names, strict=True)
+            ]
+            definition = sql.SQL(_VIEW).format(
+                sql.Identifier(address.flat_schema, view.name),
+                sql.SQL(", ").join(columns),
+                sql.Identifier(address.schema, "flat_row"),
+                sql.Literal(new.numbers[view.name]),
+            )
+            connection.execute(definition)
 
 
 def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> None:
-    """Drop views that exist."""
     with connection.pipeline():
         _wait_briefly(connection)
         for name in names:
@@ -168,34 +179,19 @@ def _drop(connection: Rows, address: DatabaseAddress, name: str) -> None:
     connection.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(sql.Identifier(address.flat_schema, name)))
 
 
-def _definition_of(view: FlatView, address: DatabaseAddress, number: int) -> sql.Composed:
-    own = view.column_names[1 : len(view.column_names) - len(view.columns)]
-    first = "numbers" if view.repetitions else "unpacked.cells"
-    sources = ["document", *(f"{first}[{at}]" for at, _ in enumerate(own, 1))]
-    offset = 0 if view.repetitions else len(own)
-    sources += [f"unpacked.cells[{at}]" for at, _ in enumerate(view.columns, offset + 1)]
-    columns = [
-        sql.SQL("{} AS {}").format(sql.SQL(source), sql.Identifier(name))
-        for source, name in zip(sources, view.column_names, strict=True)
-    ]
-    # What is appended to makes PostgreSQL unpack an array once for all columns, instead of once for each of them. The
-    # barrier keeps functions in a report's conditions from seeing rows of other views.
-    return sql.SQL(
-        "CREATE OR REPLACE VIEW {} WITH (security_barrier) AS SELECT {} FROM {} AS stored"
-        " CROSS JOIN LATERAL (SELECT array_append(stored.cells, NULL) AS cells OFFSET 0) AS unpacked WHERE view = {}"
-    ).format(
-        sql.Identifier(address.flat_schema, view.name),
-        sql.SQL(", ").join(columns),
-        sql.Identifier(address.schema, "flat_row"),
-        sql.Literal(number),
-    )
-
-
 def write_rows(
     connection: Rows, views: Sequence[int], documents: Sequence[str], rows: Iterable[tuple[DocumentRows, Generation]]
 ) -> None:
     """Replace the rows of some documents in some views. An unchanged row is not written again."""
-    fresh = [each for of_document, generation in rows for each in _records(of_document, generation)]
+    fresh = []
+    for of_document, generation in rows:
+        document, *metadata = of_document.metadata[: len(METADATA_COLUMNS)]
+        for view in of_document.views:
+            number, depth = generation.numbers[view.name], len(view.repetitions)
+            first = metadata if view.around is None else []
+            for row in of_document.rows[view.name]:
+                cells = [*first, *row[depth:]]
+                fresh.append({"view": number, "document": document, "numbers": row[:depth], "cells": cells})
     connection.execute(
         "WITH fresh AS MATERIALIZED (SELECT * FROM json_to_recordset(%(fresh)s::json)"
         " AS row (view int, document text, numbers int[], cells text[])), gone AS (DELETE FROM flat_row"
@@ -206,22 +202,6 @@ def write_rows(
         " WHERE flat_row.cells IS DISTINCT FROM excluded.cells",
         {"fresh": msgspec.json.encode(fresh).decode(), "views": list(views), "documents": list(documents)},
     )
-
-
-class _Record(msgspec.Struct):
-    view: int
-    document: object
-    numbers: Sequence[object]
-    cells: Sequence[object]
-
-
-def _records(rows: DocumentRows, generation: Generation) -> Iterator[_Record]:
-    document = rows.metadata[0]
-    for view in rows.views:
-        number, depth = generation.numbers[view.name], len(view.repetitions)
-        metadata = rows.metadata[1 : len(METADATA_COLUMNS)] if view.around is None else ()
-        for row in rows.rows[view.name]:
-            yield _Record(number, document, row[:depth], (*metadata, *row[depth:]))
 
 
 def remove_purged(connection: Rows, form: Form, views: Sequence[int]) -> None:
@@ -269,7 +249,3 @@ def forget(connection: Rows, number: int) -> None:
     )
     connection.execute("DELETE FROM flat_view WHERE generation = %s", (number,))
     connection.execute("DELETE FROM flat_generation WHERE number = %s", (number,))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from psycopg import Cursor
@@ -102,22 +102,19 @@ class VersionState:
     keys: str
 
     @classmethod
-    def of_row(cls, row: tuple[int, str, str, str, str]) -> VersionState:
+    def of_row(cls, row: Sequence[Any]) -> VersionState:
         return cls(row[0], DefinitionState[row[1]], *row[2:])
 
     @property
     def row(self) -> tuple[int, str, str, str, str]:
-        """The columns beside the key."""
         return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The numbers of the indexed controls by path."""
         return {each.key.path: each.number for each in keys_of(self.keys)}
 
     @property
     def definition(self) -> IndexedDefinition:
-        """The definition by which documents are read."""
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
     def following(self, now: VersionState) -> VersionState:
@@ -136,15 +133,6 @@ class VersionState:
 _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
 
 
-class PartitionKey(NamedTuple):
-    """The number of a form, the version of documents, and the generation in which they were read."""
-
-    form: int
-    version: int
-    is_draft: bool
-    generation: int
-
-
 class IndexedVersions:
     """The indexed versions and partitions in a database."""
 
@@ -152,7 +140,7 @@ class IndexedVersions:
         self._database = database
         self._numbers = numbers
         self._source_of = source_of
-        self._partitions: dict[PartitionKey, int] = {}
+        self._partitions: dict[tuple[int, int, bool, int], int] = {}
         self._definitions: BoundedCache[IndexedDefinition] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._lock = threading.Lock()
 
@@ -177,32 +165,34 @@ class IndexedVersions:
         self._definitions.get(key, lambda: self._source_of(form).definition(version))
         return indexed
 
-    def renew(self, connection: Rows, form: Form, version: int) -> None:
-        """Bring an indexed version up to date with its definition, in the transaction of a connection."""
+    def renew(self, form: Form, version: int) -> None:
+        """Index a version by its definition as it is now, in the transaction of this thread."""
         number = self._numbers.require(form)
-        connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
-        row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
-        if row is None:
-            raise LookupError("an indexed version was not made")
-        now = VersionState.of_row(row).following(self._read(connection, form, version))
-        if now.row != row:
-            connection.execute(_REPLACE_VERSION, (*now.row, number, version))
+        with self._database.reading("indexing", form) as connection:
+            connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
+            row = connection.execute(f"{_VERSION} FOR UPDATE", (number, version)).fetchone()
+            if row is None:
+                raise LookupError("an indexed version was not made")
+            now = VersionState.of_row(row).following(self._read(connection, form, version))
+            if now.row != row:
+                connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
         """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
-        if indexed.data_format != source.data_format or not source.is_by_rules(indexed.fingerprint):
+        if indexed.data_format != source.described.data_format or not source.is_by_rules(indexed.fingerprint):
             return False
         if source.has_own_definitions:
             return True
         return indexed.fingerprint == source.definition_fingerprint(version)
 
-    def partition(self, key: PartitionKey) -> int:
-        """Return the number of a partition, made in a transaction of its own where it is missing."""
+    def partition(self, form: int, document: PreparedDocument) -> int:
+        """Return the number of the partition of a document, made in a transaction of its own where it is missing."""
+        key = form, document.content.version, document.name.is_draft, document.generation
         known = self._partitions.get(key)
         if known is not None:
             return known
-        with self._database.apart("indexing", f"version {key.version}") as connection:
+        with self._database.apart("indexing", f"version {document.content.version}") as connection:
             row = connection.execute(_PARTITION, key).fetchone()
             if row is None:
                 connection.execute(_MAKE_PARTITION, key)
@@ -225,7 +215,7 @@ class IndexedVersions:
             numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
         keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
         text = msgspec.json.encode(keys).decode()
-        return VersionState(1, definition.state, source.data_format, definition.fingerprint, text)
+        return VersionState(1, definition.state, source.described.data_format, definition.fingerprint, text)
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
@@ -332,8 +322,7 @@ Kept = dict[DocumentName, _IndexedRow]
 Versions = Mapping[int, Cursor[TupleRow]]  # Indexed versions by number, asked for
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """The rows of a document and its draft, and indexed versions by number, asked for."""
 
     kept: Cursor[TupleRow]
@@ -350,9 +339,7 @@ class IndexRows:
         self._source_of = source_of
 
     def published(self, form: Form, version: int) -> None:
-        """Index a version by its definition as it is now, from the commit on."""
-        with self._database.reading("indexing", form) as connection:
-            self.versions.renew(connection, form, version)
+        self.versions.renew(form, version)
 
     def changing(self, form: Form, document: str, version: int) -> None:
         """Lock the rows of a document, and ask for what ``changed`` needs."""
@@ -419,7 +406,6 @@ class IndexRows:
             return next(filter(None, found), None)
 
     def _lock(self, connection: Rows, number: int, document: str) -> Cursor[TupleRow]:
-        """Lock the rows of a document, and ask for them."""
         connection.execute(_LOCK, (self._lock_key(number, document),))
         return connection.execute(f"{_ROWS} = %s", (number, document))
 
@@ -454,10 +440,6 @@ class IndexRows:
                     found[name] = prepared(read, known[read.hit.facts.version][0])
         return found
 
-    def _partition(self, number: int, document: PreparedDocument) -> int:
-        key = PartitionKey(number, document.content.version, document.name.is_draft, document.generation)
-        return self.versions.partition(key)
-
     def _replace(
         self,
         connection: Rows,
@@ -474,7 +456,7 @@ class IndexRows:
         rewritten, removed, added = list[int](), list[_Entry](), list[_Entry]()
         changed, new, of_new = list[_Row](), list[_Row](), list[_Entry]()
         for name, document in now.items():
-            partition, row = self._partition(number, document), kept.get(name)
+            partition, row = self.versions.partition(number, document), kept.get(name)
             totals[partition] += 1
             at = len(new) if row is None else row.seq
             texts = document.content.modified, document.card, plain(document.free_text)
@@ -510,7 +492,7 @@ class IndexRows:
             return None if kept is None else "the index still has it"
         if kept is None:
             return "the index does not have it"
-        partition = self._partition(number, now)
+        partition = self.versions.partition(number, now)
         if kept.partition != partition:
             row = connection.execute(_SAME_VERSION, (kept.partition, partition)).fetchone()
             return None if row == (True,) else "the index has another version of it"

@@ -90,7 +90,9 @@ class PostgresDialect(SearchDialect):
         folded = asked.text.casefold()
         texts = list(dict.fromkeys(folded.split()))
         # A text in the fold, which is the beginning, is in the value too.
-        columns = ("fold", "whole") if self._has_long(number) else ("fold",)
+        # Where no value is longer than its fold, there is only this: one list is planned much better than two.
+        long = f"SELECT 1 FROM entry WHERE control = ? AND {self.on} AND whole IS NOT NULL LIMIT 1"
+        columns = ("fold", "whole") if self.rows(Sql(long, (number,))) else ("fold",)
         either = []
         for column in columns:
             tests = [Sql("control > 0")]
@@ -102,11 +104,6 @@ class PostgresDialect(SearchDialect):
                 tests += [] if texts else [Sql(f"{column} <> ''")]
             either.append(self.entries(number, joined(" AND ", tests)))
         return replace(any_of(either), is_range=False, is_quick=False)
-
-    def _has_long(self, number: int) -> bool:
-        """Return whether a control has values longer than their folds: one list is planned much better than two."""
-        long = f"SELECT 1 FROM entry WHERE control = ? AND {self.on} AND whole IS NOT NULL LIMIT 1"
-        return bool(self.rows(Sql(long, (number,))))
 
     def anywhere(self, folded: str, controls: Sequence[int]) -> Condition:
         like = (_like(folded),)

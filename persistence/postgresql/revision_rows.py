@@ -105,9 +105,13 @@ class Lookup:
 
     def add(self, address: Address, rows: Sequence[LookupRow]) -> None:
         """Know what ``select_sidecars`` has found, and that there is nothing else."""
-        if isinstance(address, DocumentAddress):
+        found: dict[Address, bytes | None]
+        asked: list[Address]
+        if isinstance(address, DefinitionAddress):
+            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
+            asked = [address, address.main]
+        else:
             definitions = [row for row in rows if row[0] == DEFINITION]
-            rows = [row for row in rows if row[0] != DEFINITION]
             self.drafts.add((address.form, address.document))
             if len(definitions) <= DEFINITIONS_FORESEEN:
                 self._definitions[address.form] = dict.fromkeys((int(row[1]) for row in definitions), None) | {
@@ -115,14 +119,9 @@ class Lookup:
                     for _, folder, _, content, data in definitions
                     if data is not None
                 }
-        found: dict[Address, bytes | None]
-        asked: list[Address]
-        if isinstance(address, DefinitionAddress):
-            found = {DefinitionAddress(address.form, address.version, row[2]): row[4] for row in rows}
-            asked = [address, address.main]
-        else:
             collections = {DATA: Collection.DATA, DRAFT: Collection.DRAFT}
-            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in rows}
+            own = (row for row in rows if row[0] != DEFINITION)
+            found = {address.moved(collections[kind], name): data for kind, _, name, _, data in own}
             asked = [each.moved(collection) for collection in Collection for each in (address, address.main)]
         for each in {*asked, *found}:
             data = found.get(each)
@@ -152,7 +151,6 @@ class Lookup:
         return sorted(((version, None if row is None else row.id) for version, row in found.items()), reverse=True)
 
     def note(self, address: Address, sidecar: Sidecar | None) -> None:
-        """Record the sidecar that is current now."""
         self.sidecars[address] = sidecar
         if isinstance(address, DefinitionAddress):
             self._definitions.pop(address.form, None)
@@ -193,10 +191,10 @@ WHERE form = %s AND kind = %s AND is_current GROUP BY folder
 
 
 class _Lookups(threading.local):
-    """The lookups of the blocks that a thread is in, the innermost last."""
+    """The lookups of the blocks that a thread is in, the innermost last; the first one knows nothing."""
 
     def __init__(self) -> None:
-        self.inside: list[Lookup] = []
+        self.inside = [Lookup()]
 
 
 class DatabaseReader(Readable):
@@ -208,8 +206,7 @@ class DatabaseReader(Readable):
         self._lookups = _Lookups()
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        inside = self._lookups.inside
-        known = inside[-1].sidecar(address) if inside else None
+        known = self._lookups.inside[-1].sidecar(address)
         return self._sidecar(address) if known is None else known[0]
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
@@ -297,8 +294,7 @@ class DatabaseReader(Readable):
         yield from (document for document, _ in groupby(found))
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        inside = self._lookups.inside
-        known = inside[-1].content_id(address) if inside else None
+        known = self._lookups.inside[-1].content_id(address)
         found = self._row("id", address) if known is None else known
         return _fingerprint(None if found is None else found[0])
 
@@ -322,8 +318,7 @@ class DatabaseReader(Readable):
 
     def _versions(self, form: Form) -> list[tuple[int, str | None]]:
         """Return the versions of a form, highest first, each with the content id of its ``form.xhtml``."""
-        inside = self._lookups.inside
-        known = inside[-1].versions(form) if inside else None
+        known = self._lookups.inside[-1].versions(form)
         if known is not None:
             return known
         number = self.numbers.find(form)
@@ -365,11 +360,21 @@ class DatabaseReader(Readable):
             return facts(sidecar)
         if row[1] is not None and len(row[1]) != sidecar.size:
             raise DamagedError(f"the content of {address} has {len(row[1])} bytes, and not {sidecar.size}")
-        file = opened_content(self.database, sidecar.id, sidecar.size, row[1])
+        if row[1] is not None:
+            return StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(row[1]))
+
+        def read(begin: int, _: int) -> memoryview:
+            number, skipped = divmod(begin, PIECE)
+            with self.database.reading("reading", "a content") as connection:
+                piece = connection.execute(_READ, (sidecar.id, number), binary=True).fetchone()
+            if piece is None or len(piece[0]) != min(PIECE, sidecar.size - number * PIECE):
+                raise ReplacedError("the content was replaced while it was read, and is gone")
+            return memoryview(piece[0])[skipped:]
+
+        file = io.BufferedReader(RangedFile(sidecar.size, read))
         return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
 
     def _instants(self, address: Address) -> list[Instant]:
-        """Return the instants of all revisions, newest first."""
         key = self._key_of(address)
         if key is None:
             return []
@@ -423,25 +428,9 @@ def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SW
 
 
 def sweep_all(database: Database) -> None:
-    """Remove the contents that no revision has had for long, up to a limit."""
     for _ in range(MOST_SWEPT // SWEPT_AT_ONCE):
         if not sweep(database):
             return
-
-
-def opened_content(database: Database, content: str, size: int, body: bytes | None) -> BinaryIO:
-    if body is not None:
-        return io.BytesIO(body)
-
-    def read(begin: int, _: int) -> memoryview:
-        number, skipped = divmod(begin, PIECE)
-        with database.reading("reading", "a content") as connection:
-            row = connection.execute(_READ, (content, number), binary=True).fetchone()
-        if row is None or len(row[0]) != min(PIECE, size - number * PIECE):
-            raise ReplacedError("the content was replaced while it was read, and is gone")
-        return memoryview(row[0])[skipped:]
-
-    return io.BufferedReader(RangedFile(size, read))
 
 
 class DatabaseUpload(Upload):

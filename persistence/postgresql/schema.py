@@ -280,13 +280,11 @@ _UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 
 def missing(database: Database) -> list[str]:
-    """Return the names of the steps that have not been applied."""
     with database.connected() as connection:
         return [step.name for step in STEPS[_applied(connection, database) :]]
 
 
 def require(database: Database) -> None:
-    """Refuse a database without the tables of this version of the service."""
     names = missing(database)
     if len(names) == len(STEPS):
         raise StartupError(f"{database.address} is empty: 'persistence serve --init' prepares it")
@@ -306,7 +304,6 @@ def init(database: Database) -> bool:
 
 
 def upgrade(database: Database) -> list[str]:
-    """Apply the missing steps; return their names."""
     done = []
     with database.connected() as connection:
         key = lock_key(database.address.schema, "steps")

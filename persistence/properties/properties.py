@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from persistence.dialect import DIALECTS
@@ -42,6 +43,15 @@ from persistence.properties.property_table import (
 )
 
 _TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int, ValueType.MINUTES: int}
+_ACCEPTABLE: Mapping[ValueType, Callable[[Any], bool]] = {
+    ValueType.INTEGER: lambda value: 1 <= value <= LARGEST,
+    ValueType.MINUTES: lambda value: 0 <= value <= LARGEST,
+    ValueType.PROVIDER: is_provider,
+    ValueType.HISTORY: lambda value: is_retention(value, may_be_none=True),
+    ValueType.RETENTION: lambda value: is_retention(value, may_be_none=False),
+    ValueType.DIALECT: lambda value: value in DIALECTS,
+    ValueType.FORMAT: is_data_format,
+}
 _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIRECTORY)
 """The types of values that may contain a password."""
 
@@ -68,11 +78,6 @@ class PropertyEntry:
 
     def __str__(self) -> str:
         return ".".join(self.name)
-
-
-def shipped(prefix: str) -> list[PropertyEntry]:
-    everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
-    return [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
 
 
 def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[PropertyEntry]:
@@ -119,7 +124,7 @@ def _checked(kind: ValueType, value: object) -> Value:
         raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
     if isinstance(value, str) and not value.strip():
         return value
-    if not _is_acceptable(kind, value):
+    if not _ACCEPTABLE.get(kind, lambda _: True)(value):
         raise BadRequestError(f"must be {kind.value}, not {value!r}")
     if kind is ValueType.PERMISSIONS:
         permissions.from_json(str(value))
@@ -130,20 +135,6 @@ def _checked(kind: ValueType, value: object) -> Value:
     if kind is ValueType.DIRECTORY and is_bucket(str(value)):
         parse_bucket(str(value))
     return Address(value) if kind is ValueType.URI else value  # type: ignore[return-value, arg-type]  # as compared
-
-
-def _is_acceptable(kind: ValueType, value: object) -> bool:
-    if kind is ValueType.INTEGER:
-        return isinstance(value, int) and 1 <= value <= LARGEST
-    if kind is ValueType.MINUTES:
-        return isinstance(value, int) and 0 <= value <= LARGEST
-    if kind is ValueType.PROVIDER:
-        return is_provider(str(value))
-    if kind in (ValueType.HISTORY, ValueType.RETENTION):
-        return is_retention(str(value), may_be_none=kind is ValueType.HISTORY)
-    if kind is ValueType.DIALECT:
-        return value in DIALECTS
-    return kind is not ValueType.FORMAT or is_data_format(str(value))
 
 
 def remote_address(uri: str) -> str | Address:
@@ -378,16 +369,18 @@ class Properties:
             for entry in entries
             if entry.known.kind is ValueType.PERMISSIONS and not entry.is_blank
         }
-        self._kept = lru_cache(FORMS_KEPT)(self._of)
+        self.of: Callable[[Form], FormProperties] = lru_cache(FORMS_KEPT)(self._of)
+        self.provider: Callable[[str], ProviderProperties] = lru_cache(_MOST_OF_PROVIDERS)(self._described)
         self._of_provider = lru_cache(_MOST_OF_PROVIDERS)(partial(self._value, "persistence"))
-        self._named = lru_cache(_MOST_OF_PROVIDERS)(self._described)
 
     @classmethod
     def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
         """Build from a file's table, and the shipped entries that it does not replace; ``prefix`` is the dialect's."""
         own = from_file(table, prefix, file)
         replaced = {entry.name for entry in own}
-        return cls((*own, *(entry for entry in shipped(prefix) if entry.name not in replaced)), prefix)
+        everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
+        shipped = [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
+        return cls((*own, *(entry for entry in shipped if entry.name not in replaced)), prefix)
 
     @property
     def without_effect(self) -> tuple[PropertyEntry, ...]:
@@ -411,7 +404,7 @@ class Properties:
 
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
         chosen = (entry for entry in self.entries if entry.known.kind is ValueType.PROVIDER and not entry.is_blank)
-        return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
+        return [self.provider(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
 
     @property
     def without_form(self) -> tuple[PropertyEntry, ...]:
@@ -431,21 +424,15 @@ class Properties:
         names = (("field-encryption", "password"), ("field-encryption", "password", "read-fallback"))
         return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
 
-    def of(self, form: Form) -> FormProperties:
-        return self._kept(form)
-
     def keeps_history(self, form: Form) -> bool:
         return self.of(form).keeps_history
-
-    def provider(self, name: str) -> ProviderProperties:
-        return self._named(name)
 
     def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[ProviderProperties]:
         """Return the active providers that may have ``FORM`` or ``DATA`` of a form or pattern (spec forms 5.1)."""
         names = self._names.reachable((*self._prefix_tokens, "persistence", "provider", app, form, kind))
         entries = (self._by_name[name] for name in names)
         found = dict.fromkeys(str(entry.value) for entry in entries if not entry.is_blank)
-        return [provider for provider in map(self._named, found) if provider.is_active]
+        return [provider for provider in map(self.provider, found) if provider.is_active]
 
     def entry(self, name: Name) -> PropertyEntry:
         return self._by_name[name]
@@ -478,9 +465,10 @@ class Properties:
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
         attachments = self._value(*_provider_of(form, DATA), _ATTACHMENTS)
-        named = self._named
         route = RouteProperties(
-            named(definitions), named(data), None if attachments is None else named(str(attachments))
+            self.provider(definitions),
+            self.provider(data),
+            None if attachments is None else self.provider(str(attachments)),
         )
         data_format = str(self._of_provider(data, "data-format-version"))
         has_leases = self._of_provider(data, "lease") is True

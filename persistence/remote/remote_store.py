@@ -50,8 +50,8 @@ from persistence.remote.remote_reader import (
     range_from,
 )
 from persistence.storage.commit import Upload
-from persistence.storage.layout import NAMES
-from persistence.storage.locks import Locks
+from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, NAMES
+from persistence.storage.locks import Locks, stripe
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
@@ -347,14 +347,15 @@ class RemoteStore(RemoteReader, Storage):
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         NAMES.paths(address)
-        with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
+        number = stripe((self._client.who, *address.scope))
+        with disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
             yield RemoteWriter(self._client, self, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         """Keep others from creating, here by a lock, there by the field ``Singleton`` of the PUT."""
-        scope = (self._client.who, form.app, form.name)
-        with disk_errors("creating a document of", form), self._locks.creation(scope):
+        number = stripe((self._client.who, form.app, form.name))
+        with disk_errors("creating a document of", form), self._locks.holding(CREATIONS, number):
             token = _is_singleton.set(True)
             try:
                 yield

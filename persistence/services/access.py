@@ -45,8 +45,6 @@ from persistence.services.rules import must_live
 
 GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: they are about one document that exists
 
-_MINUTE = 60
-
 
 # Access tokens: which are issued, for how long, and which operations a token grants (spec crud 6.6).
 #
@@ -67,7 +65,7 @@ class AccessTokens:
             raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
         if not wanted:
             raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
-        if not 0 < seconds <= validity * _MINUTE:
+        if not 0 < seconds <= validity * 60:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
             raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
         keys = self.keys()
@@ -85,7 +83,7 @@ class AccessTokens:
         """
         grant = access_tokens.verify(token, subject, self.keys())
         now = self.clock()
-        if not grant.issued <= now < min(grant.expires, grant.issued + validity * _MINUTE):
+        if not grant.issued <= now < min(grant.expires, grant.issued + validity * 60):
             raise access_tokens.refused()
         return frozenset(grant.operations).intersection(GRANTABLE)
 
@@ -108,7 +106,8 @@ class Issuing:
         return self.tokens.issue(subject, operations, seconds, route.properties.token_validity)
 
 
-_READ = (permissions.READ,)
+READING = (permissions.READ,)
+PURGING = (permissions.DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
 _CREATE = (permissions.CREATE,)
 _CREATE_ATTACHMENT = (permissions.CREATE, permissions.UPDATE)
 _UPDATE = (permissions.UPDATE,)
@@ -123,18 +122,11 @@ _DISCARD = (permissions.UPDATE, permissions.DELETE)
 # restricts searches; otherwise those of spec search 1.8, by the permissions of one version.
 
 
-def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:
-    """Return the permissions of a published version: its own, else from the property (spec crud 6.3)."""
+def permissions_of(version: PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
+    """Return the permissions of a version: from its definition, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
-    return configured.permissions if published.permissions is None else published.permissions
-
-
-def permissions_on_data(definition: Definition, configured: FormProperties) -> Permissions | None:
-    """Return the permissions for data of a version: from its definition, else from the property."""
-    if not configured.has_permissions:
-        return None
-    own = definition.permissions
+    own = version.permissions
     return configured.permissions if own is None else own
 
 
@@ -173,26 +165,19 @@ class Access:
     dialect: Dialect
     tokens: AccessTokens
 
-    def to_read(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        return self._allow(_READ, subject, user, token)
-
-    def to_write(self, subject: Subject, user: User, token: str | None = None) -> Operations:
+    def to_write(self, subject: Subject, user: User, token: str | None) -> Operations:
         """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
-            return self._allow(_UPDATE, subject, user, token)
-        return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
+            return self.allow(_UPDATE, subject, user, token)
+        return self.allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
 
-    def to_delete(self, subject: Subject, user: User, token: str | None = None) -> Operations:
+    def to_delete(self, subject: Subject, user: User, token: str | None) -> Operations:
         if subject.is_of_saved:
-            return self._allow(_DISCARD, subject, user, token)
-        return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
+            return self.allow(_DISCARD, subject, user, token)
+        return self.allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
 
-    def to_purge(self, subject: Subject, user: User, token: str | None = None) -> Operations:
-        """Decide about the removal of a revision or attachment without a trace (spec crud 4.9)."""
-        return self._allow(_DELETE, subject, user, token)
-
-    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
-        defined = permissions_on_data(subject.definition, subject.configured)
+    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
+        defined = permissions_of(subject.definition, subject.configured)
         if defined is None:
             return permissions.UNRESTRICTED
         if subject.document is None:
@@ -206,18 +191,14 @@ class Access:
                 added = permissions.by_token(defined, user, owner, granted)
                 allowed = permissions.in_order(added.union(allowed.allowed or ()))
         if not allowed.allows(*any_of):
-            reason = self._reason(defined, any_of, user)
+            reason = ""
+            missing = permissions.missing_headers(defined, user, any_of)
+            if missing and user.is_nameless:
+                reason = f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
+            elif missing:
+                reason = f": the request was sent without {' or '.join(map(self.dialect.header, missing))}"
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
-
-    def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
-        missing = permissions.missing_headers(defined, user, any_of)
-        if not missing:
-            return ""
-        if user.is_nameless:
-            return f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
-        headers = " or ".join(map(self.dialect.header, missing))
-        return f": the request was sent without {headers}"
 
 
 class AdministratorAccess(Access):
@@ -225,7 +206,7 @@ class AdministratorAccess(Access):
 
     __slots__ = ()
 
-    def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
+    def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:  # noqa: ARG002 - inherited
         return permissions.UNRESTRICTED
 
 
@@ -285,23 +266,38 @@ def searched_versions(
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
-    seen = _seen(searched, user, any_of)
-    configured = searched.configured
-    if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
+    configured, definition, indexed = searched.configured, searched.definition, searched.indexed
+    defined = permissions_of(definition, configured)
+    by_definition = (indexed.version, indexed.fingerprint)
+    if not configured.restricts_searches:
+        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
+
+    @cache  # each partition of an index asks
+    def of_version(version: int) -> OwnerSets:
+        if version == definition.version:
+            return permissions.readable_owners(defined, user, any_of)
+        try:
+            own = permissions_of(_version(searched, version), configured)
+        except DamagedError:
+            return frozenset({NOBODY})
+        return permissions.readable_owners(own, user, any_of)
+
+    seen = VisibleOwners(of_version, is_by_saved=True)
+    if not configured.has_drafts:  # a GET of one is refused
         seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
-    indexed = searched.indexed
-    return Scope(searched.numbers, drafts, seen, any_of, (indexed.version, indexed.fingerprint))
+    return Scope(searched.numbers, drafts, seen, any_of, by_definition)
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
     configured, on_data_of = searched.configured, permissions.on_data_of
     if not configured.restricts_searches:
-        by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
+        by_owner = on_data_of(permissions_of(searched.definition, configured), user)
         return lambda hit: by_owner(hit.facts.owner)
     by_version = {
-        number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
+        number: on_data_of(permissions_of(_version(searched, number), configured), user)
         for number in {hit.facts.version for hit in hits}
     }
     return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
@@ -314,26 +310,6 @@ def _version(searched: SearchedVersions, number: int) -> Definition:
     return searched.catalog.of(definition.form, number)
 
 
-def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
-    configured, definition = searched.configured, searched.definition
-    defined = permissions_on_data(definition, configured)
-    if not configured.restricts_searches:
-        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return VisibleOwners(lambda _: owners)
-
-    @cache  # each partition of an index asks
-    def of_version(version: int) -> OwnerSets:
-        if version == definition.version:
-            return permissions.readable_owners(defined, user, any_of)
-        try:
-            own = permissions_on_data(_version(searched, version), configured)
-        except DamagedError:
-            return frozenset({NOBODY})
-        return permissions.readable_owners(own, user, any_of)
-
-    return VisibleOwners(of_version, is_by_saved=True)
-
-
 @contextmanager
 def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
     """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
@@ -341,8 +317,24 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
     The documents count that the user would find (spec crud 4.12).
     """
     form, version = definition.form, definition.version
+    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
     with route.data.storage.creating(form):
-        if _has_document(route, definition, user):
+        owners = owners_of(permissions_of(definition, route.properties), user, FINDING)
+        seen = frozenset({owners} - {EVERYBODY})
+        scope = Scope((version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
+        try:
+            exists = owners != NOBODY and route.data.index.search(form, scope, Query(size=1)).total > 0
+        except (BusyError, DiskError):  # no PUT depends on an index
+            names = route.data.storage.documents(form)
+            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
+            exists = any(
+                sidecar is not None
+                and not sidecar.deleted
+                and sidecar.version == version
+                and owners.includes(sidecar.facts.owner)
+                for sidecar in saved
+            )
+        if exists:
             raise ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
 
@@ -351,24 +343,3 @@ def is_singleton(published: PublishedVersion | None, configured: FormProperties)
     """Return whether a version of a form is a singleton, by its definition, else by the property."""
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own
-
-
-def _has_document(route: Route, definition: Definition, user: User) -> bool:
-    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
-    owners = owners_of(permissions_on_data(definition, route.properties), user, FINDING)
-    if owners == NOBODY:
-        return False
-    seen = frozenset({owners} - {EVERYBODY})
-    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
-    try:
-        return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
-    except (BusyError, DiskError):  # no PUT depends on an index
-        form, names = definition.form, route.data.storage.documents(definition.form)
-        saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
-        return any(
-            sidecar is not None
-            and not sidecar.deleted
-            and sidecar.version == definition.version
-            and owners.includes(sidecar.facts.owner)
-            for sidecar in saved
-        )

@@ -37,7 +37,6 @@ class DefinitionsBehindProxy(Definitions):
     __slots__ = ()
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """Return one file of the version named."""
         versions.must_be_sent(get.version.number, form)
         return super().read(form, name, get)
 
@@ -172,9 +171,22 @@ class Services:
         purge_of: PurgeOf = lambda _: None,
     ) -> Services:
         """Wire the services of the public API; ``codec`` translates between clients and storage."""
-        documents = Documents(router, access.dialect, access)
-        definitions = Definitions(router, refuses_marks=True)
-        return cls._wired(documents, replace(documents, codec=codec), definitions, admins, purge_of)
+        dialect = access.dialect
+        documents = Documents(router, dialect, access)
+        served = replace(documents, codec=codec)
+        forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
+        return cls(
+            definitions=Definitions(router, refuses_marks=True),
+            documents=served,
+            leasing=Leasing(router, dialect, access),
+            attachments=Attachments(documents),
+            histories=Histories(router, access, RevisionDiffs(served)),
+            reverting=Reverting(documents),
+            forms=forms,
+            searching=Searching(router, dialect, forms),
+            router=router,
+            forced_deletes=ForcedDeletes(documents, access, purge_of),
+        )
 
     @classmethod
     def of_provider(
@@ -189,44 +201,18 @@ class Services:
 
         Definitions are read and published there, while rules go by the definitions that ``router`` finds.
         """
-        dialect = access.dialect
-        documents = Documents(router, dialect, access)
-        definitions = Definitions(only(provider, router.properties), refuses_marks=True)
-        wired = cls._wired(documents, documents, definitions, admins, purge_of)
+        dialect, definitions = access.dialect, only(provider, router.properties)
+        wired = cls.public(router, access, admins, purge_of=purge_of)
         if not dialect.has_proxy:
-            return wired
+            return replace(wired, definitions=Definitions(definitions, refuses_marks=True))
         served = DocumentsBehindProxy(router, dialect, access)
         return replace(
             wired,
-            definitions=DefinitionsBehindProxy(definitions.router),
+            definitions=DefinitionsBehindProxy(definitions),
             documents=served,
             leasing=Leasing(router, dialect, None),
             forms=PublishedForms(router, admins, is_strict=dialect.is_strict, filters=False),
             histories=Histories(router, None, RevisionDiffs(served)),
             reverting=Reverting(served),
             forced_deletes=ForcedDeletes(served, None, purge_of),
-        )
-
-    @classmethod
-    def _wired(
-        cls,
-        documents: Documents,
-        served: Documents,
-        definitions: Definitions,
-        admins: Iterable[Admin],
-        purge_of: PurgeOf,
-    ) -> Services:
-        router, dialect = documents.router, documents.dialect
-        forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
-        return cls(
-            definitions=definitions,
-            documents=served,
-            leasing=Leasing(router, dialect, documents.access),
-            attachments=Attachments(documents),
-            histories=Histories(router, documents.access, RevisionDiffs(served)),
-            reverting=Reverting(documents),
-            forms=forms,
-            searching=Searching(router, dialect, forms),
-            router=router,
-            forced_deletes=ForcedDeletes(documents, documents.access, purge_of),
         )

@@ -89,9 +89,6 @@ class EncryptionAtRest:
                 f"{address} is encrypted, and the definition of version {definition.version}, with its encrypted"
                 " controls, is gone"
             )
-        return self._encrypted_by_others(definition)
-
-    def _encrypted_by_others(self, definition: Definition) -> EncryptedControls | None:
         form = definition.form
         route = self.router.of(form)
         every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
@@ -212,7 +209,13 @@ def receiving(
 
     ``checking`` is the parser for form data, which also reads the values that an index needs.
     """
-    kind = _type_to_keep(address, content_type)
+    sent = content_type or ""
+    kind = sent.strip() or UNKNOWN
+    if address.is_main:  # XML resources are XML, even if another type is sent (spec crud 4.5)
+        is_xhtml = isinstance(address, DefinitionAddress) and kind.partition(";")[0].strip().lower() == XHTML
+        kind = XHTML if is_xhtml else XML
+    elif sent.strip() and (len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(kind)):
+        raise BadRequestError(f"the content type is not a media type: {sent!r}")
     is_main = address.is_main
     reader = definition_reader(address)
     check = reader or checking or (XmlCheck() if is_main else None)
@@ -263,18 +266,6 @@ def type_by_name(address: Address) -> str:
     return mimetypes.guess_type(address.name)[0] or UNKNOWN
 
 
-def _type_to_keep(address: Address, sent: str | None) -> str:
-    """Return the media type to keep: XML resources are XML, even if another one is sent (spec crud 4.5)."""
-    if address.is_main:
-        is_xhtml = isinstance(address, DefinitionAddress) and (sent or "").partition(";")[0].strip().lower() == XHTML
-        return XHTML if is_xhtml else XML
-    if sent is None or not sent.strip():
-        return UNKNOWN
-    if len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(sent.strip()):
-        raise BadRequestError(f"the content type is not a media type: {sent!r}")
-    return sent.strip()
-
-
 # The codec between the bytes that a client sees and those that are stored.
 #
 # That of the public interface encrypts and decrypts encrypted controls, as the proxy of a form runtime does (spec forms
@@ -308,7 +299,6 @@ class ReceivedContent:
     chunks: Iterable[bytes]
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar as it is."""
         del over, definition
         return sidecar
 
@@ -317,7 +307,6 @@ class Codec:
     """Stores and shows bytes as they are, which is the duty of a provider behind a proxy (spec crud 9, 11)."""
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return the bytes to store of a content."""
         return content
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:
@@ -372,12 +361,23 @@ class EncryptionCodec(Codec):
             if found.sidecar.sealed_hash is not None:
                 found = replace(found, sidecar=self.at_rest.with_hash(found.sidecar, address))
                 read = replace(read, found=found)
-            if found.file is None:
+            file = found.file
+            if file is None:
                 return read
             if not address.is_main:
-                return self._decoded_attachment(read, address) if get.decrypt else read
+                plain = self.at_rest.plain_file(found, address) if get.decrypt else None
+                if plain is None:
+                    return read
+                found = replace(found, size=plain.size, file=cast("BinaryIO", plain))
+                return replace(read, found=found, is_decrypted=True)
+            # Read once in each process where the sidecar does not say it, such as one of an older service.
             with disk_errors("reading", address):
-                has_encrypted = self._may_have_encrypted(found, found.file)
+                if found.is_edited:
+                    has_encrypted = _mentions_encryption(file)
+                elif found.sidecar.encrypted is not None:
+                    has_encrypted = found.sidecar.encrypted
+                else:
+                    has_encrypted = self._mentions.get(found.sidecar.id, partial(_mentions_encryption, file))
             # An adopted edit by hand may have none.
             must_have = bool(found.sidecar.encrypted) and not found.sidecar.adopted
             decryption = partial(self.at_rest.decrypted, address, must_have=must_have)
@@ -385,24 +385,6 @@ class EncryptionCodec(Codec):
         except Exception:
             found.close()
             raise
-
-    def _may_have_encrypted(self, found: StoredRevision, file: BinaryIO) -> bool:
-        """Return whether a value in form data may be encrypted. Raises ``OSError``.
-
-        The content is read once in each process where the sidecar does not say it, such as one of an older service.
-        """
-        if found.is_edited:
-            return _mentions_encryption(file)
-        if found.sidecar.encrypted is not None:
-            return found.sidecar.encrypted
-        return self._mentions.get(found.sidecar.id, lambda: _mentions_encryption(file))
-
-    def _decoded_attachment(self, read: Read, address: DocumentAddress) -> Read:
-        plain = self.at_rest.plain_file(read.found, address)
-        if plain is None:
-            return read
-        found = replace(read.found, size=plain.size, file=cast("BinaryIO", plain))
-        return replace(read, found=found, is_decrypted=True)
 
 
 class _EncryptedData:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -34,10 +34,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.network_addresses import RemoteTarget, ServerUrl
+from persistence.model.network_addresses import RemoteTarget
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.texts import require_plain
-from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, ForDocument, VersionRequest
+from persistence.model.versions import ABSENT, HIGHEST_NAMED, V4_0_0, VersionRequest
 from persistence.providers.opened import PublicationServers
 from persistence.providers.router import Route, Router
 from persistence.services.codec import XHTML, marks_without_effect, receiving
@@ -57,7 +57,6 @@ from persistence.services.rules import (
     tombstone_over,
 )
 from persistence.storage.commit import OutgoingFile, Upload
-from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -94,10 +93,17 @@ class Definitions:
         """Return one file of the version asked for, its content open if asked for."""
         route = self.router.of(form)
         asked = _asked(route, get.version)
-        if asked.for_document is not None:
-            version = _version_of_document(route, asked.for_document)
-        else:
+        if (of := asked.for_document) is None:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
+        else:
+            collection = Collection.DRAFT if of.is_draft else Collection.DATA
+            document = DocumentAddress(form, collection, of.document, DATA_XML)
+            sidecar = route.storage.sidecar(document)
+            if sidecar is None or (sidecar.deleted and of.is_draft):
+                raise NotFoundError(f"{document} does not exist, so its form definition is not known")
+            if sidecar.deleted:
+                raise DeletedError(f"{document} was deleted")
+            version = sidecar.version
         address = DefinitionAddress(form, version, name)
         return Read(address, must_live(route.definition.storage.read(address, content=get.content), address), None)
 
@@ -116,7 +122,6 @@ class Definitions:
     def receiving(
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
     ) -> AbstractContextManager[tuple[Upload, Received]]:
-        """Receive a file that will be published, for the length of a block."""
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
@@ -128,18 +133,27 @@ class Definitions:
         route = self.router.of(form)
         put = next((part.put for part in parts if part.name == FORM_XHTML), None)
         has_flat_views = put is not None and wants_flat_views(route, is_asked=put.flat_view)
+        written = list[Written]()
         with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
-            written = [
-                _commit(
-                    writer,
-                    DefinitionAddress(form, version, part.name),
-                    part,
-                    is_replacement=is_replacement,
-                    has_flat_views=has_flat_views,
-                )
-                for part in parts
-            ]
+            for part in parts:
+                address = DefinitionAddress(form, version, part.name)
+                own = writer.current(address)
+                there = living(own)
+                check_precondition(part.put.precondition, address, there)
+                if there is not None:
+                    is_same = not there.is_edited and there.sidecar.digest == part.received.digest
+                    if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
+                        written.append(Written(address, there.sidecar, created=False, operations=None))
+                        continue
+                # Definitions have a last modifier, but no owner (spec crud 4.4).
+                sidecar = next_revision(part.put, part.received, version, over=own, owner=ANONYMOUS)
+                if address.is_main:  # existing views stay, no matter what is published next
+                    had_flat_views = there is not None and there.sidecar.flat_view
+                    sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
+                sidecar = writer.commit(address, sidecar, part.upload, over=own)
+                is_created = there is None and not is_replacement
+                written.append(Written(address, sidecar, is_created, operations=None))
         if has_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
@@ -197,39 +211,6 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
     return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
-def _version_of_document(route: Route, asked: ForDocument) -> int:
-    collection = Collection.DRAFT if asked.is_draft else Collection.DATA
-    address = DocumentAddress(route.form, collection, asked.document, DATA_XML)
-    sidecar = route.storage.sidecar(address)
-    if sidecar is None or (sidecar.deleted and asked.is_draft):
-        raise NotFoundError(f"{address} does not exist, so its form definition is not known")
-    if sidecar.deleted:
-        raise DeletedError(f"{address} was deleted")
-    return sidecar.version
-
-
-def _commit(
-    writer: Writing, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
-) -> Written:
-    own = writer.current(address)
-    there = living(own)
-    check_precondition(part.put.precondition, address, there)
-    if there is not None:
-        is_same = not there.is_edited and there.sidecar.digest == part.received.digest
-        if part.replaces is Replaces.NOTHING or (part.replaces is Replaces.OTHER_CONTENT and is_same):
-            return Written(address, there.sidecar, created=False, operations=None)
-    # Definitions have a last modifier, but no owner (spec crud 4.4).
-    sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
-    if address.is_main:  # existing views stay, no matter what is published next
-        had_flat_views = there is not None and there.sidecar.flat_view
-        sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
-    stored = writer.commit(address, sidecar, part.upload, over=own)
-    return Written(address, stored, created=there is None and not is_replacement, operations=None)
-
-
-_LONGEST_WAIT = 10.0
-
-
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A request to publish, here or on another server (``target``).
@@ -256,6 +237,7 @@ class PublishedForm:
     answer: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class Publishing:
     """Publishes definitions, from the designer's storage or from a request.
 
@@ -263,45 +245,36 @@ class Publishing:
     without its attachments, and an interrupted publication is completed by publishing again.
     """
 
-    def __init__(
-        self, dialect: Dialect, documents: Documents, definitions: Definitions, servers: PublicationServers
-    ) -> None:
-        self._dialect = dialect
-        self._documents = documents
-        self._definitions = definitions
-        self._servers = servers
-        # One publication at a time: it has all attachments open, and the tree of its definition in memory.
-        self._turn = threading.Lock()
-        # Another server may be slow.
-        self._remote_turn = threading.Lock()
-
-    def server(self, url: str) -> ServerUrl:
-        """Read the address of a server that may be published to."""
-        return self._servers.require_allowed(url)
+    dialect: Dialect
+    documents: Documents
+    definitions: Definitions
+    servers: PublicationServers
+    # One publication at a time: it has all attachments open, and the tree of its definition in memory.
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    # Another server may be slow.
+    _remote_turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
         """Publish an unpublished definition, which the user must be allowed to read."""
-        designer = Form(self._dialect.designer_app, DESIGNER_FORM)
+        designer = Form(self.dialect.designer_app, DESIGNER_FORM)
         address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
-        read = self._documents.read(address, Get(user=publication.user))
+        read = self.documents.read(address, Get(user=publication.user))
         return self._publish(_whole(read.pieces(), read.found.size), publication)
 
     def from_body(self, chunks: Iterable[bytes], publication: Publication) -> PublishedForm:
-        """Publish the definition of a request's body."""
         return self._publish(_whole(chunks, 0), publication)
 
     def _publish(self, data: bytes, publication: Publication) -> PublishedForm:
         announcement = Announcement(publication.is_available, publication.comment, publication.lists_grids)
         turn = self._turn if publication.target is None else self._remote_turn
-        with taking(turn, BusyError("other definitions are being published"), timeout=_LONGEST_WAIT):
-            return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
-
-    def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> PublishedForm:
-        for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
-            require_plain(name)
-        if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
-            raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
         with ExitStack() as stack:
+            busy = BusyError("other definitions are being published")
+            stack.enter_context(taking(turn, busy, timeout=10.0))
+            prepared = prepare(data, announcement, self._is_copied)
+            for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
+                require_plain(name)
+            if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
+                raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
             parts = [
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
             ]
@@ -309,14 +282,14 @@ class Publishing:
                 user=publication.user, content_type=XHTML, source=publication.source, flat_view=publication.flat_view
             )
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
-            upload, received = stack.enter_context(self._definitions.receiving(address, XHTML, [prepared.content]))
+            upload, received = stack.enter_context(self.definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             if publication.target is None:
-                written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
+                written = self.definitions.publish(prepared.form, publication.version, [*parts, main])
                 version = written[-1].sidecar.version
             else:
                 versions.to_publish(publication.version, None)
-                with self._servers.publisher(
+                with self.servers.publisher(
                     publication.target,
                     prepared.form,
                     user=publication.user.name,
@@ -324,53 +297,45 @@ class Publishing:
                     flat_view=publication.flat_view,
                 ) as publisher:
                     version = publisher.publish(publication.version, list(map(_outgoing, parts)), _outgoing(main))
-        answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
+            answer = write_publication_answer(prepared.form, version=version, attachments=len(parts))
         return PublishedForm(prepared.form, version, answer)
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         if held.collection is not None:
-            return self._dialect.is_designer(held.form)
+            return self.dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
 
     def _copy(
         self, stack: ExitStack, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication
     ) -> Part | None:
+        is_own, user = held.collection is None and held.form == prepared.form, publication.user
         try:
-            read = self._source(held, prepared, publication)
+            if held.collection is not None:
+                document = DocumentAddress(held.form, held.collection, held.document, held.name)
+                read = self.documents.read(document, Get(user=user))
+            else:
+                if is_own:  # a version that goes to another server is the one of that number here
+                    version = None if publication.target is None else publication.version.number
+                else:  # the name by which a definition gives the version of an application's library (spec forms 6.2)
+                    is_global = held.form.app in ("_", self.dialect.designer_app)
+                    version = prepared.libraries.get(held.form.app if is_global else "app")
+                asked = VersionRequest(number=version) if version else ABSENT
+                read = self.definitions.read(held.form, held.name, Get(version=asked, user=user))
         except (NotFoundError, DeletedError) as error:
-            if _is_own(held, prepared):
+            if is_own:
                 return None  # it may have been stored for the version that is published
             raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
         sidecar = read.found.sidecar
-        put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
+        put = Put(user=user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
-        receipt = self._definitions.receiving(address, sidecar.content_type, read.pieces())
+        receipt = self.definitions.receiving(address, sidecar.content_type, read.pieces())
         upload, received = stack.enter_context(receipt)
-        replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
-        return Part(held.name, put, upload, received, replaces)
-
-    def _source(self, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication) -> Read:
-        user = publication.user
-        if held.collection is not None:
-            address = DocumentAddress(held.form, held.collection, held.document, held.name)
-            return self._documents.read(address, Get(user=user))
-        if held.form != prepared.form:
-            # The name by which a definition gives the version of an application's library (spec forms 6.2).
-            is_global = held.form.app in ("_", self._dialect.designer_app)
-            version = prepared.libraries.get(held.form.app if is_global else "app")
-        else:  # a version that goes to another server is the one of that number here
-            version = None if publication.target is None else publication.version.number
-        asked = VersionRequest(number=version) if version else ABSENT
-        return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
+        return Part(held.name, put, upload, received, Replaces.NOTHING if is_own else Replaces.OTHER_CONTENT)
 
 
 def _outgoing(part: Part) -> OutgoingFile:
     may_stay = part.replaces is Replaces.NOTHING
     return OutgoingFile(part.name, part.received.content_type, part.upload, part.put.client_hash, may_stay)
-
-
-def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
-    return held.collection is None and held.form == prepared.form
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:

@@ -78,14 +78,6 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
-    """The language of labels, and whether all controls have a column, or only indexed ones."""
-
-    language: str | None = None
-    has_all_controls: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of the controls of a version: their distinct headings, and the places of their values."""
 
@@ -95,16 +87,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A document: ``cells`` has the values of each column, none where all are empty."""
+    """A document with its ``FACTS``: ``cells`` has the values of each column, none where all are empty."""
 
     address: DocumentAddress
     sidecar: Sidecar
+    facts: tuple[str, ...]
     columns: Columns
     cells: tuple[tuple[str, ...], ...]
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        return facts_of(self.address.document, self.sidecar.facts)
 
 
 def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
@@ -146,18 +135,19 @@ def _without_formula(cell: str) -> str:
 
 
 class TableExport:
-    """One export of tables."""
+    """One export of tables, with labels in a language: of all controls, or only of indexed ones."""
 
-    def __init__(self, exporting: Exporting, query: ExportQuery, options: TableOptions) -> None:
+    def __init__(
+        self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
+    ) -> None:
         query = replace(query, contents=frozenset({ExportedContent.DATA}))
         self.forms = select_forms(exporting.router, query)
         self._exporting = exporting
         self._query = query
-        self._options = options
+        self._language, self._has_all_controls = language, has_all_controls
         self._columns: dict[tuple[Form, int], Columns] = {}
 
     def count(self) -> int:
-        """Count the documents and drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.documents())
 
     def csv(self, report: Callable[[str], None], done: Callable[[], None], *, has_mark: bool) -> Iterator[bytes]:
@@ -205,7 +195,7 @@ class TableExport:
                 raise BadRequestError(f"{address}: {error}") from error
         known = (cells.get(at, ()) for at in range(len(columns.headings)))
         ordered = tuple(tuple(values) if any(values) else () for values in known)
-        return Row(address, revision.sidecar, columns, ordered)
+        return Row(address, revision.sidecar, facts_of(address.document, revision.sidecar.facts), columns, ordered)
 
     def only_version(self) -> tuple[SelectedForm, int]:
         if len(self.forms) != 1:
@@ -232,12 +222,12 @@ class TableExport:
         if controls is None:
             raise NotFoundError(f"version {version} of {form.route.form} is not published: its controls are not known")
         outline = definition.outline(data_format) or NO_OUTLINE
-        chosen = [each for each in controls if each.is_indexed or self._options.has_all_controls]
+        chosen = [each for each in controls if each.is_indexed or self._has_all_controls]
         paths = [each.path(data_format) for each in chosen]
         matcher = cell_matcher(
             Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
         )
-        return Columns(distinct_labels(outline, paths, self._options.language), matcher)
+        return Columns(distinct_labels(outline, paths, self._language), matcher)
 
 
 # The documents of a form version as a table, for administrators: found, filtered and sorted by the index.

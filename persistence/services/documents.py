@@ -9,7 +9,15 @@ from functools import partial
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import BadAddressError, DamagedError, ForbiddenError, LockedError, NotFoundError, VersionError
+from persistence.errors import (
+    BadAddressError,
+    BadRequestError,
+    DamagedError,
+    ForbiddenError,
+    LockedError,
+    NotFoundError,
+    VersionError,
+)
 from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
@@ -18,12 +26,12 @@ from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.model.write_conditions import LeaseHolder
-from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
-from persistence.services.access import Access, is_singleton, only_document, subject_of
+from persistence.services.access import READING, Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
 from persistence.services.purging import forget_history
 from persistence.services.rules import (
+    RAW,
     Cleared,
     Delete,
     Get,
@@ -32,7 +40,6 @@ from persistence.services.rules import (
     Received,
     Removed,
     Written,
-    check_data_format,
     check_precondition,
     living,
     must_live,
@@ -90,7 +97,19 @@ def living_revisions(
     for collection in (Collection.DRAFT, Collection.DATA):
         main = DocumentAddress(form, collection, document, DATA_XML)
         for name in store.names(main):
-            yield from _revisions_of(store, rewriter, main.moved(collection, name), problems)
+            address, current = main.moved(collection, name), ""
+            for instant in (None, *store.revisions(address)):
+                try:
+                    if instant is not None and store.is_older_name_of(address, instant, current):
+                        continue  # it goes with the first name, when that is rewritten
+                    record = rewriter.record(address, instant)
+                except DamagedError as error:
+                    problems.append(str(error))
+                    continue
+                if record is not None and instant is None:
+                    current = record.id
+                if record is not None and not record.deleted:
+                    yield DataRevision(address, instant, record)
 
 
 def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> StoredRevision | None:
@@ -102,24 +121,6 @@ def opened_revision(rewriter: RevisionRewriter, revision: DataRevision) -> Store
         found.file.close()
         return None
     return found
-
-
-def _revisions_of(
-    store: Storage, rewriter: RevisionRewriter, address: DocumentAddress, problems: list[str]
-) -> Iterator[DataRevision]:
-    current = ""
-    for instant in (None, *store.revisions(address)):
-        try:
-            if instant is not None and store.is_older_name_of(address, instant, current):
-                continue  # it goes with the first name, when that is rewritten
-            record = rewriter.record(address, instant)
-        except DamagedError as error:
-            problems.append(str(error))
-            continue
-        if record is not None and instant is None:
-            current = record.id
-        if record is not None and not record.deleted:
-            yield DataRevision(address, instant, record)
 
 
 # Leasing documents, and keeping others from writing to a leased one, where a property asks for that (spec crud 7).
@@ -246,7 +247,8 @@ class Documents:
             if not address.is_main:
                 main = must_live(route.storage.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
-            operations = self.access.to_read(subject_of(route, address, main.sidecar, 0), get.user, get.token)
+            subject = subject_of(route, address, main.sidecar, 0)
+            operations = self.access.allow(READING, subject, get.user, get.token)
         except Exception:
             found.close()
             raise
@@ -280,11 +282,20 @@ class Documents:
 
     def prepared(self, writer: Writing, request: PutRequest) -> tuple[PutRequest, Sidecar]:
         """Decide again about what was received, under the lock, by what is stored now; return the sidecar to store."""
-        over, decision = writer.current(request.address), request.decision
-        if _still_holds(request, over):
+        over, decision, put = writer.current(request.address), request.decision, request.put
+        before = decision.over
+        # Other decisions are made again: they depend also on the clock (a token), or on another document or version.
+        if (
+            before is not None
+            and over is not None
+            and put.token is None
+            and counts(request.address)
+            and (before.etag, before.sidecar.id) == (over.etag, over.sidecar.id)
+            and decision.definition.is_current()
+        ):
             decision = replace(decision, over=over)
         else:
-            decision = self.decided(request.route, request.address, request.put, decision.number, over)
+            decision = self.decided(request.route, request.address, put, decision.number, over)
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
@@ -319,7 +330,9 @@ class Documents:
         tokens do not count here, and drafts of documents that were never saved stay.
         """
         route = self.router.of(form)
-        number = _number(route.properties, delete.version, "deleting all data of a form")
+        number = versions.number_only(delete.version, "deleting all data of a form")
+        if not route.properties.has_versions:
+            versions.only_first(delete.version)
         count = refused = 0
         damage: DamagedError | None = None
         refusal = ""
@@ -345,7 +358,7 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user)
+            self.access.to_delete(subject_of(route, address, own.sidecar, 0), delete.user, None)
             with protecting(route, address, delete.user):
                 writer.delete(address, tombstone_of(own, delete.user), over=own)
                 forget_history(route, writer, address)
@@ -360,7 +373,7 @@ class Documents:
         if main is None or main.deleted:
             return False
         try:
-            self.access.to_read(subject_of(route, address, main, 0), asked.user, token)
+            self.access.allow(READING, subject_of(route, address, main, 0), asked.user, token)
         except ForbiddenError:
             return False
         return True
@@ -373,9 +386,16 @@ class Documents:
         if address.is_draft and not configured.has_drafts:
             name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
-        if data_format:
-            check_data_format(data_format, configured.data_format_name)
-        return _number(configured, asked, "form data")
+        stored = configured.data_format_name
+        if data_format and data_format not in (RAW, stored):  # spec crud 3.1
+            if versions.is_data_format(data_format):
+                raise BadRequestError(f"form data is stored in format {stored}, not {data_format}")
+            formats = ", ".join((*versions.DATA_FORMATS, RAW))
+            raise BadRequestError(f"data-format-version must be one of {formats}, not {data_format!r}")
+        number = versions.number_only(asked, "form data")
+        if not configured.has_versions:
+            versions.only_first(asked)
+        return number
 
     def decided_early(self, route: Route, address: DocumentAddress, put: Put) -> Decision:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
@@ -463,18 +483,6 @@ class Documents:
         )
 
 
-def _still_holds(request: PutRequest, over: StoredRevision | None) -> bool:
-    """Return whether the revision and the definition are those of the early decision.
-
-    Other decisions are made again: they depend also on the clock (a token), or on another document or version.
-    """
-    before, put = request.decision.over, request.put
-    if before is None or over is None or put.token is not None or not counts(request.address):
-        return False
-    is_same = before.etag == over.etag and before.sidecar.id == over.sidecar.id
-    return is_same and request.decision.definition.is_current()
-
-
 def _of_version(route: Route, definition: Definition, version: int) -> Definition:
     return definition if definition.version == version else route.catalog.of(route.form, version)
 
@@ -511,13 +519,6 @@ def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
     if counts(address):
         writer.discard_draft(address.form, address.document)
     return Written(address, sidecar, decision.creates, decision.operations)
-
-
-def _number(configured: FormProperties, asked: VersionRequest, subject: str) -> int | None:
-    number = versions.number_only(asked, subject)
-    if not configured.has_versions:
-        versions.only_first(asked)
-    return number
 
 
 def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:

@@ -31,7 +31,6 @@ from persistence.model.addresses import (
     ERRORS_ENTRY,
     FORM_XHTML,
     Address,
-    ArchiveEntry,
     Collection,
     DefinitionAddress,
     DocumentAddress,
@@ -69,12 +68,6 @@ class ExportedRevision:
     sidecar: Sidecar
     is_current: bool
     has_history: bool
-
-    @property
-    def entry(self) -> ArchiveEntry:
-        is_current, sidecar = self.is_current, self.sidecar
-        version, modified = sidecar.version, sidecar.modified
-        return entry_of(self.address, version, modified, is_current=is_current, has_history=self.has_history)
 
     def opened(self) -> StoredRevision:
         """Return this revision with its content open, also if it has become an older one meanwhile."""
@@ -414,8 +407,15 @@ class Exporting:
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
             size = content.size
-        elif read.is_decrypted:
-            _check(read)
+        elif read.is_decrypted:  # in the middle of an entry it would be too late to find damage
+            try:
+                with disk_errors(f"reading {read.address}"):
+                    while read.found.opened.read(CHUNK):
+                        pass
+                    read.found.opened.seek(0)
+            except PersistenceError:
+                read.found.close()
+                raise
         is_decrypted = content is not None or read.is_decrypted
         if is_decrypted:
             sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
@@ -466,7 +466,9 @@ class Export:
             yield from archive.end()
 
     def _add(self, archive: ZipStream, revision: ExportedRevision, problems: _Problems) -> Iterator[bytes]:
-        sidecar, is_decrypted, entry = revision.sidecar, False, revision.entry
+        address, sidecar, is_decrypted = revision.address, revision.sidecar, False
+        is_current, has_history = revision.is_current, revision.has_history
+        entry = entry_of(address, sidecar.version, sidecar.modified, is_current=is_current, has_history=has_history)
         times = sidecar.modified, sidecar.created
         if not sidecar.deleted:
             try:
@@ -477,33 +479,15 @@ class Export:
             with closing(file):
                 pieces = HashedPieces(file.pieces())
                 is_textual = not file.sidecar.encrypted and (file.sidecar.content_type or "").startswith(_TEXTUAL)
-                compresses = revision.address.is_main or is_textual
+                compresses = address.is_main or is_textual
                 yield from archive.add(entry.path, times, pieces, file.size, compresses=compresses)
-            sidecar, is_decrypted = _described(file, pieces), file.is_decrypted
+            sidecar, is_decrypted = file.sidecar, file.is_decrypted
+            if is_decrypted or sidecar.digest is None or file.found.is_edited:
+                sidecar = msgspec.structs.replace(sidecar, size=pieces.size, digest=pieces.digest)
+            if file.found.is_edited and not is_decrypted:
+                sidecar = msgspec.structs.replace(sidecar, id=file.found.etag, tag=None, encrypted=None)
             if pieces.digest != sidecar.digest:
-                problems.add(f"{revision.address} of {sidecar.modified} does not have the digest of its sidecar")
+                problems.add(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
-
-
-def _described(file: ExportedFile, hashing: HashedPieces) -> Sidecar:
-    sidecar, found = file.sidecar, file.found
-    if file.is_decrypted or sidecar.digest is None or found.is_edited:
-        sidecar = msgspec.structs.replace(sidecar, size=hashing.size, digest=hashing.digest)
-    if found.is_edited and not file.is_decrypted:
-        sidecar = msgspec.structs.replace(sidecar, id=found.etag, tag=None, encrypted=None)
-    return sidecar
-
-
-def _check(read: Read) -> None:
-    """Read a decrypted attachment to its end once, and go back: in the middle of an entry it would be too late."""
-    file = read.found.opened
-    try:
-        with disk_errors(f"reading {read.address}"):
-            while file.read(CHUNK):
-                pass
-            file.seek(0)
-    except PersistenceError:
-        file.close()
-        raise

@@ -22,8 +22,8 @@ from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
-from persistence.providers.router import Provider, Route, Router
-from persistence.services.access import Access, subject_of
+from persistence.providers.router import Route, Router
+from persistence.services.access import PURGING, READING, Access, subject_of
 from persistence.services.documents import Documents, protecting
 from persistence.services.exporting import SelectedForm, select_forms
 from persistence.services.purging import (
@@ -40,20 +40,6 @@ from persistence.storage.stored_revision import StoredRevision
 
 PurgeOf = Callable[[Route], StoragePurge | None]
 """Returns what purges the data of a route; ``None`` where another service has it."""
-
-
-class StoragePurges:
-    """The purges of all storages of a service that are managed here, by the providers that have them."""
-
-    def __init__(self, purges: Iterable[tuple[Provider, StoragePurge]]) -> None:
-        self._purges = {id(provider): purge for provider, purge in purges}
-
-    def __iter__(self) -> Iterator[StoragePurge]:
-        return iter(self._purges.values())
-
-    def of(self, route: Route) -> StoragePurge | None:
-        """Return what purges the data of a route; ``None`` where another service has it."""
-        return self._purges.get(id(route.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +61,8 @@ class ForcedDeletes:
             return Read(address, found, None)
         number = self.documents.admitted(route, address, get.version, None)
         versions.must_equal(number, found.sidecar.version, address)
-        operations = self.access.to_read(subject_of(route, address, found.sidecar, 0), get.user, get.token)
-        return Read(address, found, operations)
+        subject = subject_of(route, address, found.sidecar, 0)
+        return Read(address, found, self.access.allow(READING, subject, get.user, get.token))
 
     def delete(self, address: DocumentAddress, delete: Delete, instant: Instant | None) -> Removed:
         """Remove the revision of an instant, or without one an attachment with all its revisions."""
@@ -166,7 +152,8 @@ class ForcedDeletes:
         versions.must_equal(number, found.sidecar.version, address)
         operations: Operations | None = None
         if self.access is not None:
-            operations = self.access.to_purge(subject_of(route, address, found.sidecar, 0), delete.user, delete.token)
+            subject = subject_of(route, address, found.sidecar, 0)
+            operations = self.access.allow(PURGING, subject, delete.user, delete.token)
         return Removed(address, found.sidecar.version, None, operations)
 
 
@@ -178,8 +165,9 @@ def _has_older(route: Route, address: DocumentAddress) -> bool:
 class PurgeRequests:
     """Purges for one caller at a time in a process; forms of another service are left to it."""
 
-    def __init__(self, purges: StoragePurges, router: Router) -> None:
-        self._purges = purges
+    def __init__(self, purges: Iterable[StoragePurge], purge_of: PurgeOf, router: Router) -> None:
+        self._purges = tuple(purges)
+        self._purge_of = purge_of
         self._router = router
         self._turn = threading.Lock()
 
@@ -189,7 +177,7 @@ class PurgeRequests:
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for purge in self._purges:
                 for form in sorted(purge.store.forms(app)):
-                    if name not in (None, form.name) or self._purges.of(self._router.of(form)) is not purge:
+                    if name not in (None, form.name) or self._purge_of(self._router.of(form)) is not purge:
                         continue
                     every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
                     yield from purge_documents(purge, form, every, rules, is_trial=dry)
@@ -198,7 +186,7 @@ class PurgeRequests:
 
     def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
         """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6)."""
-        selected = [(each, self._purges.of(each.route)) for each in select_forms(self._router, query)]
+        selected = [(each, self._purge_of(each.route)) for each in select_forms(self._router, query)]
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for chosen, purge in selected:
@@ -248,7 +236,6 @@ class DocumentPurge:
     user: User
 
     def totals(self) -> PurgeTotals:
-        """Count what would be removed."""
         current = self.purging.store.sidecar(self.main)
         if current is None or current.version not in self.selected.versions:
             return PurgeTotals()
@@ -257,7 +244,6 @@ class DocumentPurge:
         return self.purging.plan(self.main.form, self.main.document, self._rules).totals
 
     def purge(self) -> PurgeTotals:
-        """Remove it; count what was removed."""
         totals = self.totals()
         if totals.documents:
             return totals if self._discard() else PurgeTotals()
@@ -297,6 +283,6 @@ class DocumentPurge:
 
 
 def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
-    if not purge.has(form, document):
-        raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
-    return [document]
+    if purge.has(form, document):
+        return [document]
+    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")

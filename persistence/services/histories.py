@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice, pairwise
-from typing import BinaryIO
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import (
@@ -38,16 +36,16 @@ from persistence.forms.diffs import (
     read_data,
 )
 from persistence.forms.messages import write_history
-from persistence.limits import CHUNK, LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
+from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
-from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
+from persistence.model.addresses import DefinitionAddress, DocumentAddress
 from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
 from persistence.model.versions import VersionRequest
 from persistence.model.write_conditions import NO_PRECONDITION
 from persistence.providers.router import Route, Router
-from persistence.services.access import Access, subject_of
+from persistence.services.access import READING, Access, subject_of
 from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
 from persistence.services.rules import Get, Origin, Put, Read, Revert, Written, living, must_live
@@ -68,9 +66,6 @@ class DiffOptions:
     language: str | None = None
     truncation: int | None = None
 
-    def writer(self) -> DiffsWriter:
-        return DiffsWriter(self.language, self.truncation)
-
 
 @dataclass(frozen=True, slots=True)
 class RevisionPair:
@@ -88,10 +83,9 @@ class RevisionDiffs:
     documents: Documents
 
     def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
-        """Return the XML of the differences between two revisions."""
         by_position = self.documents.dialect.has_proxy
         found = self._compared(address, pair, reader, options.language, by_position=by_position)
-        return options.writer().write(found, pair.older, pair.newer).encode()
+        return DiffsWriter(options.language, options.truncation).write(found, pair.older, pair.newer).encode()
 
     def lines(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
@@ -139,7 +133,7 @@ class RevisionDiffs:
         Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
         version, or may not be read.
         """
-        reading, writer = _Reading(self.documents, address, reader), options.writer()
+        reading, writer = _Reading(self.documents, address, reader), DiffsWriter(options.language, options.truncation)
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
             found: Iterator[Difference] | list[Difference] = [OTHER]
@@ -237,14 +231,6 @@ _Judge = Callable[[Sidecar], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredHistory:
-    """A page of a history, and a line about what is not on it."""
-
-    body: bytes
-    notice: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Histories:
     """Lists revisions. Without ``access``, a proxy has decided already (spec crud 11)."""
 
@@ -280,16 +266,14 @@ class Histories:
 
     def answer(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, diffed: DiffOptions | None = None
-    ) -> AnsweredHistory:
-        """Return a page as XML, of a document with differences if they are ``diffed``."""
+    ) -> tuple[bytes, str | None]:
+        """Return a page as XML, of a document with differences if they are ``diffed``, and a line about the rest."""
         diffed = diffed if address.is_main else None
         page = self.page(address, asked, reader, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
         found = self.diffs.on_page(address, compared, reader, diffed) if diffed is not None else ()
-        return AnsweredHistory(
-            write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
-        )
+        return write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
 
     def _revision_filter(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         access, known = self.access, dict[tuple[object, ...], bool]()
@@ -300,7 +284,7 @@ class Histories:
             facts = (sidecar.version, sidecar.creator, sidecar.group, sidecar.organization)
             if facts not in known:
                 try:
-                    access.to_read(subject_of(route, address, sidecar, 0), reader.user, reader.token)
+                    access.allow(READING, subject_of(route, address, sidecar, 0), reader.user, reader.token)
                     known[facts] = True
                 except (ForbiddenError, DamagedError, RemoteFailureError):
                     known[facts] = False
@@ -315,11 +299,11 @@ class Histories:
             return [range(revisions.total)]
         if not address.is_main:
             main = must_live(route.storage.read(address.main, content=False), address.main)
-            self.access.to_read(subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, main.sidecar, 0), reader.user, reader.token)
             return [range(revisions.total)]
         current = revisions.revision(0)
         if current is not None and current.sidecar is not None:
-            self.access.to_read(subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
+            self.access.allow(READING, subject_of(route, address, current.sidecar, 0), reader.user, reader.token)
         lives = _readable_lives(revisions, may_read)
         if not lives and (current is None or current.sidecar is None):
             raise RemoteFailureError(f"the data of {address} in another service is damaged")
@@ -374,12 +358,10 @@ class RestoredFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Return whether there is no living revision."""
         return self.current is None or self.current.sidecar.deleted
 
     @property
     def replaced(self) -> Sidecar | None:
-        """The sidecar of the current revision."""
         return None if self.current is None else self.current.sidecar
 
     @property
@@ -403,10 +385,6 @@ class RestoredFile:
             token=asked.token,
             restores=older,
         )
-
-
-Seen = dict[DocumentAddress, str | None]
-"""The ids of the current revisions by which a plan was made; ``None`` for what was never stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,8 +417,8 @@ class RestorePlan:
         facts = (now.digest, now.content_type, now.stage, now.valid)
         return facts == (older.digest, older.content_type, older.stage, older.valid)
 
-    def seen(self) -> Seen:
-        """Return the revisions that must still be current when the plan is carried out."""
+    def seen(self) -> dict[DocumentAddress, str | None]:
+        """Return the ids that must still be current when the plan is carried out; ``None`` for what was not there."""
         files = [(each.address, each.current) for each in (*self.attachments, self.file)]
         return {address: None if found is None else found.sidecar.id for address, found in (*files, *self.unchanged)}
 
@@ -484,11 +462,23 @@ class Reverting:
             seen |= {file.address: each.sidecar.id for file, each in zip(batch, done, strict=True)}
         return replace(self._stored(last, seen)[-1], created=plan.file.is_deleted)
 
-    def _stored(self, files: Sequence[RestoredFile], seen: Seen) -> list[Written]:
+    def _stored(self, files: Sequence[RestoredFile], seen: dict[DocumentAddress, str | None]) -> list[Written]:
         address, documents = files[0].address, self.documents
         route = documents.router.of(address.form)
+        source = (self.elsewhere or documents).router.of(address.form).storage
         with ExitStack() as opened:
-            requests = [opened.enter_context(self._receiving(route, file)) for file in files]
+            requests = list[PutRequest]()
+            for file in files:
+                older = source.read_revision(file.address, file.older.modified, content=True)
+                if older is not None:
+                    opened.callback(older.close)
+                if older is None or older.sidecar.id != file.older.id or older.file is None:
+                    raise BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
+                pieces = Read(file.address, older, None).pieces()
+                request = opened.enter_context(documents.receiving(route, file.address, file.put, pieces))
+                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
+                    raise DamagedError(f"{file.address} of {older.sidecar.modified} is not what its sidecar says")
+                requests.append(request)
             with route.storage.writing(address) as writer:
                 for each, content_id in seen.items():
                     stored = writer.current(each)
@@ -497,30 +487,6 @@ class Reverting:
                 prepared = [documents.prepared(writer, request) for request in requests]
                 with protecting(route, address, files[0].asked.user):
                     return [commit(writer, *each) for each in prepared]
-
-    @contextmanager
-    def _receiving(self, route: Route, file: RestoredFile) -> Iterator[PutRequest]:
-        address = file.address
-        source = (self.elsewhere or self.documents).router.of(address.form).storage
-        older = source.read_revision(address, file.older.modified, content=True)
-        if older is None:
-            raise _changed(file)
-        with closing(older):
-            if older.sidecar.id != file.older.id or older.file is None:
-                raise _changed(file)
-            with self.documents.receiving(route, address, file.put, _pieces(older.file, address)) as request:
-                if self.elsewhere is not None and older.sidecar.digest not in (None, request.received.digest):
-                    raise DamagedError(f"{address} of {older.sidecar.modified} is not what its sidecar says")
-                yield request
-
-
-def _changed(file: RestoredFile) -> BusyError:
-    return BusyError(f"the revision of {file.address} of {file.older.modified} has changed meanwhile")
-
-
-def _pieces(content: BinaryIO, address: Address) -> Iterator[bytes]:
-    with disk_errors("reading", address):
-        yield from iter(partial(content.read, CHUNK), b"")
 
 
 def _is_whole(route: Route, address: DocumentAddress, current: StoredRevision | None) -> bool:
@@ -613,7 +579,8 @@ def republish(
             content_type=sidecar.content_type,
             restores=sidecar,
         )
-        with definitions.receiving(address, sidecar.content_type, _pieces(older.file, address)) as (upload, received):
+        pieces = Read(address, older, None).pieces()
+        with definitions.receiving(address, sidecar.content_type, pieces) as (upload, received):
             if sidecar.digest not in (None, received.digest):
                 raise DamagedError(f"{address} of {sidecar.modified} is not what its sidecar says")
             if not is_trial:

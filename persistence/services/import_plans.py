@@ -176,7 +176,20 @@ class ImportPlan:
 
     def add(self, unit: ImportUnit) -> None:
         """Compare a document or a version of a definition with the storage."""
-        for address, revisions in _by_file(unit).items():
+        known = [modified for each in unit.revisions if each.address.is_main and (modified := each.modified)]
+        first = min(known, default=None)
+        files: dict[Address, list[ImportedRevision]] = {}
+        for each in unit.revisions:
+            revision = each
+            if first is not None and each.modified is None:  # the time of its document
+                revision = replace(each, facts=replace(each.facts, modified=first, has_own_time=False))
+            files.setdefault(revision.address, []).append(revision)
+        for address, revisions in files.items():
+            revisions.sort(key=lambda each: each.modified or LAST)
+            times = [each.modified for each in revisions]
+            if len(set(times)) < len(times):
+                raise ConflictError(f"{address} has two revisions of one time, {times[0]}")
+        for address, revisions in files.items():
             self._add_file(address, revisions)
         self.placed.sort(key=_order)
         self._leave_out_drafts()
@@ -263,24 +276,6 @@ class ImportPlan:
             self.notes.append("a draft that is older than the saved document is left out")
             self.known += len(self.placed) - len(kept)
             self.placed = kept
-
-
-def _by_file(unit: ImportUnit) -> dict[Address, list[ImportedRevision]]:
-    first = min(
-        (modified for each in unit.revisions if each.address.is_main and (modified := each.modified)), default=None
-    )
-    found: dict[Address, list[ImportedRevision]] = {}
-    for each in unit.revisions:
-        revision = each
-        if first is not None and each.modified is None:  # the time of its document
-            revision = replace(each, facts=replace(each.facts, modified=first, has_own_time=False))
-        found.setdefault(revision.address, []).append(revision)
-    for address, revisions in found.items():
-        revisions.sort(key=lambda each: each.modified or LAST)
-        times = [each.modified for each in revisions]
-        if len(set(times)) < len(times):
-            raise ConflictError(f"{address} has two revisions of one time, {times[0]}")
-    return found
 
 
 def _order(revision: ImportedRevision) -> tuple[bool, Instant, bool]:
@@ -393,7 +388,6 @@ class ImportReport(TransferReport):
                 self.notes[note] = self.notes.get(note, 0) + 1
 
     def lines(self, *, is_dry: bool) -> list[str]:
-        """Return the counts and notes for people."""
         lines = []
         for is_definition, kind in KINDS.items():
             imported, unchanged = (self.counts[is_definition, each] for each in self.results[:2])
@@ -407,7 +401,6 @@ class ImportReport(TransferReport):
         return lines
 
     def facts(self) -> dict[str, object]:
-        """Return the counts and notes for programs."""
         revisions = {"new": self.revisions, "known": self.known}
         notes = [{"note": note, "count": count} for note, count in self.notes.items()]
         return {
@@ -419,7 +412,6 @@ class ImportReport(TransferReport):
         }
 
     def as_xml(self, *, is_dry: bool) -> bytes:
-        """Write the report of a request."""
         children = [
             element(kind, "".join(attribute(result, str(count)) for result, count in counts.items()))
             for kind, counts in self.by_kind().items()

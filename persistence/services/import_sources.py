@@ -20,7 +20,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from io import FileIO
 from typing import Annotated, BinaryIO, Protocol, cast
@@ -108,12 +108,7 @@ class SourceFiles(Protocol):
         """Return when the revision in a file was modified, and when it was created, as far as that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedEntry:
-    """The revision that a name stands for, and whether the name has the form version."""
-
-    entry: ArchiveEntry
-    has_version: bool
+NamedEntry = tuple[ArchiveEntry, bool]  # The revision that a name stands for, and whether the name has the form version
 
 
 def named_entry(name: str) -> NamedEntry:
@@ -122,7 +117,7 @@ def named_entry(name: str) -> NamedEntry:
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
     with suppress(BadRequestError):
-        return NamedEntry(parse_entry(name), has_version=True)  # before prefixes: an application may be called so
+        return parse_entry(name), True  # before prefixes: an application may be called so
     prefix = next((each for each in _PREFIXES if parts[: len(each)] == each), ())
     parts, has_version = parts[len(prefix) :], True
     match parts:
@@ -133,16 +128,9 @@ def named_entry(name: str) -> NamedEntry:
         case (app, form, collection, document, file) if collection in _COLLECTIONS:
             parts, has_version = (app, form, _FIRST, collection, document, LATEST, file), False
     try:
-        return NamedEntry(parse_entry("/".join(parts)), has_version)
+        return parse_entry("/".join(parts)), has_version
     except BadRequestError as error:
         raise BadRequestError("its name is neither that of a definition nor that of a document") from error
-
-
-def is_ignored(name: str) -> bool:
-    """Return whether a file belongs to no form: it is at the top, or was added by a tool or a system."""
-    *folders, last = name.split("/")
-    is_apples = folders[:1] == [_APPLE] and last.startswith("._")
-    return not folders or is_apples or any(part.startswith(".") and part.strip(".") for part in folders)
 
 
 def _may_be_added(name: str) -> bool:
@@ -179,41 +167,40 @@ class FilesSource:
 
     def units(self) -> Iterator[ImportUnit | TransferOutcome]:
         yield from self._others
-        for is_definition in (True, False):
-            yield from (self._unit(unit) for unit in self._groups if unit.is_definition is is_definition)
+        for unit in sorted(self._groups, key=lambda each: not each.is_definition):
+            try:
+                revisions = self._revisions((name, named_entry(name)) for name in self._groups[unit])
+                yield self._faults.get(unit) or ImportUnit(unit.name, _composed(tuple(revisions)), says_owners=True)
+            except PersistenceError as error:
+                yield refused(unit.name, error, is_definition=unit.is_definition)
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
-        if is_added or is_ignored(name):
+        *folders, last = name.split("/")
+        # A file belongs to no form if it is at the top, or was added by a tool or a system.
+        is_apples = folders[:1] == [_APPLE] and last.startswith("._")
+        is_hidden = any(part.startswith(".") and part.strip(".") for part in folders)
+        if is_added or not folders or is_apples or is_hidden:
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
             self._others.append(TransferOutcome(name[:LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
             return
         try:
-            found = named_entry(name)
+            entry, _ = named_entry(name)
         except BadRequestError as error:
             self._others.append(refused(name, error))
             return
-        unit = TransferUnit.of(found.entry.address)
+        unit = TransferUnit.of(entry.address)
         self._groups.setdefault(unit, []).append(name)
         fault = self._files.fault(name)
         if fault is not None:
             outcome = refused(unit.name, f"{name}: {fault}", is_definition=unit.is_definition)
             self._faults.setdefault(unit, outcome)
 
-    def _unit(self, unit: TransferUnit) -> ImportUnit | TransferOutcome:
-        fault = self._faults.get(unit)
-        if fault is not None:
-            return fault
-        try:
-            revisions = self._revisions((name, named_entry(name)) for name in self._groups[unit])
-            return ImportUnit(unit.name, _composed(tuple(revisions)), says_owners=True)
-        except PersistenceError as error:
-            return refused(unit.name, error, is_definition=unit.is_definition)
-
     def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         beside: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}
         for name, found in entries:
-            held, key = beside if found.entry.is_metadata else contents, (found.entry.address, found.entry.instant)
+            entry = found[0]
+            held, key = beside if entry.is_metadata else contents, (entry.address, entry.instant)
             if key in held:
                 raise BadRequestError(f"{name}: {held[key][0]} has the same revision")
             held[key] = name, found
@@ -221,22 +208,16 @@ class FilesSource:
             name, found = contents.get(key) or beside[key]
             facts = self._facts(beside[key][0]) if key in beside else NO_FACTS
             if facts.sidecar is None and key in contents:
-                facts = self._timed(facts, name, is_described=key in beside)
+                modified, created = self._files.times(name)
+                # An archive of the real system (spec runtime 7). Those of other programs have no time of creation,
+                # and their other time is not that of the revision.
+                if created is not None or key in beside:
+                    facts = replace(facts, modified=facts.modified or modified, created=facts.created or created)
             yield self._revision(name, found, facts, is_there=key in contents)
 
-    def _timed(self, facts: ImportFacts, name: str, *, is_described: bool) -> ImportFacts:
-        """Return facts with the times in an archive of the real system (spec runtime 7).
-
-        Archives of other programs have no time of creation, and their other time is not that of the revision.
-        """
-        modified, created = self._files.times(name)
-        if created is None and not is_described:
-            return facts
-        return replace(facts, modified=facts.modified or modified, created=facts.created or created)
-
     def _revision(self, name: str, found: NamedEntry, facts: ImportFacts, *, is_there: bool) -> ImportedRevision:
-        entry, sidecar = found.entry, facts.sidecar
-        version = entry.version if found.has_version else None
+        (entry, has_version), sidecar = found, facts.sidecar
+        version = entry.version if has_version else None
         if sidecar is None:
             if not is_there:
                 raise BadRequestError(f"{name}: the content for this metadata is missing")
@@ -374,7 +355,14 @@ class ZipFiles:
             raise BadRequestError("the archive has a name that is not UTF-8") from error
         except _NOT_READ as error:
             raise BadRequestError(f"the archive cannot be read, or was cut off: {error}") from error
-        self._require_honest(file.seek(0, 2))
+        size, total, end = file.seek(0, os.SEEK_END), 0, 0
+        for info in sorted(self._zip.infolist(), key=lambda each: each.header_offset):
+            total += info.file_size
+            if info.header_offset < end:
+                raise BadRequestError(f"the entry {info.filename!r} overlaps another one")
+            end = info.header_offset + _LOCAL_HEADER + info.compress_size
+        if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
+            raise BadRequestError(f"refusing an archive of {size} bytes that unpacks to {total}")
         self._entries = {_name(each): each for each in self._zip.infolist() if each.filename == each.orig_filename}
 
     def names(self) -> Iterator[str]:
@@ -413,16 +401,6 @@ class ZipFiles:
                     yield piece
         except _NOT_READ as error:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
-
-    def _require_honest(self, size: int) -> None:
-        total, end = 0, 0
-        for info in sorted(self._zip.infolist(), key=lambda each: each.header_offset):
-            total += info.file_size
-            if info.header_offset < end:
-                raise BadRequestError(f"the entry {info.filename!r} overlaps another one")
-            end = info.header_offset + _LOCAL_HEADER + info.compress_size
-        if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
-            raise BadRequestError(f"refusing an archive of {size} bytes that unpacks to {total}")
 
 
 def _name(info: ZipInfo) -> str:

@@ -145,7 +145,10 @@ class ImportWriter:
 
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> ReceivedRevision:
         address, version = revision.address, self._version_of(revision)
-        self._require_published(address, version)
+        if isinstance(address, DocumentAddress) and self.route.properties.needs_publication:
+            is_designer = self.codec.at_rest.dialect.is_designer(address.form)
+            if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
+                raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
         if revision.content is None:
             return ReceivedRevision(revision, version)
         chunks = _as_described(revision, self.largest_xml if address.is_main else self.largest)
@@ -174,13 +177,6 @@ class ImportWriter:
             return versions.must_be_possible(revision.version, address)
         stored = self.storage.sidecar(address.main)
         return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
-
-    def _require_published(self, address: Address, version: int) -> None:
-        if isinstance(address, DefinitionAddress) or not self.route.properties.needs_publication:
-            return
-        is_designer = self.codec.at_rest.dialect.is_designer(address.form)
-        if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
-            raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
 
     def _encoded(
         self, address: DocumentAddress, revision: ImportedRevision, definition: Definition, chunks: Iterator[bytes]
@@ -287,9 +283,6 @@ def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
         raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 
-_AHEAD = timedelta(days=1)  # The clock of another machine may be ahead by this
-
-
 # Import: definitions first, then documents, one after the other; a refused one does not stop the others.
 #
 # Permissions of forms and singleton forms do not count: an administrator imports.
@@ -320,7 +313,8 @@ class Importer:
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[TransferOutcome]:
         """Import everything, and yield the outcome for each document and version."""
-        latest, begun = from_datetime(to_datetime(next_after(None)) + _AHEAD), set[Form]()
+        ahead = timedelta(days=1)  # The clock of another machine may be ahead by this
+        latest, begun = from_datetime(to_datetime(next_after(None)) + ahead), set[Form]()
         for found in source.units():
             if not isinstance(found, ImportUnit):
                 yield found
@@ -338,7 +332,16 @@ class Importer:
     def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
         unit = self._in_dialect(unit)
         try:
-            return self._import_unit(unit, options, latest)
+            route = self.router.of(unit.revisions[0].address.form)
+            storage, is_exact = self._storage(route, unit)
+            plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
+            plan.add(unit)
+            writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
+            count = len(plan.placed)
+            if options.is_dry:
+                writer.check()
+            else:
+                count = writer.write()
         except DiskFullError:
             raise
         except ConflictError as error:
@@ -347,22 +350,9 @@ class Importer:
             return refused(unit.name, error, is_definition=unit.is_definition)
         except PersistenceError as error:
             return refused(unit.name, error, is_definition=unit.is_definition)
-
-    def _import_unit(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
-        route = self.router.of(unit.revisions[0].address.form)
-        storage, is_exact = self._storage(route, unit)
-        plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
-        plan.add(unit)
-        writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
-        count = len(plan.placed)
-        if options.is_dry:
-            writer.check()
-        else:
-            count = writer.write()
-        result = TransferResult.IMPORTED if count else TransferResult.UNCHANGED
         return TransferOutcome(
             unit.name,
-            result,
+            TransferResult.IMPORTED if count else TransferResult.UNCHANGED,
             unit.is_definition,
             placed=count,
             known=plan.known,
@@ -414,31 +404,27 @@ class Importer:
             return digest_of(stored) == digest_of(incoming)
 
 
-_RETRY_AFTER = 30
-
-
 # The import of a request body, which is received first into an unnamed file: a ZIP file is read from its end.
 #
 # One import runs at a time in each process.
 
 
+@dataclass(frozen=True, slots=True)
 class SpooledImports:
     """Imports the bodies of requests; ``spool`` begins to receive one."""
 
-    def __init__(self, importer: Importer, spool: Callable[[], Upload]) -> None:
-        self._importer = importer
-        self._spool = spool
-        self._running = threading.Lock()
+    importer: Importer
+    spool: Callable[[], Upload]
+    _running: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
-        """Import a body, and return the report as XML."""
         report = ImportReport()
-        with taking(self._running, BusyError("another import is running", _RETRY_AFTER)), self._spool() as upload:
+        with taking(self._running, BusyError("another import is running", 30)), self.spool() as upload:
             for chunk in chunks:
                 with disk_errors("receiving an import"):
                     upload.write(chunk)
             with BufferedReader(upload.opened()) as file:
-                source = sent_source(file, content_type, largest=self._importer.largest)
-                for outcome in self._importer.run(source, options):
+                source = sent_source(file, content_type, largest=self.importer.largest)
+                for outcome in self.importer.run(source, options):
                     report.add(outcome)
         return report.as_xml(is_dry=options.is_dry)

@@ -171,7 +171,6 @@ class SourceContents:
 
     @contextmanager
     def opened(self, address: Address, state: RevisionState) -> Iterator[StoredRevision]:
-        """Open a revision for a block."""
         if state.is_apart and self.are_there:
             raise ConflictError(f"the body of {address} is in the destination's place: without --attachments it stays")
         try:
@@ -194,13 +193,6 @@ class SourceContents:
             yield found
         finally:
             found.close()
-
-    def sidecar_to_store(self, found: StoredRevision, state: RevisionState) -> Sidecar:
-        """Return the sidecar of a copy: the id of a revision from an object store is again its entity tag."""
-        sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
-        if state.is_apart and self.are_objects:
-            return msgspec.structs.replace(sidecar, id=sidecar.etag, tag=None)
-        return sidecar
 
 
 def copy_revisions(
@@ -240,7 +232,9 @@ def _receive(
     source: SourceContents, destination: RevisionStorage, address: Address, state: RevisionState, opened: ExitStack
 ) -> tuple[Sidecar, Upload | None]:
     with source.opened(address, state) as found:
-        sidecar = source.sidecar_to_store(found, state)
+        sidecar = msgspec.structs.replace(found.sidecar, schema=SCHEMA)
+        if state.is_apart and source.are_objects:  # the id of a revision from an object store is again its entity tag
+            sidecar = msgspec.structs.replace(sidecar, id=sidecar.etag, tag=None)
         if sidecar.deleted:
             return sidecar, None
         upload = opened.enter_context(destination.upload(address))
@@ -250,15 +244,6 @@ def _receive(
     with disk_errors("receiving", address):
         upload.flush()
     return sidecar, upload
-
-
-def read_through(source: SourceContents, plan: CopyPlan) -> int:
-    """Read all that a plan would copy, and return the number of bytes."""
-    count = 0
-    for address, state in plan.copied:
-        with source.opened(address, state) as found:
-            count += sum(map(len, _checked_pieces(address, found)))
-    return count
 
 
 def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
@@ -310,7 +295,6 @@ class MoveTarget:
 
     @property
     def attached(self) -> RevisionStorage:
-        """The storage with its attachments."""
         return self.storage if self.bodies is None else SplitStorage(self.storage, self.bodies)
 
     def fault(
@@ -343,9 +327,6 @@ def _each(unit: UnitState) -> Iterator[tuple[Address, RevisionState]]:
             yield from ((address, state) for state in states)
 
 
-_MEBIBYTE = 1 << 20
-
-
 @dataclass
 class MoveReport(TransferReport):
     """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
@@ -364,17 +345,15 @@ class MoveReport(TransferReport):
         self.size += outcome.size
 
     def facts(self) -> dict[str, object]:
-        """Return the counts for programs."""
         return {**self.by_kind(), "revisions": self.revisions, "bytes": self.size}
 
     def line(self, *, is_dry: bool = False) -> str:
-        """Return the counts for people."""
         parts = []
         for is_definition, kind in KINDS.items():
             moved, there = (self.counts[is_definition, each] for each in self.results[:2])
             text = f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already"
             parts.append(text + self.named(is_definition, *self.results[2:]))
-        return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / _MEBIBYTE:.1f} MiB"
+        return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / (1 << 20):.1f} MiB"
 
 
 _ATTEMPTS = 5
@@ -541,7 +520,11 @@ class Move:
 
     def _carry_out(self, unit: TransferUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
-            return read_through(contents, plan)
+            size = 0
+            for address, state in plan.copied:
+                with contents.opened(address, state) as found:
+                    size += sum(map(len, _checked_pieces(address, found)))
+            return size
         known = (*here.saved, *here.draft)
         if known and unit.main.form in self._begun_before:
             with self.target.storage.writing(unit.main) as writer:
@@ -563,20 +546,18 @@ class Move:
         every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if not is_ours and not self._is_draft_of_moves(storage, TransferUnit(main)):
-                continue
+            if not is_ours:  # only a draft that a move has stored
+                try:
+                    here = state_of(storage, TransferUnit(main))
+                except DamagedError:
+                    continue
+                if here.saved or not here.draft or not self._drafts.issuperset(here.etags_of_draft):
+                    continue
             with self.target.attached.writing(main) as writer:
                 writer.discard_draft(form, main.document)
                 if is_ours:
                     writer.discard_document(form, main.document)
             yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
-
-    def _is_draft_of_moves(self, storage: Readable, unit: TransferUnit) -> bool:
-        try:
-            here = state_of(storage, unit)
-        except DamagedError:
-            return False
-        return bool(here.draft) and not here.saved and self._drafts.issuperset(here.etags_of_draft)
 
     @cached_property
     def _drafts(self) -> set[str]:

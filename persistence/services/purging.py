@@ -164,13 +164,15 @@ class RemovedFile:
 
 @dataclass(slots=True)
 class PurgePlan:
-    """The parts of one document that will be removed.
+    """The parts of one document that rules let go.
 
     A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of its
     files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft still
     have the ``seen_ids``.
     """
 
+    store: Storage
+    rules: PurgeRules
     form: Form
     document: str
     older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
@@ -183,8 +185,91 @@ class PurgePlan:
 
     @property
     def main(self) -> DocumentAddress:
-        """The address of the saved data."""
         return DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML)
+
+    def make(self) -> None:
+        """Find what rules let go. Raises ``DamagedError`` where nobody knows what belongs to the document."""
+        rules, main = self.rules, self.main
+        draft = main.moved(Collection.DRAFT)
+        newest = newest_of(self.store, draft) if rules.drafts is not None else None
+        if newest is not None and _is_before(newest, rules.drafts):
+            self.draft, self.totals.drafts = newest, 1
+            self.totals.freed += self.store.freed_by_folder(draft)
+        current = self.store.sidecar(main)
+        if current is not None and current.deleted and _is_before(current, rules.tombstones):
+            # Attachments are saved before the data: a newer one is of a document that is being saved again.
+            self.newest = newest_of(self.store, main)
+            if self.newest is not None and _is_before(self.newest, rules.tombstones):
+                self._plan_document(current)
+                return
+        orphans = {} if rules.orphans is None else self._orphans(current, rules.orphans)
+        for name in self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            if name in orphans:
+                self._remove(address, orphans[name], self.store.revisions(address), is_orphan=True)
+            else:
+                self._plan_file(address)
+
+    def _plan_document(self, tombstone: Sidecar) -> None:
+        self.tombstone, self.totals.documents = tombstone, 1
+        self.totals.freed += self.store.freed_by_folder(self.main)
+        for name in self.store.names(self.main):
+            address = self.main.moved(Collection.DATA, name)
+            if address.is_main:
+                continue
+            sidecar, older = self.store.sidecar(address), self.store.revisions(address)
+            bodies = self._bodies(address, sidecar, older)
+            if sidecar is not None and bodies is not None:
+                self.files.append(RemovedFile(address, sidecar, older))
+                self.totals.attachments += 1
+                self.totals.freed += bodies
+
+    def _plan_file(self, address: DocumentAddress) -> None:
+        sidecar = self.store.sidecar(address)
+        if sidecar is None:
+            return
+        older = self.store.revisions(address)
+        if not address.is_main and sidecar.deleted and _is_before(sidecar, self.rules.tombstones):
+            self._remove(address, sidecar, older)
+            return
+        gone = [each for each in older if self.rules.lets_go(each) and each != sidecar.modified]
+        if gone:
+            self.older.append((address, gone))
+            self.totals.revisions += len(gone)
+            self.totals.freed += sum(self.store.freed(address, each) for each in gone)
+            if not address.is_main:
+                self.totals.freed += self._bodies(address, None, gone) or 0
+
+    def _remove(
+        self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
+    ) -> None:
+        totals = self.totals
+        self.files.append(RemovedFile(address, current, older, is_orphan))
+        totals.attachments += 1
+        totals.freed += sum(self.store.freed(address, each) for each in (None, *older))
+        totals.freed += self._bodies(address, current, older) or 0
+
+    def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
+        found = [self.store.read_older(address, each, content=False) for each in older]
+        records = [current, *(each.sidecar for each in found if each is not None)]
+        sizes = [each.body.size for each in records if each is not None and each.body is not None]
+        return sum(sizes) if sizes else None
+
+    def _orphans(self, current: Sidecar | None, cutoff: Instant) -> dict[str, Sidecar]:
+        main = self.main
+        self.seen_ids = current_ids(self.store, main)
+        found = dict[str, Sidecar]()
+        for name in self.store.names(main):
+            address = main.moved(Collection.DATA, name)
+            sidecar = None if address.is_main else self.store.sidecar(address)
+            if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
+                found[name] = sidecar
+        if not found:
+            return found
+        if current is not None and current.deleted:
+            return {} if current.modified >= cutoff else found
+        names = unnamed(self.store, main, set(found), lambda instant: not self.rules.lets_go(instant))
+        return {name: found[name] for name in names}
 
 
 def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
@@ -196,102 +281,6 @@ def retention_rules(periods: RetentionPeriods, now: datetime) -> PurgeRules:
     return PurgeRules(
         before_(periods.history), before_(periods.tombstones), before_(periods.drafts), before_(periods.orphans)
     )
-
-
-class PurgePlanning:
-    """Finds the parts of one document that rules let go."""
-
-    def __init__(self, store: Storage, rules: PurgeRules, plan: PurgePlan) -> None:
-        self._store = store
-        self._rules = rules
-        self._plan = plan
-        self._main = plan.main
-
-    def made(self) -> PurgePlan:
-        """Return the plan. Raises ``DamagedError`` where nobody knows what belongs to the document."""
-        plan, rules, main = self._plan, self._rules, self._main
-        draft = main.moved(Collection.DRAFT)
-        newest = newest_of(self._store, draft) if rules.drafts is not None else None
-        if newest is not None and _is_before(newest, rules.drafts):
-            plan.draft, plan.totals.drafts = newest, 1
-            plan.totals.freed += self._store.freed_by_folder(draft)
-        current = self._store.sidecar(main)
-        if current is not None and current.deleted and _is_before(current, rules.tombstones):
-            # Attachments are saved before the data: a newer one is of a document that is being saved again.
-            plan.newest = newest_of(self._store, main)
-            if plan.newest is not None and _is_before(plan.newest, rules.tombstones):
-                self._plan_document(current)
-                return plan
-        orphans = {} if rules.orphans is None else self._orphans(current, rules.orphans)
-        for name in self._store.names(main):
-            address = main.moved(Collection.DATA, name)
-            if name in orphans:
-                self._remove(address, orphans[name], self._store.revisions(address), is_orphan=True)
-            else:
-                self._plan_file(address)
-        return plan
-
-    def _plan_document(self, tombstone: Sidecar) -> None:
-        plan = self._plan
-        plan.tombstone, plan.totals.documents = tombstone, 1
-        plan.totals.freed += self._store.freed_by_folder(self._main)
-        for name in self._store.names(self._main):
-            address = self._main.moved(Collection.DATA, name)
-            if address.is_main:
-                continue
-            sidecar, older = self._store.sidecar(address), self._store.revisions(address)
-            bodies = self._bodies(address, sidecar, older)
-            if sidecar is not None and bodies is not None:
-                plan.files.append(RemovedFile(address, sidecar, older))
-                plan.totals.attachments += 1
-                plan.totals.freed += bodies
-
-    def _plan_file(self, address: DocumentAddress) -> None:
-        sidecar = self._store.sidecar(address)
-        if sidecar is None:
-            return
-        older = self._store.revisions(address)
-        if not address.is_main and sidecar.deleted and _is_before(sidecar, self._rules.tombstones):
-            self._remove(address, sidecar, older)
-            return
-        gone = [each for each in older if self._rules.lets_go(each) and each != sidecar.modified]
-        if gone:
-            self._plan.older.append((address, gone))
-            self._plan.totals.revisions += len(gone)
-            self._plan.totals.freed += sum(self._store.freed(address, each) for each in gone)
-            if not address.is_main:
-                self._plan.totals.freed += self._bodies(address, None, gone) or 0
-
-    def _remove(
-        self, address: DocumentAddress, current: Sidecar, older: Sequence[Instant], *, is_orphan: bool = False
-    ) -> None:
-        totals = self._plan.totals
-        self._plan.files.append(RemovedFile(address, current, older, is_orphan))
-        totals.attachments += 1
-        totals.freed += sum(self._store.freed(address, each) for each in (None, *older))
-        totals.freed += self._bodies(address, current, older) or 0
-
-    def _bodies(self, address: DocumentAddress, current: Sidecar | None, older: Sequence[Instant]) -> int | None:
-        found = [self._store.read_older(address, each, content=False) for each in older]
-        records = [current, *(each.sidecar for each in found if each is not None)]
-        sizes = [each.body.size for each in records if each is not None and each.body is not None]
-        return sum(sizes) if sizes else None
-
-    def _orphans(self, current: Sidecar | None, cutoff: Instant) -> dict[str, Sidecar]:
-        main = self._main
-        self._plan.seen_ids = current_ids(self._store, main)
-        found = dict[str, Sidecar]()
-        for name in self._store.names(main):
-            address = main.moved(Collection.DATA, name)
-            sidecar = None if address.is_main else self._store.sidecar(address)
-            if sidecar is not None and not sidecar.deleted and sidecar.modified < cutoff:
-                found[name] = sidecar
-        if not found:
-            return found
-        if current is not None and current.deleted:
-            return {} if current.modified >= cutoff else found
-        names = unnamed(self._store, main, set(found), lambda instant: not self._rules.lets_go(instant))
-        return {name: found[name] for name in names}
 
 
 def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
@@ -338,13 +327,13 @@ class StoragePurge:
         return plan.totals.documents > 0
 
     def has(self, form: Form, document: str) -> bool:
-        """Return whether there is anything of a document, or a draft of it."""
         mains = (DocumentAddress(form, collection, document, DATA_XML) for collection in Collection)
         return any(self.store.names(main) for main in mains)
 
     def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
-        """Find the parts of a document that rules let go."""
-        return PurgePlanning(self.store, rules, PurgePlan(form, document)).made()
+        plan = PurgePlan(self.store, rules, form, document)
+        plan.make()
+        return plan
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
         """Remove the parts of a document that rules let go, and finish interrupted writes."""
@@ -525,7 +514,6 @@ class Erasing:
         return OwnedDocuments(tuple(found), mentions, damaged)
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
-        """Return the record of a document, with all its files."""
         with disk_errors("looking for the files of", f"{form}/data/{document}"):
             found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:

@@ -8,13 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import BinaryIO
 
 import msgspec
 
 from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import frames
-from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import DataCipher, key_of
 from persistence.errors import (
     BadRequestError,
@@ -36,6 +34,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place
 from persistence.services.codec import EncryptionAtRest, Path
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
+from persistence.services.transforms import from_start
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.storage import BodiesOf, JobRecord, Storage
 from persistence.storage.stored_revision import StoredRevision
@@ -259,7 +258,7 @@ class DocumentPlan:
         if controls is None:
             return
         with HolderReader(self._is_own) as reader:
-            holders = reader.read(_pieces(found.opened)).holders
+            holders = reader.read(from_start(found.opened)).holders
         for holder in holders:
             if holder.held.collection is not None:
                 key, path = (holder.held.collection, holder.held.name), holder.path
@@ -272,12 +271,20 @@ class DocumentPlan:
         if self.named.get((address.collection, address.name), plain is not None):
             header = frames.read_header(found.opened) if sidecar.encrypted else None
             if header is None or header.key_id != self.at_rest.keys.ring().writing:
-                self.to_encrypt.append(Rewriting(revision, partial(self._reencrypted, address), self._as_encrypted))
+
+                def reencrypted(found: StoredRevision) -> Iterator[bytes]:
+                    return frames.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
+
+                self.to_encrypt.append(Rewriting(revision, reencrypted, self._as_encrypted))
         elif plain is not None:
             self.to_decrypt.append(Rewriting(revision, partial(self._decrypted, address), self.at_rest.as_plain))
 
     def _plan_data(self, revision: DataRevision, found: StoredRevision) -> None:
-        paths, values = self._encrypted_paths(revision, found)
+        controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
+        if controls is not None:
+            paths, values = controls.paths, controls.values
+        else:  # the paths of encrypted values
+            paths = values = frozenset(self._survey(found, frozenset(), frozenset()).places)
         survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
         sealed, plain = revision.sidecar.sealed_hash, revision.sidecar.client_hash
@@ -289,20 +296,10 @@ class DocumentPlan:
             sidecar = self._as_encrypted if has_values else self.at_rest.as_plain
             self.data.append(Rewriting(revision, content, sidecar))
 
-    def _encrypted_paths(
-        self, revision: DataRevision, found: StoredRevision
-    ) -> tuple[frozenset[Path], frozenset[Path]]:
-        """Return the paths of encrypted controls, and of those without files; of encrypted values if not defined."""
-        controls = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
-        if controls is not None:
-            return controls.paths, controls.values
-        places = frozenset(self._survey(found, frozenset(), frozenset()).places)
-        return places, places
-
     def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
         cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
         with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
-            return survey.read(_pieces(found.opened))
+            return survey.read(from_start(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
         return (held.form, held.document) == (self.form, self.document)
@@ -318,26 +315,17 @@ class DocumentPlan:
     def _encrypted_data(
         self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
     ) -> Iterator[bytes]:
-        plain = self.at_rest.decrypted(address, _pieces(found.opened))
+        plain = self.at_rest.decrypted(address, from_start(found.opened))
         cipher = DataCipher(self.at_rest.cipher(address))
         with ValueEncrypter(paths, values, cipher.encrypt, cipher.seal, self._will_be_encrypted) as sealing:
             yield from sealing.edited(plain)
 
     def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         plain = self.at_rest.plain_file(found, address)
-        yield from _pieces(found.opened if plain is None else plain)
-
-    def _reencrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
-        return frames.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
+        yield from from_start(found.opened if plain is None else plain)
 
     def _as_encrypted(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.at_rest.as_encrypted(self.at_rest.as_plain(old, address), address)
-
-
-def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
-    file.seek(0)
-    while piece := file.read(CHUNK):
-        yield piece
 
 
 _MOST_WAITING = 100
@@ -446,24 +434,6 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
         return []
 
 
-def _state_of(progress: ReencryptionProgress, has_begun: bool, *, is_last: bool) -> str:  # noqa: FBT001
-    if progress.waits:
-        return "waiting" if has_begun else "stopped"
-    return "finished" if progress.current >= progress.total else "encrypting" if has_begun and is_last else "stopped"
-
-
-def _progress_xml(progress: ReencryptionProgress, state: str) -> str:
-    fields = {
-        "application-name": text(progress.app),
-        "form-name": text(progress.name),
-        "form-version": str(progress.version or ""),
-        "current": str(progress.current),
-        "total": str(progress.total),
-    }
-    content = "".join(element(name, content=each) for name, each in fields.items())
-    return element("form", attribute("state", state), content=content)
-
-
 class ReencryptionJobs(Closable):
     """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
 
@@ -506,22 +476,40 @@ class ReencryptionJobs(Closable):
         for record in self._records:
             has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped
             forms = _progress_in(record)
-            states += ((each, _state_of(each, has_begun, is_last=each is forms[-1])) for each in forms)
+            for each in forms:
+                state = "stopped"
+                if each.waits:
+                    state = "waiting" if has_begun else state
+                elif each.current >= each.total:
+                    state = "finished"
+                elif has_begun and each is forms[-1]:
+                    state = "encrypting"
+                states.append((each, state))
         return states
 
     def status(self) -> bytes:
-        """Return the progress of all forms in XML."""
-        return element("forms", content="".join(_progress_xml(*each) for each in self.states())).encode()
+        forms = ""
+        for progress, state in self.states():
+            fields = {
+                "application-name": text(progress.app),
+                "form-name": text(progress.name),
+                "form-version": str(progress.version or ""),
+                "current": str(progress.current),
+                "total": str(progress.total),
+            }
+            content = "".join(element(name, content=each) for name, each in fields.items())
+            forms += element("form", attribute("state", state), content=content)
+        return element("forms", content=forms).encode()
 
     def _run(self, job: ReencryptionJob) -> None:
+        def log_all(problems: list[str]) -> None:
+            for problem in problems:
+                self._log(job.form, problem)
+
         try:
-            job.run(partial(self._log_all, job.form), self._jobs.is_ending)
+            job.run(log_all, self._jobs.is_ending)
         finally:
             job.begun.set()
 
     def _failed(self, form: Form, error: Exception) -> None:
         self._log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
-
-    def _log_all(self, form: Form, problems: list[str]) -> None:
-        for problem in problems:
-            self._log(form, problem)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError, disk_errors
@@ -16,7 +15,7 @@ from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS, Operations, User
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
-from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest, is_data_format
+from persistence.model.versions import ABSENT, FormMetadata, VersionRequest
 from persistence.model.write_conditions import NO_PRECONDITION, Precondition
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
@@ -158,11 +157,6 @@ class Cleared:
     refused: int
     refusal: str = ""
 
-    @property
-    def is_refused(self) -> bool:
-        """Return whether there were documents, and the user may delete none of them."""
-        return self.refused > 0 and self.deleted == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -193,15 +187,6 @@ def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     return found
 
 
-def check_data_format(asked: str | None, stored: str) -> None:
-    """Compare the parameter ``data-format-version`` with the format of data at rest (spec crud 3.1)."""
-    if not asked or asked in (RAW, stored):
-        return
-    if is_data_format(asked):
-        raise BadRequestError(f"form data is stored in format {stored}, not {asked}")
-    raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
-
-
 def check_precondition(
     precondition: Precondition,
     address: Address,
@@ -217,8 +202,13 @@ def check_precondition(
         return
     there = [found for found in stored if found is not None]
     reason = _reason(precondition, address, stored[0], [tag for found in there for tag in _tags(found)])
+    if reason is not None and there and may_read():
+        last, sidecar = there[0], there[0].sidecar
+        by = "" if sidecar.modifier is None else f" by {sidecar.modifier}"
+        edited = ", and edited by hand since" if last.is_edited else ""
+        reason = f'current ETag "{last.etag}", saved at {sidecar.modified}{by}{edited}: {reason}'
     if reason is not None:
-        raise PreconditionError(f"{_last_save(there[0])}: {reason}" if there and may_read() else reason)
+        raise PreconditionError(reason)
 
 
 def _reason(
@@ -236,7 +226,11 @@ def _reason(
             )
         if not expected.match(*tags):
             return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
-    elif since is not None and own is not None and _is_modified(own, since):
+    elif (
+        since is not None
+        and own is not None
+        and (own.is_edited or to_datetime(own.sidecar.modified).replace(microsecond=0) > since)
+    ):
         return f"somebody has saved after the time of If-Unmodified-Since: {address}"
     if excluded is not None and own is not None and excluded.match(*_tags(own)):
         is_any = excluded.tags is None
@@ -246,17 +240,6 @@ def _reason(
 
 def _tags(found: StoredRevision) -> tuple[str, str]:
     return found.etag, plain_tag(found.etag)
-
-
-def _is_modified(found: StoredRevision, since: datetime) -> bool:
-    return found.is_edited or to_datetime(found.sidecar.modified).replace(microsecond=0) > since
-
-
-def _last_save(found: StoredRevision) -> str:
-    sidecar = found.sidecar
-    by = "" if sidecar.modifier is None else f" by {sidecar.modifier}"
-    edited = ", and edited by hand since" if found.is_edited else ""
-    return f'current ETag "{found.etag}", saved at {sidecar.modified}{by}{edited}'
 
 
 @dataclass(frozen=True, slots=True)

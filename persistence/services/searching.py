@@ -62,16 +62,15 @@ class PublishedForms:
     def find(self, query: FormQuery, user: User) -> bytes:
         latest_only = self._filters if query.latest_only is None else query.latest_only
         query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self._filters)
-        total, page = select(self._listed(self._looked_up(query), user), query)
+        total, page = select(self._listed(query, user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
 
     def names(self, app: str | None, user: User) -> set[Form]:
         """Return the forms that the list shows to a user, or those of one application."""
-        listed = self._listed(self._looked_up(FormQuery(app=app, latest_only=True)), user)
+        listed = self._listed(FormQuery(app=app, latest_only=True), user)
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
     def search(self, body: Iterable[bytes], user: User) -> bytes:
-        """Return the list for a query in XML."""
         query = read_form_query(body, is_strict=self._is_strict)
         if not self._filters:
             query = FormQuery(query.app, query.form, query.latest_only)
@@ -80,21 +79,18 @@ class PublishedForms:
         except BadAddressError:  # a filter may have a text that cannot be a form's name
             return self._list.write(0, ())
 
-    def _looked_up(self, query: FormQuery) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
-        """Return the routes of forms with their versions (spec search 4.4, steps 1 and 2)."""
+    def _listed(self, query: FormQuery, user: User) -> Iterator[Listed]:
+        """Yield the versions of forms (spec search 4.4, steps 1 and 2)."""
+        entries = admin_entries(self._admins, user)
+        known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         if query.app is not None and query.form is not None:
             route = self._router.of(Form(query.app, query.form))
             forms = iter([(route, route.catalog.published(route.form, skips_damaged=self._filters))])
         else:
             forms = self._router.published(query.app, query.form)
-        return ((route, islice(versions, 1)) for route, versions in forms) if query.latest_only else forms
-
-    def _listed(self, forms: Iterable[tuple[Route, Iterator[PublishedVersion]]], user: User) -> Iterator[Listed]:
-        entries = admin_entries(self._admins, user)
-        known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         for route, versions in forms:
             administers = is_admin(entries, route.form)
-            for published in versions:
+            for published in islice(versions, 1) if query.latest_only else versions:
                 permissions = permissions_of(published, route.properties)
                 key = id(permissions), administers
                 found = known.get(key)
@@ -237,12 +233,8 @@ class Asked:
 _RETRY_AFTER = 30  # Seconds after which a full disk may have room again
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
-
-    pieces: Iterator[bytes]
-    notice: str | None = None
+Answered = tuple[Iterator[bytes], str | None]
+"""An answer in XML, in pieces, and a notice that names requested things that do not exist, if any."""
 
 
 class Searching:
@@ -273,31 +265,29 @@ class Searching:
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
-        operations_of = operations_on(searched, hits.page, user)
-        return Answered(write_search_answer(hits, paths, operations_of), notice)
+        return write_search_answer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        definition = asked.searched.definition
+        searched, definition, version = asked.searched, asked.searched.definition, asked.version
+        form, catalog = definition.form, searched.catalog
         if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
-        notice = None if found or asked.searched.is_designer else self._unpublished(asked)
-        if notice is not None or not asked.paths:
-            return notice
-        indexed = asked.searched.index_paths
-        if indexed is None and asked.searched.indexed is not definition:
-            return f"no control of {definition.form} is indexed: publish version {definition.version} where its data is"
-        return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
-
-    def _unpublished(self, asked: Asked) -> str | None:
-        """Return a notice about the form or version; none with a damaged one, whose documents are not known."""
-        form, version, catalog = asked.searched.definition.form, asked.version, asked.searched.catalog
-        with suppress(DamagedError):
-            published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
-            if not published:
-                return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
-            if isinstance(version, int) and catalog.of(form, version).published is None:
-                return unpublished_version(form, version, published)
-        return None
+        if not (found or searched.is_designer):
+            with suppress(DamagedError):  # whose documents are not known
+                published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
+                if not published:
+                    # The nearest name that may be shown, in the same application if possible.
+                    names = self._forms.names(form.app, asked.user) or self._forms.names(None, asked.user)
+                    near = similar(str(form), sorted({str(each) for each in names} - {str(form)}))
+                    return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
+                if isinstance(version, int) and catalog.of(form, version).published is None:
+                    return unpublished_version(form, version, published)
+        if not asked.paths:
+            return None
+        indexed = searched.index_paths
+        if indexed is None and searched.indexed is not definition:
+            return f"no control of {form} is indexed: publish version {definition.version} where its data is"
+        return None if indexed is None else unknown_controls(form, definition.version, indexed, asked.paths)
 
     def _searched(self, route: Route, version: int | Searched, searcher: Searcher) -> SearchedVersions:
         configured = route.properties
@@ -317,7 +307,7 @@ class Searching:
         paths = tuple(by for by in asked if isinstance(by, str))
         context = Asked(version, searched, paths, user)
         if scope.is_empty:
-            return Answered(write_distinct_answer(()), self._notice(context, scope.seen, found=False))
+            return write_distinct_answer(()), self._notice(context, scope.seen, found=False)
         # Read before the answer begins, so that an error has a status.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -330,7 +320,7 @@ class Searching:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notice(context, scope.seen, found=any(values.values()))
-        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
+        return write_distinct_answer((by, values[by]) for by in asked), notice
 
 
 @contextmanager
@@ -359,10 +349,3 @@ def unpublished_version(form: Form, version: int, published: Iterable[int]) -> s
     numbers = tuple(islice(published, _MOST_SHOWN + 1))
     shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + (" …" if len(numbers) > _MOST_SHOWN else "")
     return f"{form} has no published version {version}; it has {shown or 'none'}"
-
-
-def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
-    """Return a notice with the nearest of the ``names`` that may be shown, in the same application if possible."""
-    within = {str(each) for each in names(form.app)} or {str(each) for each in names(None)}
-    near = similar(str(form), sorted(within - {str(form)}))
-    return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")

@@ -39,7 +39,6 @@ class TransferUnit:
 
     @classmethod
     def of(cls, address: Address) -> TransferUnit:
-        """Return the unit of a file."""
         main = address.main
         return cls(main if isinstance(main, DefinitionAddress) else main.moved(Collection.DATA))
 
@@ -163,7 +162,6 @@ class TransferReport:
 
     @property
     def refused(self) -> int:
-        """The number of refused documents, versions and files."""
         return sum(self.counts[is_definition, TransferResult.REFUSED] for is_definition in KINDS)
 
     def by_kind(self) -> dict[str, dict[str, int]]:

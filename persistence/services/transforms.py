@@ -13,6 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.closable import taking
+from persistence.crypto.frames import PlainFile
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
@@ -40,7 +41,6 @@ from persistence.limits import (
 )
 from persistence.model.addresses import (
     DATA_XML,
-    AttachmentRef,
     Collection,
     DocumentAddress,
     Form,
@@ -51,7 +51,7 @@ from persistence.model.permissions import User
 from persistence.model.texts import require_plain
 from persistence.model.versions import DATA_FORMATS, VersionRequest
 from persistence.services.documents import Documents
-from persistence.services.rules import Decryption, Get, Put, Read
+from persistence.services.rules import Get, Put, Read
 from persistence.xml.streaming import Streaming
 
 _AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
@@ -115,9 +115,14 @@ def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
     file, size = read.found.opened, read.found.size
     try:
         with parsing(size), disk_errors("reading form data"):
-            content = TransformedContent(file, size, lambda: _from_start(file))
-            if read.decryption is not None:
-                content = _decrypted(content, read.decryption)
+            content = TransformedContent(file, size, lambda: from_start(file))
+            decryption = read.decryption
+            if decryption is not None and size <= _AT_ONCE:
+                data = b"".join(decryption(content.pieces()))
+                content = TransformedContent(file, len(data), lambda: iter((data,)))
+            elif decryption is not None:
+                size = sum(map(len, decryption(content.pieces())))
+                content = TransformedContent(file, size, lambda: decryption(from_start(file)))
             if not only_relevant:
                 return content
             edges = nonrelevant_edges(content.pieces())
@@ -140,15 +145,7 @@ def _outside(pieces: Iterable[bytes], edges: array[int]) -> Iterator[bytes]:
             turn += at < end
 
 
-def _decrypted(content: TransformedContent, decryption: Decryption) -> TransformedContent:
-    if content.size <= _AT_ONCE:
-        data = b"".join(decryption(content.pieces()))
-        return TransformedContent(content.file, len(data), lambda: iter((data,)))
-    size = sum(map(len, decryption(content.pieces())))
-    return TransformedContent(content.file, size, lambda: decryption(content.pieces()))
-
-
-def _from_start(file: BinaryIO) -> Iterator[bytes]:
+def from_start(file: BinaryIO | PlainFile) -> Iterator[bytes]:
     file.seek(0)
     yield from iter(partial(file.read, CHUNK), b"")
 
@@ -170,24 +167,29 @@ def migrated(read: Read, target: str) -> bytes:
         return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))
 
 
+@dataclass(frozen=True, slots=True)
 class Attachments:
     """Lists attachments."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    documents: Documents
 
     def of_document(self, form: Form, document: str, user: User) -> bytes:
         """Return the XML of the list of a document's own attachments that its data names in controls of its version."""
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-        read = self._documents.read(address, Get(user=user))
+        read = self.documents.read(address, Get(user=user))
         holders = holders_in(address, read.found.opened, read.found.size)
         version = read.found.sidecar.version
-        route = self._documents.router.of(form)
+        route = self.documents.router.of(form)
         controls = route.catalog.of(form, version).controls
         if controls is None:
             raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
         names = {control.path(route.properties.data_format): control.name for control in controls}
-        return write_attachment_list(_named(holders, names))
+        named = list[tuple[str, AttachmentHolder]]()
+        for holder in holders:
+            path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path
+            if path in names:
+                named.append((names[path], holder))
+        return write_attachment_list(named)
 
 
 def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[AttachmentHolder]:
@@ -200,24 +202,14 @@ def holders_in(address: DocumentAddress, file: BinaryIO, size: int) -> list[Atta
         raise DamagedError(f"{address} cannot be read: {error}") from error
 
 
-def _named(
-    holders: list[AttachmentHolder], names: Mapping[tuple[str, ...], str]
-) -> Iterator[tuple[str, AttachmentHolder]]:
-    for holder in holders:
-        path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path
-        if path in names:
-            yield names[path], holder
-
-
 _ID = "document-id"
-_ID_BYTES = 20  # The runtime's own ids are 40 hex digits, too
 
 
+@dataclass(frozen=True, slots=True)
 class Duplicating:
     """Duplicates saved documents."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    documents: Documents
 
     def duplicate(self, form: Form, body: Iterable[bytes], user: User) -> tuple[str, bytes]:
         """Return the id of the new document, and the answer in XML.
@@ -225,15 +217,20 @@ class Duplicating:
         ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
         attachments are encrypted anew; missing attachments stay missing.
         """
-        source = DocumentAddress(form, Collection.DATA, _read_id(body), DATA_XML)
+        with _IdReader() as reader:
+            reader.read(body)
+        found = reader.text.strip()
+        if reader.root != _ID or not found or len(found) > LONGEST_NAME:
+            raise BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")
+        source = DocumentAddress(form, Collection.DATA, found, DATA_XML)
         require_plain(source.document)
-        new = replace(source, document=secrets.token_hex(_ID_BYTES))
-        read = self._documents.read(source, Get(user=user))
+        new = replace(source, document=secrets.token_hex(20))  # as the runtime's own ids
+        read = self.documents.read(source, Get(user=user))
         try:
             with closing(transformed(read, only_relevant=False)) as content:
                 self._copy(source, new, read, content, user)
         except Exception:
-            storage = self._documents.router.of(new.form).storage
+            storage = self.documents.router.of(new.form).storage
             with suppress(PersistenceError, OSError), storage.writing(new) as writer:
                 writer.discard_document(new.form, new.document)
             raise
@@ -249,27 +246,23 @@ class Duplicating:
         version = VersionRequest(number=sidecar.version)
         for name, holder in holders.items():
             with suppress(NotFoundError, DeletedError):
-                found = self._documents.read(source.moved(Collection.DATA, name), Get(user=user, decrypt=True))
+                found = self.documents.read(source.moved(Collection.DATA, name), Get(user=user, decrypt=True))
                 kind, own = found.found.sidecar.content_type, "/".join(holder.path)
                 put = Put(version, user=user, content_type=kind, holder=own)
-                self._documents.write(new.moved(Collection.DATA, name), put, found.pieces())
+                self.documents.write(new.moved(Collection.DATA, name), put, found.pieces())
         put = Put(
             version=version, user=user, content_type=sidecar.content_type, valid=sidecar.valid, stage=sidecar.stage
         )
-        with _HolderMover(partial(_moved, source, new)) as editor:
-            self._documents.write(new, put, editor.edited(content.pieces()))
-
-
-def _moved(source: DocumentAddress, new: DocumentAddress, held: AttachmentRef) -> str | None:
-    return document_holder_path(new.moved(Collection.DATA, held.name)) if held.is_of(source) else None
+        with _HolderMover(source, new) as editor:
+            self.documents.write(new, put, editor.edited(content.pieces()))
 
 
 class _HolderMover(LeafEditor):
-    """Replaces the paths of attachments by those that ``moved`` returns, unless that is ``None``."""
+    """Replaces the paths of the attachments of one document by those of another one."""
 
-    def __init__(self, moved: Callable[[AttachmentRef], str | None]) -> None:
+    def __init__(self, source: DocumentAddress, new: DocumentAddress) -> None:
         super().__init__()
-        self._moved = moved
+        self._source, self._new = source, new
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         del attributes, is_wanted
@@ -277,8 +270,8 @@ class _HolderMover(LeafEditor):
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         held = parse_holder_path(text)
-        path = None if held is None else self._moved(held)
-        if path is not None:
+        if held is not None and held.is_of(self._source):
+            path = document_holder_path(self._new.moved(Collection.DATA, held.name))
             self.replace(self.tag_of(begun.at).after, end, self.encoded(as_content(path)))
 
     def long(self, begun: OpenElement) -> None: ...
@@ -299,12 +292,3 @@ class _IdReader(Streaming):
     def _characters(self, data: str) -> None:
         if len(self.text) <= LONGEST_NAME:
             self.text += data
-
-
-def _read_id(body: Iterable[bytes]) -> str:
-    with _IdReader() as reader:
-        reader.read(body)
-    found = reader.text.strip()
-    if reader.root != _ID or not found or len(found) > LONGEST_NAME:
-        raise BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")
-    return found

@@ -26,7 +26,7 @@ from typing import Self, TypeGuard
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Sidecar, described, fresh_id, recorded, stamp
+from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
 from persistence.storage import commit, file_system, files, owner, stored_revision
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories
@@ -118,7 +118,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             return file_system.free_in(self.root)
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
-        """Begin to receive a body."""
         return Upload(self.root)
 
     def changing(self) -> AbstractContextManager[Self]:
@@ -159,11 +158,9 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         files.rename(arrived, paths.content)
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
         return any(True for _ in self._unfinished(main))
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
-        """Finish or remove the remains of crashes of a document's attachments."""
         for version, paths in list(self._unfinished(main)):
             revision = revision_of(paths.name) if paths.directory.endswith(f"/{HISTORY}") else None
             instant, name = (None, paths.name) if revision is None else revision
@@ -230,7 +227,6 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         version: int | None,  # noqa: ARG002 - those of all versions are removed
         records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002
     ) -> Iterator[None]:
-        """Remove the bodies of all attachments of a draft after the block."""
         yield
         draft = self._layout.document(form, Collection.DRAFT, document)
         if files.exists(draft):
@@ -340,7 +336,14 @@ class SplitStorage(RevisionStorage):
             record.close()
             return replace(found, etag=record.etag)
         record.close()
-        found = _body_of(address, find, partial(_is_still_stored, read, record))
+
+        def is_still_stored() -> bool:
+            again = read()
+            if again is not None:
+                again.close()
+            return again is not None and again.sidecar.id == record.sidecar.id
+
+        found = _body_of(address, find, is_still_stored)
         if found is None or not found.is_edited:
             return found
         current = self._main.sidecar(address)
@@ -388,8 +391,15 @@ class _SplitWriter(Writing):
         return self._changes.removing(address, over.sidecar)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        version, records = self._version(form, document), list(self._records_of_draft(form, document))
-        with self._changes.discarding_draft(form, document, version, records):
+        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
+        records = list[tuple[str, Sidecar]]()
+        for name in self._main.names(draft):
+            with suppress(DamagedError):
+                record = self._main.sidecar(draft.moved(Collection.DRAFT, name))
+                if record is not None and record.body is not None:
+                    records.append((name, record))
+        with self._changes.discarding_draft(form, document, None if known is None else known.version, records):
             self._writer.discard_draft(form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
@@ -401,47 +411,26 @@ class _SplitWriter(Writing):
             return self._writer.remove_older(address, instants)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        with self._dropping(address):
+        with ExitStack() as dropped:
+            record = self._main.sidecar(address) if _is_attachment(address) else None
+            if _is_attachment(address) and record is not None and record.body is not None:
+                dropped.enter_context(self._changes.dropping(address, [record], are_older=False))
             self._writer.remove_current(address, over=over)
-
-    def _dropping(self, address: Address) -> AbstractContextManager[None]:
-        record = self._main.sidecar(address) if _is_attachment(address) else None
-        if not _is_attachment(address) or record is None or record.body is None:
-            return nullcontext()
-        return self._changes.dropping(address, [record], are_older=False)
 
     def discard_document(self, form: Form, document: str) -> None:
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         with ExitStack() as dropped:
             for name in self._main.names(main):
                 address = main.moved(Collection.DATA, name)
-                current, older = self._records(address)
-                if older:
-                    dropped.enter_context(self._changes.dropping(address, older, are_older=True))
-                if current:
-                    dropped.enter_context(self._changes.dropping(address, current, are_older=False))
+                found = list[ListedRevision]()
+                with suppress(DamagedError):
+                    listed = self._main.history(address)
+                    found = [] if listed is None else listed.page(0, listed.total)
+                for part, are_older in ((found[1:], True), (found[:1], False)):
+                    records = [each.sidecar for each in part if each.sidecar is not None and each.sidecar.body]
+                    if records:
+                        dropped.enter_context(self._changes.dropping(address, records, are_older=are_older))
             self._writer.discard_document(form, document)
-
-    def _records(self, address: DocumentAddress) -> tuple[list[Sidecar], list[Sidecar]]:
-        with suppress(DamagedError):
-            listed = self._main.history(address)
-            found = [] if listed is None else [each.sidecar for each in listed.page(0, listed.total)]
-            kept = [[each for each in part if each and each.body] for part in (found[:1], found[1:])]
-            return kept[0], kept[1]
-        return [], []
-
-    def _records_of_draft(self, form: Form, document: str) -> Iterator[tuple[str, Sidecar]]:
-        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
-        for name in self._main.names(draft):
-            with suppress(DamagedError):
-                record = self._main.sidecar(draft.moved(Collection.DRAFT, name))
-                if record is not None and record.body is not None:
-                    yield name, record
-
-    def _version(self, form: Form, document: str) -> int | None:
-        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
-        known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
-        return None if known is None else known.version
 
 
 class RevisionRewriter:
@@ -529,14 +518,6 @@ class RevisionRewriter:
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
     return isinstance(address, DocumentAddress) and not address.is_main
-
-
-def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRevision) -> bool:
-    again = read()
-    if again is None:
-        return False
-    again.close()
-    return again.sidecar.id == record.sidecar.id
 
 
 def _body_of(

@@ -179,17 +179,11 @@ def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = No
         files.rename(arrived, paths.content)
     prepared = paths.next_sidecar
     if files.exists(prepared):
-        stray = next_id(paths)
+        stray = stored_revision.next_id(paths)
         if stray is not None and (sidecar is None or stray != sidecar.id):
             files.remove(paths.next_content(stray))
         files.remove(prepared)
     return committed
-
-
-def next_id(paths: FilePaths) -> str | None:
-    """Return the content id that a prepared sidecar names; ``None`` where a power cut has emptied it."""
-    sidecar = stored_revision.read_next_sidecar(paths)
-    return sidecar.id if sidecar is not None else None
 
 
 def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
@@ -260,12 +254,16 @@ class Committed:
     @classmethod
     def at(cls, paths: FilePaths) -> Committed:
         """Read it, under the lock; raises ``DamagedError`` and ``OSError``."""
-        return cls(paths, *stored_revision.read_committed(paths))
+        opened = stored_revision.open_sidecar(paths)
+        if opened is None:
+            return cls(paths, None, None)
+        with files.closing(opened[1]) as descriptor:
+            return cls(paths, opened[0], stored_revision.file_fingerprint(descriptor))
 
     def require(self, over: Sidecar | None) -> None:
         """Make sure that this is the revision over which another is to be stored, and that it is there still."""
         ids = [each.id if each is not None else None for each in (self.sidecar, over)]
-        if ids[0] != ids[1] or not self._is_there():
+        if ids[0] != ids[1] or stored_revision.file_fingerprint(self.paths.sidecar) != self.fingerprint:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
@@ -275,34 +273,21 @@ class Committed:
         compares.
         """
         is_ours = stored_revision.is_still_at(prepared, self.paths.next_sidecar)
-        if is_ours and self._is_there():
+        if is_ours and stored_revision.file_fingerprint(self.paths.sidecar) == self.fingerprint:
             return
         if is_ours:
             files.remove_quietly(self.paths.next_sidecar)
         raise self._replaced()
 
-    def _is_there(self) -> bool:
-        return stored_revision.file_fingerprint(self.paths.sidecar) == self.fingerprint
-
     def _replaced(self) -> ReplacedError:
         return ReplacedError(f"{self.paths.address} was written by another request meanwhile")
 
 
-def keep_replaced(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep the revision that is about to be replaced: as it was stored, or as it was edited by hand.
-
-    Returns the directory of older revisions, open, to be made durable and closed.
-    """
-    if over.is_edited:
-        return _keep_edit(paths, over)
-    return keep(paths, over.sidecar)
-
-
-def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep an edit by hand as a revision of its own, with a sidecar that describes it.
+def keep_edit(paths: FilePaths, over: StoredRevision) -> int:
+    """Keep an edit by hand that is about to be replaced as a revision of its own, with a sidecar that describes it.
 
     It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
-    may have done so. Returns what ``keep_replaced`` does.
+    may have done so. Returns what ``keep`` does.
     """
     modified = over.sidecar.modified
     if files.exists(paths.revision(modified).sidecar):

@@ -14,7 +14,7 @@ import os
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import msgspec
 
@@ -24,8 +24,8 @@ from persistence.model.addresses import DocumentAddress
 from persistence.model.permissions import User
 from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
 from persistence.storage import files
-from persistence.storage.layout import LEASES, UNFINISHED_LEASE, Layout
-from persistence.storage.locks import Locks, Machine
+from persistence.storage.layout import LEASE_LOCKS, LEASES, UNFINISHED_LEASE, Layout
+from persistence.storage.locks import Locks, Machine, stripe
 from persistence.storage.storage import Leases
 
 _SWEPT = 4
@@ -87,14 +87,14 @@ class DocumentLeases(Leases):
         with disk_errors("reading the lease of", address):
             held = _read(path)
             if held is not None and not held.is_of(now):
-                with self._locks.lease(_scope(path)):
+                with self._locked(path):
                     held = self._living(path, now)
             _require(held, user, address, now)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
         path = self._path(address)
-        with self._locks.lease(_scope(path)):
+        with self._locked(path):
             now = self._now()
             with disk_errors("reading the lease of", address):
                 _require(self._living(path, now), user, address, now)
@@ -122,11 +122,15 @@ class DocumentLeases(Leases):
         self._layout.paths(address)  # which refuses names that no document can have
         return self._layout.lease(address.document)
 
+    def _locked(self, path: str) -> AbstractContextManager[None]:
+        """Hold the lock of a directory of leases, so that what lies in it is nobody's work of now."""
+        return self._locks.holding(LEASE_LOCKS, stripe((os.path.basename(os.path.dirname(path)),)))
+
     @contextmanager
     def _alone(self, path: str, doing: str, what: object) -> Iterator[None]:
         with disk_errors(doing, what):
             self._ready()
-            with self._locks.lease(_scope(path)):
+            with self._locked(path):
                 yield
 
     def _living(self, path: str, now: Moment) -> DocumentLease | None:
@@ -146,8 +150,11 @@ class DocumentLeases(Leases):
         at = bisect(names, own)
         gone = 0
         for name in (names[at:] + names[:at])[:_SWEPT]:
+            each = f"{directory}/{name}"
             with suppress(OSError, DamagedError):  # the next one may be removed all the same
-                gone += _is_over(f"{directory}/{name}", now) and files.remove(f"{directory}/{name}")
+                held = None if name.endswith(UNFINISHED_LEASE) else _read(each)
+                if name.endswith(UNFINISHED_LEASE) or (held is not None and not held.remaining(now)):
+                    gone += files.remove(each)
         if len(names) - gone >= most:
             raise BusyError("too many documents are leased at the moment", retry_after=60)
 
@@ -155,18 +162,6 @@ class DocumentLeases(Leases):
 def _require(held: DocumentLease | None, user: User, address: DocumentAddress, now: Moment) -> None:
     if held is not None and held.remaining(now) and held.keeps_out(user, address.form):
         raise held.refusal(now)
-
-
-def _scope(path: str) -> tuple[str, ...]:
-    """Return the scope of the lock: that of the directory, so that what lies in it is nobody's work of now."""
-    return (os.path.basename(os.path.dirname(path)),)
-
-
-def _is_over(path: str, now: Moment) -> bool:
-    if path.endswith(UNFINISHED_LEASE):
-        return True
-    held = _read(path)
-    return held is not None and not held.remaining(now)
 
 
 def _read(path: str) -> DocumentLease | None:

@@ -270,8 +270,6 @@ After an error the content counts as lost: a second fsync may say yes without ha
 """
 
 
-# The one module that writes, links, renames and removes files, and makes them durable.
-#
 # Functions raise OSError; the store's public methods translate it. Nothing here knows what the files mean. No file is
 # opened through a symbolic link, and none is written to that has another name: only new ones are.
 
@@ -300,19 +298,13 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def cut(descriptor: int) -> None:
-    """Take everything out of an open file."""
-    os.ftruncate(descriptor, 0)
-
-
 def reserve(descriptor: int, size: int) -> None:
     """Take room for so many bytes of an open file, which get no content. Raises ``OSError``."""
     os.posix_fallocate(descriptor, 0, size)
 
 
-def set_size(descriptor: int, size: int) -> None:
-    """Give an open file a size in bytes; added bytes are zeros, which take no room."""
-    os.ftruncate(descriptor, size)
+set_size = os.ftruncate  # Gives an open file a size in bytes; added bytes are zeros, which take no room
+write_at = os.pwrite  # Writes bytes at a place of an open file, not durably
 
 
 @contextmanager
@@ -395,11 +387,6 @@ def open_shared(path: str, flags: int = 0) -> int:
     """Return a file that several processes write, made if it is missing; a link there is refused."""
     always = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     return _regular(os.open(path, always | flags, FILE_MODE), path)
-
-
-def write_at_start(descriptor: int, data: bytes) -> None:
-    """Write over the beginning of an open file: not durable."""
-    os.pwrite(descriptor, data, 0)
 
 
 def open_log(path: str) -> int:
@@ -531,36 +518,30 @@ def keep_as(source: str, target: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _copy(source, target)
+        copied(source, target, is_exact=True)
 
 
 def separate(path: str, temporary: str) -> None:
     """Give a file a copy of its own through ``temporary``: changes then do not affect its other names."""
-    if not has_other_names(path):
-        return
-    remove(temporary)
-    _copy(path, temporary)
-    rename(temporary, path)
+    if has_other_names(path):
+        remove(temporary)
+        copied(path, temporary, is_exact=True)
+        rename(temporary, path)
 
 
-def _copy(source: str, target: str) -> None:
-    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
-        while chunk := file.read(_COPIED_AT_ONCE):
-            write_all(descriptor, chunk)
-        status = os.fstat(file.fileno())
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-        stamp(descriptor, status.st_mtime_ns)
-        sync(descriptor)
-
-
-def copied(source: str, target: str) -> tuple[int, str]:
-    """Copy a file over ``target``, not durably; return size and SHA-256 of what was copied."""
+def copied(source: str, target: str, *, is_exact: bool = False) -> tuple[int, str]:
+    """Copy a file over ``target``, an exact copy with its mode and time, and durably; return size and SHA-256."""
     hashing, size = hashlib.sha256(), 0
     with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):
             write_all(descriptor, chunk)
             hashing.update(chunk)
             size += len(chunk)
+        if is_exact:
+            status = os.fstat(file.fileno())
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+            stamp(descriptor, status.st_mtime_ns)
+            sync(descriptor)
     return size, hashing.hexdigest()
 
 

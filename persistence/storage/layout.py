@@ -143,13 +143,6 @@ def is_shortened(name: str) -> bool:
     return _SHORTENED.fullmatch(name[-_ENDING:]) is not None and len(name) > _ENDING
 
 
-def _shortened(name: str) -> str:
-    beginning = name.encode()[:_BEGINNING].decode(errors="ignore")
-    cut = beginning.rfind("%", len(beginning) - 2)  # of a character that is percent-encoded
-    beginning = beginning if cut < 0 else beginning[:cut]
-    return f"{beginning}%~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
-
-
 def is_escaped(name: str) -> bool:
     """Return whether a file name found on disk is one that ``escape`` makes, and not a foreign one."""
     try:
@@ -196,7 +189,12 @@ def _file(segment: str) -> str:
     name = escape(segment, may_be_hidden=True)
     if len(segment.encode()) > LONGEST_NAME:
         raise _too_long()
-    return name if len(name.encode()) <= LONGEST_FILE else _shortened(name)
+    if len(name.encode()) <= LONGEST_FILE:
+        return name
+    beginning = name.encode()[:_BEGINNING].decode(errors="ignore")
+    cut = beginning.rfind("%", len(beginning) - 2)  # of a character that is percent-encoded
+    beginning = beginning if cut < 0 else beginning[:cut]
+    return f"{beginning}%~{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 
 def file_name(instant: Instant) -> str:
@@ -247,7 +245,6 @@ class FilePaths:
     the content below the root, as its sidecar has it; an older revision has the same.
     """
 
-    # `address` is the path of the content below the root, as its sidecar has it; an older revision has the same.
     directory: str
     name: str
     content: str = field(init=False, repr=False, compare=False)

@@ -27,8 +27,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -156,8 +155,8 @@ class Locks:
     ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
     user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
 
-    A stripe is held for a block. A caller gets ``BusyError`` where it could not be locked before the
-    deadline, and ``OSError`` where its file cannot be opened.
+    Those of documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``,
+    so that a slow service there blocks no writer here.
     """
 
     def __init__(
@@ -168,26 +167,9 @@ class Locks:
         self._missing = missing
         self.service = LockFile(f"{root}/{SERVICE}")
         self._read_only = f"{root}/{READ_ONLY}"
-        self._documents = _Stripes(f"{root}/{LOCKS}")
-        self._elsewhere = _Stripes(f"{root}/{ELSEWHERE_LOCKS}")
-        self._leases = _Stripes(f"{root}/{LEASE_LOCKS}")
-        self._creations = _Stripes(f"{root}/{CREATIONS}")
-
-    def document(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        """Hold the stripe of an address's scope in this tree."""
-        return self._locked(self._documents, stripe(scope))
-
-    def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        """Hold the stripe of a document that another service has: a slow service there blocks no writer here."""
-        return self._locked(self._elsewhere, stripe(scope))
-
-    def lease(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        """Hold the stripe of a document's lease."""
-        return self._locked(self._leases, stripe(scope))
-
-    def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        """Hold the stripe of creating the only document of a form."""
-        return self._locked(self._creations, stripe(scope))
+        self._root = root
+        kinds = (LOCKS, ELSEWHERE_LOCKS, LEASE_LOCKS, CREATIONS)
+        self._threads = {kind: tuple(threading.Lock() for _ in range(STRIPES)) for kind in kinds}
 
     def require_writable(self) -> None:
         """Make sure that nobody keeps writers out. The stripe of what is to be written must be held."""
@@ -210,20 +192,39 @@ class Locks:
             if not _wait_for(descriptor, time.monotonic() + self._timeout):
                 raise BusyError("somebody else keeps writers out of the data directory")
             for number in range(STRIPES):  # a writer that has looked before holds one of them
-                with self._locked(self._documents, number):
+                with self.holding(LOCKS, number):
                     pass
-            yield partial(_require_at, descriptor, self._read_only)
+
+            def require() -> None:
+                if not os.fstat(descriptor).st_nlink:
+                    raise BusyError(f"{self._read_only} was removed meanwhile, so that writers were not kept out")
+
+            yield require
 
     @contextmanager
-    def _locked(self, stripes: _Stripes, number: int) -> Iterator[None]:
+    def holding(self, kind: str, number: int) -> Iterator[None]:
+        """Hold a stripe for a block, one of the lock files in a directory; ``OSError`` where it cannot be opened.
+
+        Raises:
+            BusyError: it could not be locked before the deadline.
+        """
         began = time.monotonic()
         deadline = began + self._timeout
-        thread = stripes.threads[number]
+        thread = self._threads[kind][number]
         if not thread.acquire(timeout=self._timeout):
             raise self._busy()
         try:
             # Opened each time: a descriptor inherited by a forked worker would share its lock with the parent.
-            descriptor = self._opened(f"{stripes.directory}/{number:02x}")
+            path = f"{self._root}/{kind}/{number:02x}"
+            try:
+                descriptor = files.open_to_read(path)
+            except FileNotFoundError:
+                if not self._create:
+                    raise
+                if self._missing is not None:
+                    self._missing()
+                files.ensure_file(path)
+                descriptor = files.open_to_read(path)
             try:
                 if not _wait_for(descriptor, deadline):
                     raise self._busy()
@@ -234,33 +235,9 @@ class Locks:
         finally:
             thread.release()
 
-    def _opened(self, path: str) -> int:
-        try:
-            return files.open_to_read(path)
-        except FileNotFoundError:
-            if not self._create:
-                raise
-            if self._missing is not None:
-                self._missing()
-        files.ensure_file(path)
-        return files.open_to_read(path)
-
     def _busy(self) -> BusyError:
         LOCK_TIMEOUTS.append(self._timeout)
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")
-
-
-def _require_at(descriptor: int, path: str) -> None:
-    if not os.fstat(descriptor).st_nlink:
-        raise BusyError(f"{path} was removed meanwhile, so that writers were not kept out")
-
-
-class _Stripes:
-    """The lock files of one kind, and the locks between threads before them."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.threads = tuple(threading.Lock() for _ in range(STRIPES))
 
 
 INTERVAL, WATCH, _LENGTH = 15.0, 45.0, 512

@@ -38,7 +38,7 @@ from persistence.storage.layout import (
     unescape,
 )
 from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import StateMark, mark_of_directories
+from persistence.storage.storage import StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision
 
 _SHAPE = b"0000-00-00T00-00-00.000Z\n"
@@ -109,7 +109,6 @@ class StoreReader:
         self._histories = BoundedCache[str](HISTORIES_KEPT, HISTORIES_KEPT_BYTES)  # Those that were asked for last
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
         paths = self._layout.paths(address)
         with disk_errors("reading", address):
             sidecar = stored_revision.read_sidecar(paths)
@@ -118,7 +117,6 @@ class StoreReader:
         return sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         paths = self._layout.paths(address)
         try:
             found = stored_revision.read(paths, self._integrity, content=content)
@@ -129,13 +127,11 @@ class StoreReader:
         return found
 
     def content(self, address: Address) -> BinaryIO | None:
-        """Return the content at its place, open, also where its sidecar is lost; ``None`` where it is missing."""
         paths = self._layout.paths(address)
         with disk_errors("reading", address):
             return stored_revision.content(paths)
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """Return the fingerprint of the state of a resource, which no other state of it has."""
         paths = self._layout.paths(address)
         try:
             return stored_revision.fingerprint(paths.content)
@@ -151,7 +147,6 @@ class StoreReader:
             )
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
         paths = self._layout.paths(address)
         with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
@@ -163,7 +158,6 @@ class StoreReader:
             return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
     def history(self, address: Address) -> RevisionList | None:
-        """List all revisions as of now, by one listing of ``.history`` at most; ``None`` if nothing was ever stored."""
         paths = self._layout.paths(address)
         # The current one first, as in ``read_revision``.
         current = self.sidecar(address)
@@ -207,7 +201,6 @@ class StoreReader:
         return self._histories.get(key, lambda: _older_names(paths))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """Yield all forms, or the forms of one application, that have a directory, in no order."""
         with disk_errors("listing the forms"):
             self._require_tree()
             names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
@@ -215,7 +208,6 @@ class StoreReader:
                 yield from (Form(name, form) for form in _names(self._layout.application(name)))
 
     def versions(self, form: Form) -> Iterator[int]:
-        """Yield the versions of a form that have a directory, highest first."""
         with disk_errors("listing the versions of", form):
             numbers = _numbers(self._layout.versions(form))
             if not numbers:
@@ -223,13 +215,11 @@ class StoreReader:
             yield from numbers
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
         with disk_errors(f"listing the documents of {form}"):
             self._require_tree()
             yield from _names(self._layout.documents(form, collection))
 
     def documents_and_drafts(self, form: Form) -> Iterator[str]:
-        """Yield the ids of the documents of a form, and of the drafts of documents that were never saved."""
         saved = set[str]()
         for document in self.documents(form):
             saved.add(document)
@@ -255,11 +245,30 @@ class StoreReader:
             yield from read
 
     def _mark(self, main: Address) -> StateMark:
-        paths, draft = self._layout.paths(main), None
+        # Every commit puts a sidecar in place by a rename, and so changes the times of its directory. A purge of older
+        # revisions changes those of the history alone.
+        paths = self._layout.paths(main)
+        directories, found = [paths.directory, paths.history], list[os.stat_result | None]()
         if isinstance(main, DocumentAddress):
-            draft = self._layout.document(main.form, Collection.DRAFT, main.document)
+            directories.append(self._layout.document(main.form, Collection.DRAFT, main.document))
         with disk_errors("looking at", main):
-            return mark_of_directories(main, paths.directory, paths.history, draft)
+            for path in directories:
+                try:
+                    found.append(os.stat(path, follow_symlinks=False))
+                except (FileNotFoundError, NotADirectoryError):
+                    found.append(None)
+        newest = max((each.st_ctime_ns for each in found if each is not None), default=0)
+        times = [
+            "-" if each is None else f"{each.st_dev}.{each.st_ino}.{each.st_mtime_ns}.{each.st_ctime_ns}"
+            for each in found
+        ]
+        return StateMark(
+            main,
+            " ".join(times) if newest < time.time_ns() - SETTLED else "",
+            is_sum=False,
+            has_saved=found[0] is not None,
+            has_draft=isinstance(main, DocumentAddress) and found[-1] is not None,
+        )
 
     def _require_tree(self) -> None:
         # An unmounted disk leaves an empty directory, also under a service that runs.
@@ -270,7 +279,6 @@ class StoreReader:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
 
     def names(self, main: Address) -> list[str]:
-        """Return the file names that were ever stored of a document in a collection, or of a version, in order."""
         directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
             sidecars = (name for name in files.names_in(directory) if name.endswith(SIDECAR_SUFFIX))
@@ -284,38 +292,33 @@ class StoreReader:
         return file if sidecar is None or sidecar.name is None else sidecar.name
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Return whether writes of a document are under way, or a crash has left something of one."""
         paths = self._layout.paths(main)
         with disk_errors("listing", main):
             return next(stored_revision.incomplete_writes(paths), None) is not None
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
         paths = self._layout.paths(address).revision(instant)
         with disk_errors("reading", address):
             return stored_revision.read(paths, self._integrity, content=content)
 
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
-        """Return whether an older revision is a second name of the one with an id, as a killed write leaves it."""
+        # A killed write leaves one.
         paths = self._layout.paths(address).revision(instant)
         with disk_errors("reading", address):
             sidecar = stored_revision.read_sidecar(paths)
         return sidecar is not None and sidecar.id == content_id
 
     def freed(self, address: Address, instant: Instant | None) -> int:
-        """Return the bytes that the removal of a revision frees: the current one, or that of an instant."""
         paths = self._layout.paths(address)
         paths = paths if instant is None else paths.revision(instant)
         with disk_errors("looking at", address):
             return commit.freed(paths.content) + commit.freed(paths.sidecar)
 
     def freed_by_folder(self, main: DocumentAddress) -> int:
-        """Return the bytes that the removal of a document in a collection frees, with all that belongs to it there."""
         with disk_errors("looking at", main):
             return commit.freed_below(self._layout.paths(main).directory)
 
     def revisions(self, address: Address) -> list[Instant]:
-        """Return the instants of the older revisions of a resource, newest first."""
         with disk_errors("listing the older revisions of", address):
             return [Instant(each) for each in _older_names(self._layout.paths(address)).splitlines()]
 

@@ -44,8 +44,9 @@ FORMAT = 3
 checksums and addresses.
 """
 
-_OWN = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
-_LOCK_FILES = (os.path.basename(SERVICE), *(f"{number:02x}" for number in range(STRIPES)))
+# The service's own directories in a root, outer ones first, and its lock files
+OWN_DIRECTORIES = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LEASES, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+LOCK_FILES = (SERVICE, *(f"{LOCKS}/{number:02x}" for number in range(STRIPES)))
 _LOOKS = 1000
 _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
 _COLLECTIONS = {"form", "data", "draft"}
@@ -73,7 +74,11 @@ def init(root: str) -> bool:
         files.ensure(root)
         if _has_layout(root):
             return False
-        _require_empty(root)
+        if is_left_of_a_tree(root):
+            raise missing(root)
+        others = set(os.listdir(root)) - {*OWN_DIRECTORIES, LAYOUT, *OTHERS}
+        if other := min((name for name in others if not is_unfinished_own(name)), default=""):
+            raise StartupError(f"{root} is not empty (it holds {other!r}): a tree is made in an empty directory")
         owner.require(root)
         make_own(root)
         with LockFile(f"{root}/{SERVICE}").shared():  # the labels of a restore must not be replaced
@@ -181,33 +186,22 @@ def check_layout(path: str, layout: LayoutFile) -> None:
         raise StartupError(f"{path} says format {layout.format}; 'persistence upgrade' brings it to {FORMAT}")
 
 
-def _require_empty(root: str) -> None:
-    if is_left_of_a_tree(root):
-        raise missing(root)
-    own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
-    others = sorted(
-        name for name in os.listdir(root) if name not in own and name not in OTHERS and not is_unfinished_own(name)
-    )
-    if others:
-        raise StartupError(f"{root} is not empty (it holds {others[0]!r}): a tree is made in an empty directory")
-
-
 NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
 """The service's own names in a root without which requests have to make them first."""
 
 
 def make_own(root: str) -> None:
     """Make the service's own directories and lock files where they are missing."""
-    for name in _OWN:
+    for name in OWN_DIRECTORIES:
         path = f"{root}/{name}"
         with _in_the_way(path):
             if not files.make(path):
                 files.require(path)
     with os.scandir(f"{root}/{LOCKS}") as entries:  # one call instead of one for each of 257 files
-        present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
-    for name in _LOCK_FILES:
+        present = {f"{LOCKS}/{entry.name}" for entry in entries if entry.is_file(follow_symlinks=False)}
+    for name in LOCK_FILES:
         if name not in present:
-            path = f"{root}/{LOCKS}/{name}"
+            path = f"{root}/{name}"
             with _in_the_way(path):
                 files.ensure_file(path)
 
@@ -218,16 +212,6 @@ def ensure_pages(home: str) -> str:
     path = f"{home}/{PAGES}"
     files.ensure(path)
     return path
-
-
-def own_directories(root: str) -> Iterator[str]:
-    """Yield the paths of the service's own directories in a root, outer ones first."""
-    return (f"{root}/{name}" for name in _OWN)
-
-
-def own_files(root: str) -> Iterator[str]:
-    """Yield the paths of the service's lock files in a root."""
-    return (f"{root}/{LOCKS}/{name}" for name in _LOCK_FILES)
 
 
 @contextmanager
@@ -256,16 +240,12 @@ class KeyFile(Generic[T]):
         self, path: str, *, tree: str, what: str, decode: Callable[[bytes, os.stat_result], T], nothing: T
     ) -> None:
         self._path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        self.name = os.path.basename(path)  # the others must not be shown
         self._tree = os.path.abspath(tree)
         self._what = what
         self._decode = decode
         self._nothing = nothing
         self._seen: tuple[object, T] = (None, nothing)
-
-    @property
-    def name(self) -> str:
-        """The last name of its path: the others must not be shown."""
-        return os.path.basename(self._path)
 
     def read(self) -> T:
         """Return its content now. Costs one ``stat`` unless the file has changed."""
@@ -287,7 +267,12 @@ class KeyFile(Generic[T]):
     def changing(self) -> Iterator[T]:
         """Return its content, with the right to replace it for a block."""
         with disk_errors(f"changing the {self._what}"):
-            self._require_owner()
+            # A file that root makes would be closed to the service, and so would one that replaces the service's.
+            owner.refuse_root(os.path.dirname(self._path))
+            if files.exists(self._path):
+                owner.require_user(self._path, os.stat(self._path).st_uid)
+            elif files.exists(self._tree):
+                owner.require(self._tree)
             if os.path.dirname(self._path) == f"{os.path.realpath(self._tree)}/{PAGES}":
                 ensure_pages(self._tree)
             else:
@@ -303,14 +288,6 @@ class KeyFile(Generic[T]):
         if len(text) >= LARGEST_SMALL_FILE:
             raise ConflictError(f"the {self._what} would take more than {LARGEST_SMALL_FILE} bytes: remove some first")
         files.write_durably(self._path, text + b"\n", _MODE)
-
-    def _require_owner(self) -> None:
-        """A file that root makes would be closed to the service, and so would the one that replaces the service's."""
-        owner.refuse_root(os.path.dirname(self._path))
-        if files.exists(self._path):
-            owner.require_user(self._path, os.stat(self._path).st_uid)
-        elif files.exists(self._tree):
-            owner.require(self._tree)
 
     def _load(self) -> T:
         try:

@@ -8,8 +8,6 @@ it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` w
 from __future__ import annotations
 
 import hashlib
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -443,9 +441,6 @@ class ChangeEvents:
             self._listener.changed(form, document)
 
 
-_SETTLED_AFTER = 2.0
-"""Seconds after which a directory that changes again has another time: clocks of file systems have ticks."""
-
 _HASHED = 8  # Bytes of the number of a revision
 
 
@@ -476,44 +471,12 @@ def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> i
     Each revision has whether it is a draft's, the name of its file, its instant, its content id, and whether it is the
     current one.
     """
-    return sum(map(_number, found))
-
-
-def _number(revision: tuple[bool, str, Instant, str, bool]) -> int:
-    is_draft, name, instant, content, is_current = revision
-    line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
-    digest = hashlib.sha256(line.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:_HASHED], signed=True)
-
-
-def mark_of_directories(main: Address, directory: str, history: str, draft: str | None) -> StateMark:
-    """Return the mark of a state by its directories, of which some may be missing; raises ``OSError``.
-
-    Every commit puts a sidecar in place by renaming it, and so changes the times of its directory. A purge of older
-    revisions changes those of the history alone.
-    """
-    times = [_times(path) for path in (directory, history, *filter(None, [draft]))]
-    newest = max((each.st_ctime_ns for each in times if each is not None), default=0)
-    is_settled = newest < (time.time() - _SETTLED_AFTER) * 1e9
-    value = " ".join("-" if each is None else _text(each) for each in times)
-    return StateMark(
-        main,
-        value if is_settled else "",
-        is_sum=False,
-        has_saved=times[0] is not None,
-        has_draft=draft is not None and times[-1] is not None,
-    )
-
-
-def _times(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _text(found: os.stat_result) -> str:
-    return f"{found.st_dev}.{found.st_ino}.{found.st_mtime_ns}.{found.st_ctime_ns}"
+    total = 0
+    for is_draft, name, instant, content, is_current in found:
+        line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
+        digest = hashlib.sha256(line.encode("utf-8", "surrogatepass")).digest()
+        total += int.from_bytes(digest[:_HASHED], signed=True)
+    return total
 
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import msgspec
 
@@ -28,6 +27,8 @@ from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import (
     ARRIVED_DRAFTS,
     ARRIVING,
+    CREATIONS,
+    LOCKS,
     QUARANTINE,
     REENCRYPTED,
     REENCRYPTING,
@@ -36,7 +37,7 @@ from persistence.storage.layout import (
     TRASH,
     Layout,
 )
-from persistence.storage.locks import Lease, LockFile, Locks
+from persistence.storage.locks import Lease, LockFile, Locks, stripe
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
@@ -177,45 +178,43 @@ class TreeDocumentFiles(DocumentFiles):
     document: str
 
     def listed(self) -> Iterator[DocumentFile]:
-        """Yield all files but the links, which are other names of them."""
-        for directory in (*self.folders, *self._in_quarantine()):
+        for directory in self._directories():
             yield from files_below(directory, self.root)
 
     def links(self) -> Iterator[str]:
-        """Yield the paths of the links for nginx to files of the document."""
         known = set[tuple[int, int]]()
-        for directory in (*self.folders, *self._in_quarantine()):
+        for directory in self._directories():
             known |= {_identity(path) for path in _files(directory)}
         yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
-        """Remove everything that is left, also from the quarantine and the trash; ``OSError`` if something stays."""
         for path in links:
             files.remove(path)
-        for directory in (*self.folders, *self._in_quarantine()):
+        for directory in self._directories():
             if files.exists(directory):
                 remove_wholly(directory)
                 with suppress(FileNotFoundError):
                     files.sync_directory(os.path.dirname(directory))
         _empty(f"{self.root}/{TRASH}")
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The directories of the saved document and of its draft."""
-        return tuple(Layout(self.root).document(self.form, each, self.document) for each in Collection)
-
-    def _in_quarantine(self) -> list[str]:
-        top = f"{self.root}/{QUARANTINE}"
-        inside = [os.path.relpath(folder, self.root) for folder in self.folders]
+    def _directories(self) -> list[str]:
+        """Return the directories of the saved document, of its draft, and of either in the quarantine."""
+        folders = [Layout(self.root).document(self.form, each, self.document) for each in Collection]
+        inside = [os.path.relpath(folder, self.root) for folder in folders]
         inside += [f"%{each}" for each in inside]  # an application may have been renamed there
+        top = f"{self.root}/{QUARANTINE}"
         runs = sorted(files.names_in(top))
-        return [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
+        return folders + [path for run in runs for each in inside if os.path.isdir(path := f"{top}/{run}/{each}")]
 
 
 def files_below(directory: str, root: str) -> Iterator[DocumentFile]:
     """Yield the files below a directory, which may be missing, with their paths below a root. Raises ``OSError``."""
     for path in _files(directory):
-        yield DocumentFile(os.path.relpath(path, root), os.lstat(path).st_size, _digest(path))
+        try:
+            digest = digest_of_file(path)
+        except OSError:
+            digest = ""
+        yield DocumentFile(os.path.relpath(path, root), os.lstat(path).st_size, digest)
 
 
 def remove_wholly(path: str) -> None:
@@ -256,13 +255,6 @@ def _files(directory: str) -> Iterator[str]:
 def _identity(path: str) -> tuple[int, int]:
     status = os.lstat(path)
     return status.st_dev, status.st_ino
-
-
-def _digest(path: str) -> str:
-    try:
-        return digest_of_file(path)
-    except OSError:
-        return ""
 
 
 _HOUR = 3600
@@ -314,7 +306,6 @@ class Store(StoreReader, Storage, Closable):
         return file_system.probe(self.root)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
-        """Begin to receive a content; no lock is held meanwhile."""
         return self.spooled()
 
     def spooled(self) -> Upload:
@@ -324,11 +315,10 @@ class Store(StoreReader, Storage, Closable):
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writer]:
-        """Hold the lock of what an address belongs to, and write there."""
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
-            with self._locks.document(address.scope):
+            with self._locks.holding(LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
                 yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
         except OSError as error:
@@ -344,13 +334,25 @@ class Store(StoreReader, Storage, Closable):
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the root under which another process may read exactly this open content for an hour."""
+        hour = int(time.time() // _HOUR)
+        directory = f"{self.root}/{SERVE}/{hour}"
         with disk_errors("linking a content for the web server"):
-            return _link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
+            try:
+                files.require(directory)
+            except FileNotFoundError:
+                files.ensure(f"{self.root}/{SERVE}")
+                if files.make(directory):
+                    for old in outdated_links(f"{self.root}/{SERVE}"):
+                        files.remove_tree(old)
+            name = found.etag if found.is_edited else found.sidecar.id
+            with suppress(FileExistsError):  # the same revision, served before within the hour
+                files.link_descriptor(found.opened.fileno(), f"{directory}/{name}")
+        return f"{SERVE}/{hour}/{name}"
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """Keep others from creating documents of a form that has only one, while a document's lock is held."""
-        with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
+        number = stripe((form.app, form.name))
+        with disk_errors(f"creating a document of {form}"), self._locks.holding(CREATIONS, number):
             yield
 
     def document_files(self, form: Form, document: str) -> TreeDocumentFiles:
@@ -388,22 +390,6 @@ class Store(StoreReader, Storage, Closable):
         with self._sharing:
             shared, self._service = self._service, self._locks.service.shared()
             shared.close()
-
-
-def _link(root: str, file: BinaryIO, etag: str) -> str:
-    hour = int(time.time() // _HOUR)
-    directory = f"{root}/{SERVE}/{hour}"
-    try:
-        files.require(directory)
-    except FileNotFoundError:
-        files.ensure(f"{root}/{SERVE}")
-        if files.make(directory):
-            for old in outdated_links(f"{root}/{SERVE}"):
-                files.remove_tree(old)
-    path = f"{SERVE}/{hour}/{etag}"
-    with suppress(FileExistsError):  # the same revision, served before within the hour
-        files.link_descriptor(file.fileno(), f"{root}/{path}")
-    return path
 
 
 def outdated_links(directory: str) -> Iterator[str]:

@@ -60,11 +60,10 @@ class ChangedSidecarError(DamagedError):
 
 
 class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    # `checksum` is the SHA-256, in hex digits, of the compact JSON of everything before it.
     """A sidecar as its file holds it.
 
-    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
-    the SHA-256, in hex digits, of the compact JSON of everything before it.
+    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is the SHA-256, in
+    hex digits, of the compact JSON of everything before it.
     """
 
     address: str
@@ -80,13 +79,8 @@ class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=T
     encrypted: bool = False
 
 
-class _Schema(msgspec.Struct, frozen=True):
-    schema: int
-
-
 _summed_decoder = msgspec.json.Decoder(_SummedSidecar)
 _decoder = msgspec.json.Decoder(Sidecar)
-_schema_decoder = msgspec.json.Decoder(_Schema)
 _encoder = msgspec.json.Encoder()
 _FIELDS = Sidecar.__struct_fields__
 _NO_CHECKSUM = "0" * 64
@@ -144,9 +138,13 @@ def _check_instants(sidecar: Sidecar) -> None:
         raise ValueError("nothing can come after the year 9999")
 
 
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
 def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
     try:
-        schema = _schema_decoder.decode(data).schema
+        schema = msgspec.json.decode(data, type=_Schema).schema
     except (msgspec.DecodeError, RecursionError):
         schema = SCHEMA
     if schema == _SCHEMA_BEFORE:
@@ -169,10 +167,10 @@ def is_other_json(path: str) -> bool:
     """Return whether a file is JSON that was never a sidecar; raises ``OSError``."""
     with open(files.open_file(path), "rb") as file:
         data = file.read(LARGEST_SMALL_FILE + 1)
+    if len(data) > LARGEST_SMALL_FILE:
+        return False
     try:
-        return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(
-            data, type=dict[str, msgspec.Raw]
-        )
+        return "schema" not in msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return True  # a list, or a text
     except (msgspec.DecodeError, RecursionError):
@@ -239,15 +237,6 @@ class Integrity:
         if isinstance(known, str):
             raise DamagedError(known)
         return known
-
-    def verify(self, paths: FilePaths, sidecar: Sidecar, descriptor: int) -> None:
-        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that."""
-        if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
-            return
-        if digest_of(_pieces(descriptor)) != sidecar.digest:
-            raise DamagedError(
-                f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
-            )
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         try:
@@ -338,7 +327,6 @@ class StoredRevision:
     were asked for.
     """
 
-    # `file` is open for a read of a living revision, and the caller's to close, else `None`.
     sidecar: Sidecar
     etag: str
     size: int
@@ -370,58 +358,42 @@ class StoredRevision:
 
 def read_sidecar(paths: FilePaths) -> Sidecar | None:
     """Return the sidecar alone; ``None`` where nothing was ever stored."""
+    opened = open_sidecar(paths)
+    if opened is None:
+        return None
+    os.close(opened[1])
+    return opened[0]
+
+
+def open_sidecar(paths: FilePaths) -> tuple[Sidecar, int] | None:
+    """Return the sidecar, and its file, which the caller closes; ``None`` where nothing was ever stored."""
+    refusal: OSError
     try:
-        descriptor = _opened(paths)
+        descriptor = files.open_to_read(paths.sidecar)
+        try:
+            return decode(files.read_small(descriptor), paths.sidecar, paths.address), descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return _decoded(descriptor, paths)
-    finally:
-        os.close(descriptor)
-
-
-def read_committed(paths: FilePaths) -> tuple[Sidecar | None, FileFingerprint | None]:
-    """Return the sidecar, as ``read_sidecar`` does, and the fingerprint of its file, which no later state has."""
-    try:
-        descriptor = _opened(paths)
-    except (FileNotFoundError, NotADirectoryError):
-        return None, None
-    try:
-        return _decoded(descriptor, paths), file_fingerprint(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
-    try:
-        return decode(files.read_small(descriptor), paths.sidecar, paths.address)
-    except IsADirectoryError as error:
-        raise _no_sidecar(paths, "a directory") from error
-    except BlockingIOError as error:
-        raise _no_sidecar(paths, "a pipe") from error
-
-
-def _opened(paths: FilePaths) -> int:
-    try:
-        return files.open_to_read(paths.sidecar)
     except NotOpenedError as error:
-        raise _no_sidecar(
-            paths, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
-        ) from error
+        what, refusal = "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one", error
+    except IsADirectoryError as error:
+        what, refusal = "a directory", error
+    except BlockingIOError as error:
+        what, refusal = "a pipe", error
+    raise DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}") from refusal
 
 
-def _no_sidecar(paths: FilePaths, what: str) -> DamagedError:
-    return DamagedError(f"the sidecar {last_names(paths.sidecar)} cannot be read: {what}")
-
-
-def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
-    """Return the sidecar of an uncommitted write; ``None`` without one, or if a power cut took it."""
+def next_id(paths: FilePaths) -> str | None:
+    """Return the content id in the sidecar of an uncommitted write; ``None`` without one, or if a power cut took it."""
     try:
         descriptor = files.open_to_read(paths.next_sidecar)
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
-        return decode(files.read_small(descriptor), paths.next_sidecar, paths.address)
+        return decode(files.read_small(descriptor), paths.next_sidecar, paths.address).id
     except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
@@ -443,13 +415,20 @@ def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevi
 
 def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
     """Return a revision whose open content has the digest of its sidecar, up to the size that the policy says."""
-    if found.file is not None and not found.is_edited:
-        try:
-            integrity.verify(paths, found.sidecar, found.file.fileno())
-        except (DamagedError, OSError):
-            found.file.close()
-            raise
-    return found
+    file, sidecar = found.file, found.sidecar
+    if file is None or found.is_edited or sidecar.digest is None or not 0 < sidecar.size <= integrity.verify_up_to:
+        return found
+    try:
+        digest = digest_of(_pieces(file.fileno()))
+    except OSError:
+        file.close()
+        raise
+    if digest == sidecar.digest:
+        return found
+    file.close()
+    raise DamagedError(
+        f"the content {last_names(paths.content)} is damaged: its digest is not the one its sidecar says"
+    )
 
 
 def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
@@ -466,12 +445,11 @@ def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevi
 
 def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     for _ in range(_ATTEMPTS):
-        try:
-            descriptor = _opened(paths)
-        except (FileNotFoundError, NotADirectoryError):
+        opened = open_sidecar(paths)
+        if opened is None:
             return None
-        with FileIO(descriptor):
-            sidecar = _decoded(descriptor, paths)
+        sidecar, descriptor = opened
+        with files.closing(descriptor):
             if sidecar.deleted:
                 return StoredRevision(sidecar, sidecar.etag, 0)
             found = _beside(paths, sidecar, content=content)

@@ -22,7 +22,7 @@ from persistence.storage.stored_revision import Integrity, StoredRevision
 
 
 class Writer:
-    """Makes changes while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
+    """Makes changes of a tree while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
     def __init__(
         self,
@@ -40,31 +40,25 @@ class Writer:
         self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
         paths = self._layout.paths(address)
         committed = commit.recover(paths, partial(self._rescue, address))
         self._committed[address] = committed
         return stored_revision.facts(paths, self._integrity, committed.sidecar) if committed.sidecar else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
-        sidecar = self._named(address, commit.after_twin(self._layout, address, sidecar))
-        paths = self._replace(address, sidecar, upload, over)
+        paths, sidecar = self._replace(address, sidecar, upload, over)
         # Not synced, because anyone can finish it.
         with suppress(OSError):
             files.rename(paths.next_content(sidecar.id), paths.content)
         return sidecar
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """Replace the stored revision by a tombstone, the first one for a proxy; the content moves into the history."""
-        tombstone = self._named(address, commit.after_twin(self._layout, address, tombstone))
-        paths = self._replace(address, tombstone, None, over)
+        paths, tombstone = self._replace(address, tombstone, None, over)
         with suppress(OSError):
             files.remove(paths.content)
         return tombstone
 
     def finish(self, main: DocumentAddress) -> None:
-        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
         self._tell(main)
         own = self._layout.paths(main)
         for paths in list(stored_revision.incomplete_writes(own)):
@@ -75,7 +69,6 @@ class Writer:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """Store another content as the same revision; ``False`` where it is not there any more, or not as it was."""
         paths = self._layout.paths(address)
         if instant is not None:
             paths = paths.revision(instant)
@@ -102,11 +95,9 @@ class Writer:
         files.sync_directory(paths.directory)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """Remove the draft of a document with its attachments, without a trace and in one step."""
         self._discard_folder(form, Collection.DRAFT, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
-        """Remove older revisions without a trace; return how many there were. The current one is never among them."""
         paths = self._layout.paths(address)
         # A deletion that was killed leaves a content, which is known by its second name: one of those that go.
         current = commit.recover(paths, partial(self._rescue, address)).sidecar
@@ -117,7 +108,6 @@ class Writer:
         return len(removed)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        """Remove the only revision of a file without a trace: the older ones are gone already."""
         paths = self._layout.paths(address)
         committed = self._committed.pop(address, None) or Committed.at(paths)
         committed.require(over.sidecar)
@@ -129,7 +119,6 @@ class Writer:
             files.remove_if_empty(directory)
 
     def discard_document(self, form: Form, document: str) -> None:
-        """Remove a saved document with its attachments and its history, without a trace and in one step."""
         self._discard_folder(form, Collection.DATA, document)
 
     def _discard_folder(self, form: Form, collection: Collection, document: str) -> None:
@@ -167,10 +156,13 @@ class Writer:
 
     def _replace(
         self, address: Address, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
-    ) -> FilePaths:
+    ) -> tuple[FilePaths, Sidecar]:
+        sidecar = commit.after_twin(self._layout, address, sidecar)
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
+        if is_shortened(paths.name) and not is_shortened(address.name):
+            sidecar = msgspec.structs.replace(sidecar, name=address.name)
         self._tell(address)
         if over is None:
             self._directories.make(paths.directory)
@@ -181,25 +173,19 @@ class Writer:
                     self._set_aside(paths)
                 # A deletion needs it for a while: what a crash leaves of the content is recognized by its second name.
                 if over is not None and (self._keeps(address) if upload is not None else address.keeps_history):
-                    kept = commit.keep_replaced(paths, over)
+                    kept = commit.keep_edit(paths, over) if over.is_edited else commit.keep(paths, over.sidecar)
                 settle = partial(self._settle, paths, kept, known=over is not None)
                 commit.replace_sidecar(paths, sidecar, upload, over=committed, settle=settle)
             finally:
                 if kept is not None:
                     os.close(kept)
-        return paths
-
-    def _named(self, address: Address, sidecar: Sidecar) -> Sidecar:
-        if is_shortened(address.name) or not is_shortened(self._layout.paths(address).name):
-            return sidecar
-        return msgspec.structs.replace(sidecar, name=address.name)
+        return paths, sidecar
 
     def _settle(self, paths: FilePaths, kept: int | None, directory: int, *, known: bool) -> None:
-        """Make every name durable that the commit will rely on.
+        """Make every name durable that the commit will rely on: in the ``directory``, and in the history, both open.
 
-        ``directory`` is open, and so is the history, ``kept``, if it is used. A file system that promises only POSIX
-        may otherwise persist the commit's rename before them. Where the resource is ``known``, its first commit has
-        made the directory itself durable.
+        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the resource
+        is ``known``, its first commit has made the directory itself durable.
         """
         if kept is not None:
             files.sync_open(kept)

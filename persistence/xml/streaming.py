@@ -14,8 +14,7 @@ from itertools import count, islice, repeat
 from operator import sub
 from queue import SimpleQueue
 from sys import getsizeof
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 from xml.parsers import expat
 
 from persistence.errors import MalformedXmlError, one_line
@@ -33,16 +32,13 @@ from persistence.limits import (
     XML_STEP,
 )
 
-_UNICODE = ("utf-8", "utf-16", "utf-16be", "utf-16le")
-_SINGLE_BYTES = (
-    "us-ascii",
-    "ascii",
-    *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),  # noqa: PLR2004 - there is none
-    *(f"windows-{page}" for page in range(1250, 1259)),
-    "koi8-r",
-    "koi8-u",
+ENCODINGS = frozenset(
+    {
+        *("utf-8", "utf-16", "utf-16be", "utf-16le", "us-ascii", "ascii", "koi8-r", "koi8-u"),
+        *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),  # noqa: PLR2004 - there is none
+        *(f"windows-{page}" for page in range(1250, 1259)),
+    }
 )
-ENCODINGS = frozenset((*_UNICODE, *_SINGLE_BYTES))
 """Encodings that a document may name, in small letters. In all but UTF-16, bytes below 128 are ASCII.
 
 expat asks Python for others, and Python has codecs such as ``unicode_escape``, ``utf-7`` and ``idna``, in which a
@@ -57,14 +53,6 @@ _S = r"[ \t\r\n]"
 _BEGIN = re.compile(r"<[^ \t\r\n<>/=\"'!?]++")
 _ATTRIBUTE = re.compile(rf"{_S}*+([^ \t\r\n<>/=\"']++){_S}*+={_S}*+(?:\"[^\"]*+\"|'[^']*+')")
 _END = re.compile(rf"{_S}*+/?+>")
-
-
-class Attribute(NamedTuple):
-    """An attribute, with the blanks before it: its name as it is written, and where it begins and ends in the text."""
-
-    name: str
-    begin: int
-    end: int
 
 
 class WordWatch:
@@ -101,15 +89,6 @@ def may_mention(pieces: Iterable[bytes], word: bytes) -> bool:
     return False
 
 
-def check_declared(encoding: str, begin: bytes) -> None:
-    """Check the encoding of an XML declaration against the first three bytes of the document."""
-    name = encoding.lower()
-    if name not in ENCODINGS:
-        raise MalformedXmlError(one_line(f"the XML is in the encoding {encoding!r}, which is not known: use UTF-8"))
-    if begin.startswith(codecs.BOM_UTF8) and name != "utf-8":
-        raise MalformedXmlError(f"the XML begins with the mark of UTF-8, and says that it is in {encoding}")
-
-
 def codec_of(begin: bytes, declared: str | None) -> str:
     """Return the name of Python's codec for a document.
 
@@ -129,25 +108,22 @@ def markup_codec_of(begin: bytes) -> str:
     return "latin-1" if codec == "utf-8" else codec
 
 
-def tag_attributes(text: str) -> Iterator[Attribute]:
-    """Yield the complete attributes of the start tag at the beginning of a text, if there is one."""
+def tag_attributes(text: str) -> Iterator[re.Match[str]]:
+    """Yield the complete attributes of the start tag at the beginning of a text, if there is one.
+
+    The match of each has the blanks before it, and as its group the name as it is written.
+    """
     match = _BEGIN.match(text)
-    while match is not None:
-        at = match.end()
-        match = _ATTRIBUTE.match(text, at)
-        if match is not None:
-            yield Attribute(match[1], at, match.end())
+    while match is not None and (match := _ATTRIBUTE.match(text, match.end())) is not None:
+        yield match
 
 
 def end_of_tag(text: str) -> int | None:
     """Return the length of the start tag with which a text begins; ``None`` where it is not whole."""
-    begin = _BEGIN.match(text)
-    if begin is None:
-        return None
-    at = begin.end()
+    last = _BEGIN.match(text)
     for attribute in tag_attributes(text):
-        at = attribute.end
-    end = _END.match(text, at)
+        last = attribute
+    end = None if last is None else _END.match(text, last.end())
     return None if end is None else end.end()
 
 
@@ -258,26 +234,38 @@ class Streaming:
         if not _VERSION.fullmatch(version):
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
         if encoding is not None:
-            check_declared(encoding, self._begin)
+            name = encoding.lower()
+            if name not in ENCODINGS:
+                shown = one_line(f"the XML is in the encoding {encoding!r}, which is not known: use UTF-8")
+                raise MalformedXmlError(shown)
+            if self._begin.startswith(codecs.BOM_UTF8) and name != "utf-8":
+                raise MalformedXmlError(f"the XML begins with the mark of UTF-8, and says that it is in {encoding}")
             self.encoding = encoding
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        parser = self.parser
-        parser.StartElementHandler = parser.EndElementHandler = parser.StartNamespaceDeclHandler = None
-        parser.CharacterDataHandler = parser.DefaultHandler = None
-        parser.CommentHandler = parser.ProcessingInstructionHandler = None
-        parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
+    def __exit__(self, *_error: object) -> None:
+        del self.parser
 
     def _step(self, piece: bytes) -> None:
         self._begin = self._begin or piece[:3]
         self._fed += len(piece)
         self._parse(piece, is_final=False)
-        self._check_token(piece, self._fed - self.parser.CurrentByteIndex)
+        unfinished = self._fed - self.parser.CurrentByteIndex
+        if unfinished <= len(piece):
+            self._token = bytearray(piece[len(piece) - unfinished :])
+            self._next = XML_STEP
+        else:
+            self._token += piece
+            self._next = XML_STEP if unfinished < XML_LONG_STEP else XML_LONG_STEP
+            if unfinished > LONGEST_TOKEN:
+                raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
+            most = MOST_ATTRIBUTES + MOST_NAMESPACES
+            if self._token.count(b"=") > most:
+                text = self._token.decode(markup_codec_of(self._begin), "ignore")
+                if next(islice(tag_attributes(text), most, None), None) is not None:
+                    raise _many_attributes()
         self._check_names()
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
@@ -285,21 +273,6 @@ class Streaming:
             self.parser.Parse(piece, is_final)
         except (expat.ExpatError, ValueError, LookupError) as error:  # the last two: an encoding Python does not know
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
-
-    def _check_token(self, piece: bytes, unfinished: int) -> None:
-        if unfinished <= len(piece):
-            self._token = bytearray(piece[len(piece) - unfinished :])
-            self._next = XML_STEP
-            return
-        self._token += piece
-        self._next = XML_STEP if unfinished < XML_LONG_STEP else XML_LONG_STEP
-        if unfinished > LONGEST_TOKEN:
-            raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
-        most = MOST_ATTRIBUTES + MOST_NAMESPACES
-        if self._token.count(b"=") > most:
-            text = self._token.decode(markup_codec_of(self._begin), "ignore")
-            if next(islice(tag_attributes(text), most, None), None) is not None:
-                raise _many_attributes()
 
     def _check_names(self) -> None:
         names = self._names
@@ -340,9 +313,6 @@ class XmlCheck(Streaming):
         except MalformedXmlError:
             self._judge_each(starts, ends)
             raise
-        self._judge(starts, ends)
-
-    def _judge(self, starts: SimpleQueue[str], ends: list[int]) -> None:
         begun = starts.qsize()
         self._note_long_names()
         highest = self.depth + max(max(map(sub, ends, count()), default=0), begun - len(ends))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from persistence.metrics.instruments import known
 from tests.docs.markdown import DOCS, rows
+from tests.metrics.known import known
 
 PAGE = DOCS / "metrics.md"
 

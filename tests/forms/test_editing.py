@@ -118,7 +118,7 @@ def test_nothing_but_marks_and_values_is_changed(codec: str, piece: int) -> None
     ],
 )
 def test_a_start_tag_is_taken_apart(text: str, names: list[str], length: int | None) -> None:
-    assert [attribute.name for attribute in streaming.tag_attributes(text)] == names
+    assert [attribute[1] for attribute in streaming.tag_attributes(text)] == names
     assert streaming.end_of_tag(text) == length
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms.definition_tree import Tree, on_stored_tree, on_tree, serialized
+from persistence.forms.definition_tree import Tree, on_tree, serialized
 from persistence.limits import DEEPEST, LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 
 REFUSED = {
@@ -26,14 +26,13 @@ def test_in_a_body_it_is_a_bad_request_and_in_storage_damage(name: str) -> None:
     with pytest.raises(MalformedXmlError):
         on_tree(REFUSED[name], serialized)
     with pytest.raises(DamagedError):
-        on_stored_tree(REFUSED[name], serialized)
+        on_tree(REFUSED[name], serialized, is_stored=True)
 
 
-@pytest.mark.parametrize("read", [on_tree, on_stored_tree])
-def test_what_is_too_large_is_a_bad_request(read: object) -> None:
-    assert callable(read)
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_is_too_large_is_a_bad_request(*, is_stored: bool) -> None:
     with pytest.raises(BadRequestError, match=f"more than {LARGEST_TREE}"):
-        read(b"<r>" + b" " * LARGEST_TREE + b"</r>", serialized)
+        on_tree(b"<r>" + b" " * LARGEST_TREE + b"</r>", serialized, is_stored=is_stored)
 
 
 def test_everything_in_a_document_survives() -> None:
@@ -100,7 +99,7 @@ def name_of(tree: Tree) -> str:
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_a_document_is_read_in_each_encoding_in_which_it_can_be_stored(codec: str) -> None:
     assert on_tree("<é>text</é>".encode(codec), name_of) == "é"
-    assert on_stored_tree("\n<é/>".encode(codec), name_of) == "é"
+    assert on_tree("\n<é/>".encode(codec), name_of, is_stored=True) == "é"
 
 
 def test_what_only_one_parser_takes_is_no_damage() -> None:
@@ -109,14 +108,14 @@ def test_what_only_one_parser_takes_is_no_damage() -> None:
     with pytest.raises(MalformedXmlError, match="not a valid URI"):
         on_tree(odd, name_of)
     with pytest.raises(BadRequestError, match="not a valid URI"):
-        on_stored_tree(odd, name_of)
+        on_tree(odd, name_of, is_stored=True)
 
 
 def test_what_cannot_have_been_stored_is_damage() -> None:
     with pytest.raises(MalformedXmlError):
         on_tree(b"<d>", name_of)
     with pytest.raises(DamagedError):
-        on_stored_tree(b"<d>", name_of)
+        on_tree(b"<d>", name_of, is_stored=True)
 
 
 def test_elements_and_attributes_of_a_tree_are_bounded() -> None:

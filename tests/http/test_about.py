@@ -19,6 +19,7 @@ from persistence.http.middleware import CleanRequests, Forwarding
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Service, pair
 
+HERE = ("/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics")
 INTERFACE = Path(__file__).parents[2] / "docs" / "openapi.yaml"
 
 
@@ -27,17 +28,7 @@ def test_the_root_says_what_this_is(svc: Service) -> None:
     assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
     text = answer.body.decode()
     assert text.startswith(f"persistence {__version__}, dialect svc\n")
-    for path in (
-        PUBLIC,
-        "/api/",
-        "/openapi.yaml",
-        "/version",
-        "/admin/",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "docs/index.md",
-    ):
+    for path in (PUBLIC, *HERE, "docs/index.md"):
         assert path in text
 
 

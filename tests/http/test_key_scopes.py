@@ -25,19 +25,9 @@ NAMES = {"document": "D", "name": "data.xml", "rest": "x", "unknown": "x"}
 HARMLESS = ("/", "/version", "/openapi.yaml", "/api", "/api/", "/api/redoc.standalone.js", "/healthz", "/readyz")
 SEARCH = b"<search><page-size>10</page-size><page-number>1</page-number></search>"
 
+HEALTH = ("healthz", "readyz", "metrics")
 READERS = {
-    "GET HEAD": (
-        "crud",
-        "history",
-        "attachments",
-        "",
-        "version",
-        "openapi.yaml",
-        "api",
-        "healthz",
-        "readyz",
-        "metrics",
-    ),
+    "GET HEAD": ("crud", "history", "attachments", "", "version", "openapi.yaml", "api", *HEALTH),
     "GET": ("form", "reindex", "reencrypt", "export"),
     "POST": ("form", "search", "distinct-values", "export"),
 }

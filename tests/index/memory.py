@@ -51,11 +51,10 @@ class Memory:
     """Does what ``Source`` does; who changes it tells the index of it by ``changed``."""
 
     form: Form = FORM
-    data_format: str = "4.0.0"
-    is_designer: bool = False
     has_own_definitions: bool = True
 
     def __post_init__(self) -> None:
+        self.described = described(self.form, "")
         self._marks = count(1)
         self._documents: dict[tuple[str, bool], tuple[str, Content]] = {}
         self._definitions: dict[int, IndexedDefinition] = {}
@@ -161,10 +160,14 @@ class Memory:
         self._hidden -= {(document, True), (document, False)}
 
 
+def described(form: Form, definitions: str) -> SourceDescription:
+    naming = FlatNaming("svc_f_", 256, prefixes_in_main=False)
+    return SourceDescription(form, "4.0.0", is_designer=False, naming=naming, definitions=definitions)
+
+
 def source_in(root: Path, form: Form) -> Source:
     """Return the source of a form in a tree, which has the definition too."""
-    naming = FlatNaming("svc_f_", 256, prefixes_in_main=False)
-    return SourceDescription(form, "4.0.0", is_designer=False, naming=naming, definitions=str(root)).opened(str(root))
+    return described(form, str(root)).opened(str(root))
 
 
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:

@@ -14,6 +14,7 @@ import pytest
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
+from persistence.index.sources import Source, SourceDescription
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
 from persistence.index.sync import updater as module
 from persistence.index.sync.rebuild import FlatMaker
@@ -59,9 +60,10 @@ def flat_of(root: Path) -> FlatViews:
     return opened(FlatViews(str(root), partial(source_in, root)))
 
 
-def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
+def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML, view: StoreReader | None = None) -> FlatMaker:
     reader = StoreReader(str(root), Integrity(hand_edits))
-    return FlatMaker(reader, Catalog(reader), str(root), ORDER, NAMING)
+    described = SourceDescription(ORDER, "", is_designer=False, naming=NAMING, definitions=str(root))
+    return FlatMaker(Source(described, view or reader, Catalog(reader)), str(root))
 
 
 def settle(root: Path) -> None:
@@ -123,7 +125,7 @@ def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) 
             flat.refresh(ORDER, ["d-1", "new"])
         refused.append(True)
 
-    FlatMaker(Watched(str(root), happening), Catalog(StoreReader(str(root))), str(root), ORDER, NAMING).create(1)
+    maker_of(root, view=Watched(str(root), happening)).create(1)
     assert refused == [True]
     flat.refresh(ORDER, ["d-1", "new"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
@@ -147,7 +149,7 @@ def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(Exception, match="Input/output error"):
-        FlatMaker(Watched(str(root), happening), Catalog(StoreReader(str(root))), str(root), ORDER, NAMING).create(1)
+        maker_of(root, view=Watched(str(root), happening)).create(1)
     assert rows(root) == ROWS
     flat_of(root).refresh(ORDER, ["d-1"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]

@@ -102,7 +102,7 @@ def read(lines: Sequence[str]) -> dict[str, list[Leased]]:
 def _work(root: str, seed: int, pipe: int, *, is_weak: bool) -> None:
     chance, locks = random.Random(seed), Locks(root, 30.0)
     if is_weak:
-        locks.lease = lambda _: nullcontext()  # type: ignore[method-assign]
+        locks.holding = lambda *_: nullcontext()  # type: ignore[method-assign]
     leases, number = DocumentLeases(root, locks, lambda: None), 0
     while True:
         number += 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from persistence.metrics.instruments import known
+from tests.metrics.known import known
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "config" / "prometheus-alerts.yml"

@@ -22,7 +22,7 @@ from persistence.postgresql.database_check import maintained
 from persistence.services import moves
 from persistence.services.moves import UnitState, state_of
 from persistence.services.transfers import TransferResult, TransferUnit
-from persistence.storage import storage as marks
+from persistence.storage import reader
 from persistence.storage.storage import Revisions, StateMark, Storage
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -41,7 +41,7 @@ _SETTLED = 0.05
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_SETTLED_AFTER", _SETTLED)
+    monkeypatch.setattr(reader, "SETTLED", _SETTLED * 1e9)
 
 
 @pytest.fixture(params=["tree", pytest.param("database", marks=requires_postgresql)])
@@ -137,7 +137,7 @@ def test_a_draft_that_comes_and_goes_after_the_mark_is_not_in_the_state_of_the_m
 
 
 def test_what_is_young_has_no_mark_in_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "_SETTLED_AFTER", 60)
+    monkeypatch.setattr(reader, "SETTLED", 60e9)
     store = opened(Store(initialised(tmp_path / "from"), lock_timeout=5))
     put(store, D, b"<one/>")
     (mark,) = store.marks(FORM)

@@ -239,7 +239,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
     found.client.get("/fr/service/persistence/form", headers={"Authorization": f"Bearer {secret}"})
     assert "0 seconds ago" in (found.get("/admin/keys") and found.text) or "1 second ago" in found.text
     file = Path(given.home, ".pages/key-uses.json")
-    uses = KeyUses(str(file), tree=given.home)
+    uses = KeyUses(given.home)
     uses.use(NAME)
     uses.use("gone")
     uses.note(frozenset({NAME}))
@@ -256,7 +256,7 @@ def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: 
     home = str(initialised(tmp_path / "data"))
     directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")
-    uses = KeyUses(f"{directory}/key-uses.json", tree=home)
+    uses = KeyUses(home)
     uses.use(NAME)
     uses.note(frozenset({NAME}))
     directory.unlink()

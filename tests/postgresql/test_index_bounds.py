@@ -153,7 +153,8 @@ def test_definitions_that_are_stored_elsewhere_are_looked_at_by_each_search(inde
 
 def test_another_data_format_reads_all_documents_again(indexed: IndexedMemory) -> None:
     indexed.save("d-1", content(a=("Ada",)))
-    indexed.memory.data_format = "4.8.0"
+    memory = indexed.memory
+    memory.described = msgspec.structs.replace(memory.described, data_format="4.8.0")
     assert names(indexed, has("ada")) == ["d-1"]
 
 

@@ -188,7 +188,8 @@ def test_v1_views_of_what_is_stored_without_drafts(ordered: Both) -> None:
 def test_views_are_those_of_a_tree_row_by_row(both: Both, seed: int) -> None:
     """Forms and documents at random, with drafts, deleted documents, and documents that move to another version."""
     random = Random(seed)
-    maker = FlatMaker(both.reader, Catalog(both.reader), str(both.root), ORDER, NAMING)
+    described = SourceDescription(ORDER, "", is_designer=False, naming=NAMING, definitions=str(both.root))
+    maker = FlatMaker(Source(described, both.reader, Catalog(both.reader)), str(both.root))
     forms = {version: generated(random) for version in (1, 2)}
     for version, form in forms.items():
         both.define(ORDER, version, form.definition)

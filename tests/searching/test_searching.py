@@ -99,10 +99,10 @@ class Bench:
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
     ) -> bytes:
-        return b"".join(self._searching.search(form, version, [body.encode()], Searcher(user)).pieces)
+        return b"".join(self._searching.search(form, version, [body.encode()], Searcher(user))[0])
 
     def distinct(self, body: str = searches.T13_QUERY, user: User = ANONYMOUS) -> bytes:
-        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], Searcher(user)).pieces)
+        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], Searcher(user))[0])
 
 
 @pytest.fixture

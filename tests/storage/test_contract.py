@@ -30,7 +30,7 @@ _TIMEOUT = 0.2
 def _store(root: str, *, is_locked: bool = True) -> Store:
     store = opened(Store(root, lock_timeout=_TIMEOUT))
     if not is_locked:
-        store._locks.document = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
+        store._locks.holding = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
     return store
 
 
@@ -136,7 +136,7 @@ class TestRemote(StorageContract):
             return RemoteStore(Client("peer", names, opened(Connection(uri, CallPolicy()))), root, locks)
 
         unlocked = Locks(root, _TIMEOUT)
-        unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]
+        unlocked.holding = no_lock  # type: ignore[method-assign,assignment]
         app = self._peer.data / f"app{number}"
         return Subject(
             storage(Locks(root, _TIMEOUT)),

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
+from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS
 from persistence.storage.locks import STRIPES, Locks, stripe
 
 SCOPE = ("app", "form", "data", "D")
 OTHER = next(("x", str(n)) for n in range(100) if stripe(("x", str(n))) != stripe(SCOPE))
 HOLDER = """
 import sys, time
-from persistence.storage.locks import Locks
-with Locks(sys.argv[1], 1).document(("app", "form", "data", "D")):
+from persistence.storage.locks import Locks, stripe
+with Locks(sys.argv[1], 1).holding(".locks", stripe(("app", "form", "data", "D"))):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -33,18 +34,18 @@ def test_a_second_thread_waits_and_gives_up_at_the_deadline(tmp_path: Path) -> N
 
     def contend() -> None:
         began = time.monotonic()
-        with pytest.raises(BusyError), locks.document(SCOPE):
+        with pytest.raises(BusyError), locks.holding(LOCKS, stripe(SCOPE)):
             pass
         failures.append(time.monotonic() - began)
 
-    with locks.document(SCOPE):
+    with locks.holding(LOCKS, stripe(SCOPE)):
         thread = threading.Thread(target=contend)
         thread.start()
         thread.join()
-        with locks.document(OTHER):
+        with locks.holding(LOCKS, stripe(OTHER)):
             pass
     assert 0.09 < failures[0] < 5
-    with locks.document(SCOPE):
+    with locks.holding(LOCKS, stripe(SCOPE)):
         pass
 
 
@@ -56,25 +57,27 @@ def test_a_second_process_waits_and_a_dead_one_holds_nothing(tmp_path: Path) -> 
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(BusyError), _locks(tmp_path, 0.1).document(SCOPE):
+    with pytest.raises(BusyError), _locks(tmp_path, 0.1).holding(LOCKS, stripe(SCOPE)):
         pass
     holder.kill()
     holder.wait()
     holder.stdin.close()
     holder.stdout.close()
-    with _locks(tmp_path, 1).document(SCOPE):
+    with _locks(tmp_path, 1).holding(LOCKS, stripe(SCOPE)):
         pass
 
 
 def test_each_kind_of_stripe_is_held_by_itself(tmp_path: Path) -> None:
     """A creation is held while a document is; a document elsewhere keeps none here from being written."""
-    for kind in (".locks", ".locks/creations", ".locks/elsewhere", ".locks/leases"):
+    for kind in (LOCKS, CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS):
         (tmp_path / kind).mkdir()
-    locks, others = Locks(str(tmp_path), 0.1), Locks(str(tmp_path), 0.1)
-    with locks.document(SCOPE), locks.creation(SCOPE), locks.elsewhere(SCOPE):
-        for hold in (others.document, others.creation, others.elsewhere):
-            with pytest.raises(BusyError), hold(SCOPE):
+    locks, others, number = Locks(str(tmp_path), 0.1), Locks(str(tmp_path), 0.1), stripe(SCOPE)
+    with locks.holding(LOCKS, number), locks.holding(CREATIONS, number), locks.holding(ELSEWHERE_LOCKS, number):
+        for kind in (LOCKS, CREATIONS, ELSEWHERE_LOCKS):
+            with pytest.raises(BusyError), others.holding(kind, number):
                 pass
+        with others.holding(LEASE_LOCKS, number):
+            pass
 
 
 def test_scopes_spread_over_the_stripes() -> None:

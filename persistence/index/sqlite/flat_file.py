@@ -6,33 +6,18 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
-from persistence.index.sqlite.tables import (
-    COMPLETE,
-    SCHEMA_FACT,
-    UnusableError,
-    as_domain_error,
-    code_of,
-    is_lost,
-    is_transient,
-    read_fact,
-    write_fact,
-)
+from persistence.index.sqlite.rows import remove_index
+from persistence.index.sqlite.sqlite_dialect import quoted
+from persistence.index.sqlite.tables import COMPLETE, SCHEMA_FACT, UnusableError, code_of, read_fact, write_fact
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
-from persistence.model.flat_views import (
-    DOCUMENT_COLUMN,
-    METADATA_COLUMNS,
-    CataloguedView,
-    FlatView,
-    catalogued,
-    from_catalogue,
-)
+from persistence.model.flat_views import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.storage import files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile
@@ -81,13 +66,14 @@ def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | B
     ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
     the disk or other processes are in the way.
     """
-    if not isinstance(error, sqlite3.Error) or is_lost(error):
+    # One that cannot be opened may be in order.
+    lost = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    if not isinstance(error, sqlite3.Error) or code_of(error) in lost:
         return UnusableError("the file of flat views", str(error))
-    meaning = as_domain_error(error, action)
-    return meaning if is_transient(error) else InconsistentError(str(meaning))
+    meaning = tables.as_domain_error(error, action)
+    return meaning if code_of(error) in tables.TRANSIENT else InconsistentError(str(meaning))
 
 
-@dataclass(frozen=True, slots=True)
 class FlatFile:
     """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it.
 
@@ -95,11 +81,10 @@ class FlatFile:
     Methods raise ``OSError`` and ``BusyError``.
     """
 
-    root: str
-
-    @property
-    def path(self) -> str:
-        return f"{self._directory}/flat.sqlite"
+    def __init__(self, root: str) -> None:
+        self._directory = Layout(os.path.realpath(root)).own(FLAT)
+        self._lock = f"{self._directory}/lock"
+        self.path = f"{self._directory}/flat.sqlite"
 
     @property
     def identity(self) -> FileIdentity | None:
@@ -129,7 +114,7 @@ class FlatFile:
                 return
             fresh = f"{self.path}-new"
             for path in (self.path, fresh):
-                _remove(path)
+                remove_index(path)
             files.ensure_file(fresh)
             with closing(tables.opened_to_write(fresh)) as connection:
                 connection.executescript(TABLES)
@@ -148,15 +133,7 @@ class FlatFile:
         """Remove it if it is still the file that was found to be unusable."""
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
-                _remove(self.path)
-
-    @property
-    def _directory(self) -> str:
-        return Layout(os.path.realpath(self.root)).own(FLAT)
-
-    @property
-    def _lock(self) -> str:
-        return f"{self._directory}/lock"
+                remove_index(self.path)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -172,13 +149,7 @@ def _check(connection: sqlite3.Connection) -> None:
         raise UnusableError("the file of flat views is not of this version")
 
 
-def _remove(path: str) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        files.remove(path + suffix)
-
-
-@dataclass(frozen=True, slots=True)
-class CataloguedVersion:
+class CataloguedVersion(NamedTuple):
     """A form version with flat views, or one that is to have some.
 
     ``definition`` is the entity tag of the definition that they were made by; it is empty while they are to be made by
@@ -232,7 +203,7 @@ class FlatCatalogue(Closable):
         found = self._execute(
             "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
         )
-        return {version: CataloguedVersion(definition, tree) for version, definition, tree in found}
+        return {version: CataloguedVersion(*entry) for version, *entry in found}
 
     def all_views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
         """Return the views of the versions of a form, cached until tables change; to be called in a transaction."""
@@ -251,13 +222,11 @@ class FlatCatalogue(Closable):
             " ORDER BY number",
             (form.app, form.name, version),
         ).fetchall()
+        columns = "SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number"
         return from_catalogue(
-            CataloguedView(name, around, path, repetition, self._columns(name))
+            CataloguedView(name, around, path, repetition, tuple(self._execute(columns, (name,))))
             for name, around, path, repetition in rows
         )
-
-    def _columns(self, view: str) -> tuple[tuple[str, str], ...]:
-        return tuple(self._execute("SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number", (view,)))
 
     def names(self) -> list[str]:
         return [name for (name,) in self._execute("SELECT view FROM catalogue_views")]
@@ -285,12 +254,20 @@ class FlatCatalogue(Closable):
                 "INSERT INTO catalogue_columns VALUES (?, ?, ?, ?)",
                 [(view.name, at, name, path) for at, (name, path) in enumerate(listed.columns, 1)],
             )
-            self._execute(_table_of(view))
+            # Numbers and times have the affinity of texts: they are read as they were entered.
+            columns = [f"{quoted(name)} TEXT" for name in view.column_names]
+            columns[0] += " NOT NULL"
+            for at, name in enumerate(view.repetitions, 1):
+                columns[at] = f"{quoted(name)} INTEGER NOT NULL"
+            columns.append(f"PRIMARY KEY ({', '.join(map(quoted, (DOCUMENT_COLUMN, *view.repetitions)))})")
+            statement = f"CREATE TABLE {quoted(view.name)} ({', '.join(columns)})"
+            if len(statement) > _LONGEST_STATEMENT:
+                raise BadRequestError("the names of the columns of a flat view are too long together")
+            self._execute(statement)
 
     def remove(self, form: Form, version: int) -> None:
-        """Remove a version, and drop the tables of its views."""
         for view in self.views(form, version):
-            self._execute(f"DROP TABLE IF EXISTS {_quoted(view.name)}")
+            self._execute(f"DROP TABLE IF EXISTS {quoted(view.name)}")
         key = form.app, form.name, version
         where = "WHERE app = ? AND form = ? AND version = ?"
         self._execute(f"DELETE FROM catalogue_columns WHERE view IN (SELECT view FROM catalogue_views {where})", key)
@@ -305,27 +282,9 @@ class FlatCatalogue(Closable):
                 first = rows.metadata if view.around is None else rows.metadata[:1]
                 values = ", ".join("?" * len(view.column_names))
                 self._executemany(
-                    f"INSERT INTO {_quoted(view.name)} VALUES ({values})", ((*first, *cells) for cells in found)
+                    f"INSERT INTO {quoted(view.name)} VALUES ({values})", ((*first, *cells) for cells in found)
                 )
 
     def remove_rows(self, views: Iterable[FlatView], document: str) -> None:
         for view in views:
-            self._execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
-
-
-def _table_of(view: FlatView) -> str:
-    # Numbers and times have the affinity of texts: they are read as they were entered.
-    columns = [f"{_quoted(name)} TEXT" for name in view.column_names]
-    columns[0] += " NOT NULL"
-    first = 1 if view.repetitions else len(METADATA_COLUMNS)
-    for at, name in enumerate(view.repetitions, first):
-        columns[at] = f"{_quoted(name)} INTEGER NOT NULL"
-    key = ", ".join(map(_quoted, (DOCUMENT_COLUMN, *view.repetitions)))
-    statement = f"CREATE TABLE {_quoted(view.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
-    if len(statement) > _LONGEST_STATEMENT:
-        raise BadRequestError("the names of the columns of a flat view are too long together")
-    return statement
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+            self._execute(f"DELETE FROM {quoted(view.name)} WHERE {quoted(DOCUMENT_COLUMN)} = ?", (document,))

@@ -12,24 +12,7 @@ from persistence.index.cards import BOTH, PreparedDocument, decode, entries
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
-from persistence.index.sqlite.tables import (
-    COMPLETE,
-    FIELDS,
-    INDEXES,
-    ROWS_PER_MILLISECOND,
-    SCHEMA,
-    SCHEMA_FACT,
-    TABLES,
-    TEXTS,
-    IndexedRow,
-    IndexState,
-    columns,
-    first_row,
-    optimize,
-    transaction,
-    tune,
-    write_fact,
-)
+from persistence.index.sqlite.tables import FIELDS, TEXTS, IndexedRow, IndexState, columns, tune, write_fact
 from persistence.storage import files
 
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
@@ -42,15 +25,18 @@ _ROWS_AT_ONCE = 100  # Rows inserted by one statement: its parameters and its si
 
 
 class IndexWriter(IndexState):
-    """Changes an index while it is in use. Methods raise ``sqlite3.Error``."""
+    """Changes an index while it is in use; ``hidden`` are documents not to be seen. Methods raise ``sqlite3.Error``."""
 
-    def __init__(self, path: str, connection: sqlite3.Connection | None = None) -> None:
+    def __init__(
+        self, path: str, connection: sqlite3.Connection | None = None, hidden: frozenset[DocumentName] = frozenset()
+    ) -> None:
         super().__init__(path, tables.opened_to_write(path) if connection is None else connection)
+        self._hidden = hidden
         self._partitions: dict[tuple[int, bool, bool], int] = {}
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        with transaction(self.connection):
+        with tables.transaction(self.connection):
             self._partitions.clear()  # others may have changed them
             yield
 
@@ -117,10 +103,6 @@ class IndexWriter(IndexState):
             values = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
             self.connection.execute(f"INSERT INTO {table} VALUES {values}", tuple(chain.from_iterable(some)))
 
-    def partition_of(self, document: PreparedDocument) -> int:
-        """Return the partition that a document belongs to: one that is seen."""
-        return self._partition(document.content.version, is_draft=document.name.is_draft, is_hidden=False)
-
     def merge(self) -> bool:
         """Merge pieces of the index of texts, a few at a time; return whether there may be more."""
         before = self.connection.total_changes
@@ -129,33 +111,27 @@ class IndexWriter(IndexState):
         return self.connection.total_changes - before > len(TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
-        text = self.connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        execute = self.connection.execute
+        text = execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
-            first = first_row(each.content.modified)
-            row = taken[first] + 1 if first in taken else self._free(first)
-            taken[first] = row
-            yield each, row, text, self.partition_of(each)
-
-    def _partition(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
-        key = version, is_draft, is_hidden
-        if key not in self._partitions:
-            execute = self.connection.execute
-            asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
-            found = execute(asked, key).fetchone()
-            if found is None:
-                execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+            first = tables.first_row(each.content.modified)
+            if first not in taken:
+                asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
+                values = first, first + tables.ROWS_PER_MILLISECOND
+                last = execute(asked, values).fetchone()[0]
+                taken[first] = first - 1 if last is None else int(last)
+            taken[first] += 1
+            key = each.content.version, each.name.is_draft, each.name in self._hidden
+            if key not in self._partitions:
+                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
                 found = execute(asked, key).fetchone()
-            self._partitions[key] = int(found[0])
-        return self._partitions[key]
-
-    def _free(self, first: int) -> int:
-        end = first + ROWS_PER_MILLISECOND
-        last = self.connection.execute(
-            "SELECT max(row) FROM documents WHERE row >= ? AND row < ?", (first, end)
-        ).fetchone()[0]
-        return first if last is None else int(last) + 1
+                if found is None:
+                    execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    found = execute(asked, key).fetchone()
+                self._partitions[key] = int(found[0])
+            yield each, taken[first], text, self._partitions[key]
 
     def _count(self, changes: Mapping[int, int]) -> None:
         self.connection.executemany(
@@ -165,23 +141,22 @@ class IndexWriter(IndexState):
 
 
 class NewIndex(IndexWriter):
-    """A new index, in a file that no other process has open, filled in one transaction.
+    """A new index, in a file that no other process has open, filled in one tables.transaction.
 
-    ``hidden`` are the documents that are not to be seen. Methods raise ``sqlite3.Error`` and ``OSError``.
+    Methods raise ``sqlite3.Error`` and ``OSError``.
     """
 
     def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
         files.ensure_file(path)
-        super().__init__(path, tables.connected(path))
-        self._hidden = hidden
+        super().__init__(path, tables.connected(path), hidden)
         try:
             for pragma in (*tables.UNSAFE, "cache_size = -65536"):
                 self.connection.execute(f"PRAGMA {pragma}")
-            self.connection.executescript(TABLES)
+            self.connection.executescript(tables.TABLES)
             # Pieces of texts are merged at the end only. One of 1 MiB is made in the processor's cache.
             tune(self.connection, crisismerge=1_000)
             self.connection.execute("BEGIN")
-            write_fact(self.connection, SCHEMA_FACT, SCHEMA)
+            write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
         except BaseException:
             self.close()
             raise
@@ -191,18 +166,15 @@ class NewIndex(IndexWriter):
 
         ``tree`` is the identity of the tree.
         """
-        optimize(self.connection)
+        for table in TEXTS:
+            self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
         self.connection.execute("COMMIT")
         tune(self.connection)
-        self.connection.executescript(INDEXES)
+        self.connection.executescript(tables.INDEXES)
         self.tree = tree
-        write_fact(self.connection, COMPLETE, 1)
+        write_fact(self.connection, tables.COMPLETE, 1)
         self.close()
         tables.sync(self.path)
-
-    def partition_of(self, document: PreparedDocument) -> int:
-        is_hidden = document.name in self._hidden
-        return self._partition(document.content.version, is_draft=document.name.is_draft, is_hidden=is_hidden)
 
 
 class IndexAuditor(IndexState):
@@ -230,7 +202,20 @@ class IndexAuditor(IndexState):
             found = self.connection.execute(asked, (control, partition, fold, value, number)).fetchone()
             if found != (edge,):
                 return "the index has not entered all its values"
-        return self._text_difference(expected, number, text)
+        of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        fields = self.connection.execute(_TEXTS, (text,)).fetchone()
+        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
+        if of != (number,) or fields != columns(expected.content) or free_text != (expected.free_text,):
+            return "the index has other text of it"
+        filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
+        # One of each: it takes long.
+        for table, column, value in (*islice(filled, 1), ("free_text", "", expected.free_text)):
+            middle = max(len(value) // 2 - 1, 0)
+            match = column + quoted(value[middle : middle + TRIGRAM])
+            asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
+                return "the index does not find its text"
+        return None
 
     def counts(self) -> str | None:
         wrong = self.connection.execute(
@@ -250,31 +235,15 @@ class IndexAuditor(IndexState):
         found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
         return None if found == expected else f"it has {found} entries instead of {expected}"
 
-    def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
-        of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
-        fields = self.connection.execute(_TEXTS, (text,)).fetchone()
-        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
-        if of != (row,) or fields != columns(expected.content) or free_text != (expected.free_text,):
-            return "the index has other text of it"
-        filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
-        # One of each: it takes long.
-        for table, column, value in (*islice(filled, 1), ("free_text", "", expected.free_text)):
-            middle = max(len(value) // 2 - 1, 0)
-            match = column + quoted(value[middle : middle + TRIGRAM])
-            asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
-            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
-                return "the index does not find its text"
-        return None
-
 
 def make_empty(path: str) -> None:
     """Make an index without rows, which stands for one that is being built. Raises ``sqlite3.Error``."""
     files.ensure_file(path)
     with IndexWriter(path) as index:
-        index.connection.executescript(TABLES + INDEXES)
+        index.connection.executescript(tables.TABLES + tables.INDEXES)
         tune(index.connection)
-        write_fact(index.connection, SCHEMA_FACT, SCHEMA)
-        write_fact(index.connection, COMPLETE, 0)
+        write_fact(index.connection, tables.SCHEMA_FACT, tables.SCHEMA)
+        write_fact(index.connection, tables.COMPLETE, 0)
         index.begin_rebuild()
 
 

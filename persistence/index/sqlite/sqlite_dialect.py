@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from persistence.index.cards import NOTHING, SEPARATOR, Fact, decode, key_of, order_of, searched_owners
 from persistence.index.protocol import Budget
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
-from persistence.index.sqlite.tables import COLUMNS, FIELDS, as_in_card, column_of, first_row
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_row
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Scope, TextMatch
@@ -192,21 +193,18 @@ class SqliteDialect(SearchDialect):
         trigrams = query_for([folded], None, self._rarity)
         either = Sql(f"{_IN_FREE_TEXT} UNION ALL {_IN_FIELDS}", (trigrams, trigrams))
         reach = self._reach(either, _WORTH_ANYWHERE) if trigrams else None
-        is_exact = len(folded) == TRIGRAM  # where the index says that such a text is there, it is
-        if is_exact:
+        counts = None
+        if len(folded) == TRIGRAM:  # where the index says that such a text is there, it is
             texts = Sql(f"{_IN_FREE_TEXT} UNION {_IN_FIELDS}", either.values)
+            ((documents,),) = self._connection.execute("SELECT sum(documents) FROM partitions")
+            if self.documents == int(documents):  # each text is one of a document that counts
+                counts = texts
         else:
             among = Sql("true") if reach is None else Sql(f"r.id IN ({either.text})", either.values)
             where = joined(" AND ", [among, has_text])
             texts = Sql(f"SELECT r.id AS text FROM free_text_content r WHERE {where.text}", where.values)
         return Condition(
-            self._of_texts(texts),
-            test,
-            is_distinct=True,
-            is_range=False,
-            is_quick=False,
-            reach=reach,
-            counts=texts if is_exact and self._is_all else None,
+            self._of_texts(texts), test, is_distinct=True, is_range=False, is_quick=False, reach=reach, counts=counts
         )
 
     def _of_texts(self, texts: Sql) -> Sql:
@@ -217,12 +215,6 @@ class SqliteDialect(SearchDialect):
             f" CROSS JOIN documents x {indexed} ON x.{self.on} AND x.row = t.row",
             texts.values,
         )
-
-    @property
-    def _is_all(self) -> bool:
-        """Return whether all documents of the index are searched, so that a text is one of a document that counts."""
-        ((documents,),) = self._connection.execute("SELECT sum(documents) FROM partitions")
-        return self.documents == int(documents)
 
     def _reach(self, texts: Sql, share: float) -> int | None:
         """Return how many texts there are at most; ``None`` above a share of all documents."""
@@ -263,7 +255,6 @@ class SqliteDialect(SearchDialect):
         return total, kept[order.offset :] if is_near else None
 
     def _sorted(self, found: list[int], order: Order) -> list[int] | None:
-        """Return the page of documents that are all at hand."""
         if order.offset >= len(found):
             return []
         if order.control is None:
@@ -310,18 +301,17 @@ class Sample:
     def rarity(self, trigram: str, column: int | None) -> int:
         """Return the number of sampled documents that have a trigram, in a column of fields or in any text."""
         if self._texts is None:
-            self._texts = list(self._read())
+            read = list[tuple[str, ...]]()
+            first, last = self._connection.execute("SELECT min(text), max(text) FROM texts").fetchone()
+            for at in range(_SAMPLED if first is not None else 0):
+                found = self._connection.execute(_AT, (first + (last - first) * at // _SAMPLED,)).fetchone()
+                if found is not None:
+                    each = _LONGEST_SAMPLE // max(1, sum(map(bool, found)))
+                    read.append(tuple((text or "")[:each] for text in found))
+            self._texts = read
         if column is not None:
             return sum(trigram in texts[column + 1] for texts in self._texts)
         return sum(any(trigram in text for text in texts) for texts in self._texts)
-
-    def _read(self) -> Iterator[tuple[str, ...]]:
-        first, last = self._connection.execute("SELECT min(text), max(text) FROM texts").fetchone()
-        for at in range(_SAMPLED if first is not None else 0):
-            found = self._connection.execute(_AT, (first + (last - first) * at // _SAMPLED,)).fetchone()
-            if found is not None:
-                each = _LONGEST_SAMPLE // max(1, sum(map(bool, found)))
-                yield tuple((text or "")[:each] for text in found)
 
 
 def install(connection: sqlite3.Connection, check: Callable[[], None]) -> None:
@@ -329,7 +319,20 @@ def install(connection: sqlite3.Connection, check: Callable[[], None]) -> None:
 
     def has_parts(card: str, asked: str) -> bool:
         check()
-        return _passes(card, asked)
+        anywhere, of_controls = _parsed(asked)
+        folded = card.casefold()
+        if not all(text in folded for text in anywhere):
+            return False
+        found = decode(card)
+        for number, texts, words in of_controls:
+            values = [value.casefold() for value in found.of(number)]
+            if not all(any(text in value for value in values) for text in texts):
+                return False
+            if words:
+                spaced = [f" {value} " for value in values]
+                if not all(any(all(word in value for word in wanted) for value in spaced) for wanted in words):
+                    return False
+        return True
 
     connection.create_function("has_parts", 2, has_parts, deterministic=True)
 
@@ -339,36 +342,13 @@ def passing(tests: Iterable[CardTest], card: str) -> Sql:
     return Sql(f"has_parts({card}, ?)", (asked,))
 
 
-class _Tests(NamedTuple):
-    """The tests of a statement.
-
-    A card that passes has all texts ``anywhere`` in it, folded as its JSON is. ``of_controls`` are the number of each
-    control and the texts and words, each between spaces, that its values must have.
-    """
-
-    anywhere: list[str]
-    of_controls: list[tuple[int, list[str], list[list[str]]]]
-
-
-def _passes(card: str, asked: str) -> bool:
-    tests = _parsed(asked)
-    folded = card.casefold()
-    if not all(text in folded for text in tests.anywhere):
-        return False
-    found = decode(card)
-    for number, texts, words in tests.of_controls:
-        values = [value.casefold() for value in found.of(number)]
-        if not all(any(text in value for value in values) for text in texts):
-            return False
-        if words:
-            spaced = [f" {value} " for value in values]
-            if not all(any(all(word in value for word in wanted) for value in spaced) for wanted in words):
-                return False
-    return True
-
-
 @lru_cache(QUERIES_KEPT)
-def _parsed(asked: str) -> _Tests:
+def _parsed(asked: str) -> tuple[list[str], list[tuple[int, list[str], list[list[str]]]]]:
+    """Return the tests of a statement.
+
+    A card that passes has all of the first texts anywhere in it, folded as its JSON is. Of each control, there are the
+    number, and the texts and words, each between spaces, that its values must have.
+    """
     found: dict[int, tuple[list[str], list[list[str]]]] = {}
     anywhere: dict[str, None] = {}
     for number, text, are_words in json.loads(asked):
@@ -378,5 +358,5 @@ def _parsed(asked: str) -> _Tests:
             words.append([f" {word} " for word in wanted])
         else:
             texts.append(text)
-        anywhere |= dict.fromkeys(as_in_card(each).casefold() for each in wanted)
-    return _Tests(list(anywhere), [(number, texts, words) for number, (texts, words) in found.items()])
+        anywhere |= dict.fromkeys(msgspec.json.encode(each).decode()[1:-1].casefold() for each in wanted)
+    return list(anywhere), [(number, texts, words) for number, (texts, words) in found.items()]

@@ -34,11 +34,6 @@ _LAST_MILLISECOND = (1 << 43) - 2
 """Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
 
 
-def as_in_card(text: str) -> str:
-    """Return a text as it is written within a value in the JSON of a card."""
-    return msgspec.json.encode(text).decode()[1:-1]
-
-
 def first_row(modified: Instant) -> int:
     """Return the lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
     milliseconds = epoch_nanoseconds(modified) // 1_000_000
@@ -128,11 +123,6 @@ def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
     for table in TEXTS:
         for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
-
-
-def optimize(connection: sqlite3.Connection) -> None:
-    for table in TEXTS:
-        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
 def is_whole(connection: sqlite3.Connection) -> bool:
@@ -337,7 +327,7 @@ _DAMAGE = frozenset(
         sqlite3.SQLITE_CONSTRAINT,
     }
 )
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -349,7 +339,7 @@ _TRANSIENT = frozenset(
         sqlite3.SQLITE_PERM,
     }
 )
-_GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
+"""Codes of errors that say nothing about the content of a file."""
 _OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
 """Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
 
@@ -409,7 +399,6 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 
 def opened_to_write(path: str) -> sqlite3.Connection:
-    """Open a file to change it while it is in use."""
     connection = connected(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -506,23 +495,13 @@ def _is_damage(error: sqlite3.Error, path: str) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     try:
         with closing(connected(path)) as connection:
-            if code is None or code in _GONE:
+            if code is None or code == sqlite3.SQLITE_READONLY_DBMOVED:
                 return True
             if code & 0xFF != sqlite3.SQLITE_ERROR:
                 return (code & 0xFF) in _DAMAGE
             return any(text in str(error) for text in _OF_DAMAGE) or not is_whole(connection)
     except sqlite3.Error:
         return True
-
-
-def is_lost(error: sqlite3.Error) -> bool:
-    """Return whether a file is damaged as a whole. A file that cannot be opened may be in order."""
-    return code_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-def is_transient(error: sqlite3.Error) -> bool:
-    """Return whether an error says nothing about the content of a file."""
-    return code_of(error) in _TRANSIENT
 
 
 def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, StartupError, disk_errors
@@ -33,8 +32,7 @@ class _BrokenError(Exception):
     """An index that cannot be read; the message is half a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """One look at a document: the index file, the fingerprint of its files, and the one that the index has."""
 
     path: str
@@ -73,7 +71,6 @@ class IndexCheck(Closable):
         self._form = self._path = None
 
     def of_document(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
-        """Find wrong rows of a document or draft."""
         if self._is_possible:
             yield from self._unless_broken(form, self._of_document(form, name, deep=deep))
 
@@ -165,12 +162,8 @@ class IndexCheck(Closable):
 
     def _look(self, form: Form, name: DocumentName) -> _Look | None:
         current = self._indexes.source(form).fingerprint(name)
-
-        def look(index: engine.IndexReader) -> _Look:
-            known = index.fingerprints(name.document)[0 if name.is_draft else 1]
-            return _Look(index.path, name, current, known)
-
-        return self._ask(form, look)
+        at = 0 if name.is_draft else 1
+        return self._ask(form, lambda index: _Look(index.path, name, current, index.fingerprints(name.document)[at]))
 
     def _difference(self, form: Form, seen: _Look) -> str | None:
         if seen.known == seen.current:

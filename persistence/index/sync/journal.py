@@ -89,8 +89,12 @@ class Journal(Closable):
         with self._lock:
             self._is_closed = True
             while self._logs:
+                log = self._logs.pop()
                 with suppress(OSError):
-                    self._logs.pop().end()
+                    if log.tickets:
+                        log.close()
+                    else:
+                        log.remove()
 
     def outstanding(self) -> tuple[JournalEntry, ...]:
         """Return the entries of all processes, dead or alive, each once; others may have removed some already."""
@@ -176,7 +180,16 @@ class _Log:
 
     def add(self, ticket: Ticket) -> None:
         if not os.fstat(self._descriptor).st_nlink:
-            self._begin_again()
+            # The whole index was removed, which is allowed: others would not find this log.
+            name, descriptor = _begun(self._directory)
+            try:
+                for each in self.tickets:
+                    files.write_all(descriptor, _encoded(each.entry))
+            except OSError:
+                os.close(descriptor)
+                raise
+            os.close(self._descriptor)
+            self.name, self._descriptor = name, descriptor
         files.write_all(self._descriptor, _encoded(ticket.entry))
         self.tickets.add(ticket)
 
@@ -184,7 +197,7 @@ class _Log:
         outstanding = len(self.tickets)
         self.tickets -= tickets
         if outstanding and not self.tickets:
-            files.cut(self._descriptor)
+            files.set_size(self._descriptor, 0)
 
     def remove(self) -> None:
         try:
@@ -192,26 +205,8 @@ class _Log:
         finally:
             self.close()
 
-    def end(self) -> None:
-        if self.tickets:
-            self.close()
-        else:
-            self.remove()
-
     def close(self) -> None:
         os.close(self._descriptor)
-
-    def _begin_again(self) -> None:
-        """Begin another log: the whole index was removed, which is allowed, and others would not find this one."""
-        name, descriptor = _begun(self._directory)
-        try:
-            for ticket in self.tickets:
-                files.write_all(descriptor, _encoded(ticket.entry))
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(self._descriptor)
-        self.name, self._descriptor = name, descriptor
 
 
 def _begun(directory: str) -> tuple[str, int]:

@@ -16,14 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
 
 import msgspec
 
 from persistence import children
 from persistence.children import Child
 from persistence.closable import Closable, closed
-from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.protocol import RebuildAim
@@ -41,14 +39,12 @@ from persistence.index.sync.staleness import (
     tree_identity,
 )
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.model.sidecar import fresh_id
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import Readable
 from persistence.storage.store import JobFile
 
 SMALL = 1_000  # Documents up to which an index is made at once, by the process that needs it
@@ -158,7 +154,15 @@ class Rebuild:
             if condition is IndexCondition.NONE:
                 self._build(progress, only)
             elif aim is RebuildAim.VERIFIED or condition is IndexCondition.EARLIER:
-                self._verify(progress)
+                tree, path = tree_identity(self.root), self.generations.current()
+                if path is None:
+                    return
+                with engine.IndexWriter(path) as index:
+                    for compared in Refresh(index, self.source).everything():
+                        progress(compared)
+                    with index.changing():
+                        index.tree = tree
+                        reconcile_changes(index)
 
     def condition(self) -> IndexCondition:
         path = self.generations.current()
@@ -171,24 +175,17 @@ class Rebuild:
         except (engine.UnusableError, DiskError, BusyError):
             return IndexCondition.NONE
 
-    def _verify(self, progress: Progress) -> None:
-        tree = tree_identity(self.root)
-        path = self.generations.current()
-        if path is None:
-            return
-        with engine.IndexWriter(path) as index:
-            for compared in Refresh(index, self.source).everything():
-                progress(compared)
-            with index.changing():
-                index.tree = tree
-                reconcile_changes(index)
-
     def _build(self, progress: Progress, only: int | None) -> None:
         path = self.generations.fresh()
         try:
             with self._in_use() as old:
                 self._fill(path, frozenset() if only is None else old.hidden(but=only), progress)
-                self._replace(old, path)
+                with engine.IndexWriter(path) as index:
+                    new = Refresh(index, self.source)
+                    new.documents(old.missed())  # most of it while others can go on
+                    with old.keeping_others_out():
+                        new.documents(old.missed())
+                        self.generations.use(path)
         except BaseException:
             if self.generations.current() != path:
                 engine.remove_index(path)
@@ -199,7 +196,13 @@ class Rebuild:
     @contextmanager
     def _in_use(self) -> Iterator[engine.IndexWriter]:
         path = self.generations.current()
-        if path is None or self._is_unusable(path):
+        is_usable = False
+        if path is not None:
+            with suppress(engine.UnusableError, DiskError, BusyError):
+                with engine.IndexFile(path, path) as file, file.writing() as index:
+                    index.begin_rebuild()
+                is_usable = True
+        if path is None or not is_usable:
             path = self.generations.fresh()
             engine.make_empty(path)
             self.generations.use(path)
@@ -209,14 +212,6 @@ class Rebuild:
             finally:
                 with suppress(DiskError, BusyError), engine.domain_errors(path):
                     index.end_rebuild()
-
-    def _is_unusable(self, path: str) -> bool:
-        try:
-            with engine.IndexFile(path, path) as file, file.writing() as index:
-                index.begin_rebuild()
-        except (engine.UnusableError, DiskError, BusyError):
-            return True
-        return False
 
     def _fill(self, path: str, hidden: frozenset[DocumentName], progress: Progress) -> None:
         """Fill a new index; a thread writes a batch while this one reads the next."""
@@ -250,14 +245,6 @@ class Rebuild:
             if size > _LARGEST_BATCH:
                 return
 
-    def _replace(self, old: engine.IndexWriter, path: str) -> None:
-        with engine.IndexWriter(path) as index:
-            new = Refresh(index, self.source)
-            new.documents(old.missed())  # most of it while others can go on
-            with old.keeping_others_out():
-                new.documents(old.missed())
-                self.generations.use(path)
-
 
 _LONGEST_WAIT_FOR_VIEWS = 600.0  # Seconds to wait for a process that makes other views
 
@@ -276,26 +263,14 @@ _RETRY_AFTER = 5
 
 @dataclass(frozen=True, slots=True)
 class FlatMaker:
-    """Makes the flat views of one form, called as ``naming`` says."""
+    """Makes the flat views of one form in the tree of a root."""
 
-    view: Readable
-    catalog: Catalog
+    source: Source
     root: str
-    form: Form
-    naming: FlatNaming
-
-    @classmethod
-    def of(cls, source: Source, root: str) -> Self:
-        return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
-
-        def work(catalogue: engine.FlatCatalogue) -> None:
-            catalogue.request(self.form, version)
-            self._make(catalogue, version)
-
-        self._change(work)
+        self._change(lambda catalogue: self._make(catalogue, version, is_requested=True))
 
     def drop(self, version: int) -> None:
         """Drop the views of a version if its definition is deleted."""
@@ -309,9 +284,8 @@ class FlatMaker:
         """
 
         def work(catalogue: engine.FlatCatalogue) -> None:
-            if version not in catalogue.versions(self.form) and self._is_wanted(version):
-                catalogue.request(self.form, version)
-            self._make(catalogue, version, but)
+            is_lost = version not in catalogue.versions(self.source.form) and self._is_wanted(version)
+            self._make(catalogue, version, but, is_requested=is_lost)
 
         if self._file.identity is not None or self._is_wanted(version):
             self._change(work)
@@ -320,19 +294,21 @@ class FlatMaker:
         """Read the rows of all versions again; yield why some cannot be made."""
         known: set[int] = set()
         if self._file.identity is not None:
-            self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
-        for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
+            self._change(lambda catalogue: known.update(catalogue.versions(self.source.form)))
+        for version in sorted(
+            {*known, *filter(self._is_wanted, self.source.catalog.storage.versions(self.source.form))}
+        ):
             try:
                 self.refill(version, but=but)
             except PersistenceError as error:
-                yield f"{self.form}, version {version}: {error}"
+                yield f"{self.source.form}, version {version}: {error}"
 
     @property
     def _file(self) -> engine.FlatFile:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        action = f"making flat views of {self.form}"
+        action = f"making flat views of {self.source.form}"
         with disk_errors(action):
             for _ in range(_ATTEMPTS):
                 found = None
@@ -352,39 +328,43 @@ class FlatMaker:
                         return
         raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
 
-    def _make(self, catalogue: engine.FlatCatalogue, version: int, but: str = "") -> None:
+    def _make(
+        self, catalogue: engine.FlatCatalogue, version: int, but: str = "", *, is_requested: bool = False
+    ) -> None:
         """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
 
         Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         """
-        cause: PersistenceError | None = None
+        source, form, cause = self.source, self.source.form, None
+        if is_requested:
+            catalogue.request(form, version)
         with catalogue.changing():
-            known = catalogue.versions(self.form).get(version)
+            known = catalogue.versions(form).get(version)
             if known is None or (but and known.tree == but):
                 return
-            views, tag = catalogue.views(self.form, version), known.definition
-            catalogue.remove(self.form, version)
-            stored = flat_definition(self.catalog, self.form, version)
+            views, tag = catalogue.views(form, version), known.definition
+            catalogue.remove(form, version)
+            stored = flat_definition(source.catalog, form, version)
             if stored is None:
                 return
             if not tag:
                 tag, content = stored
                 try:
-                    views = read_flat_views(content, self.form, version, self.naming, catalogue.names())
+                    views = read_flat_views(content, form, version, source.described.naming, catalogue.names())
                 except (BadRequestError, DamagedError) as error:
                     cause = error
             if views:
-                catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
+                catalogue.add(form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
                 readers = {version: RowReader(views)}
-                for document in self.view.documents(self.form):
-                    rows = flat_rows(self.view, self.form, readers, document)
+                for document in source.view.documents(form):
+                    rows = flat_rows(source.view, form, readers, document)
                     if rows is not None:
                         catalogue.add_rows(rows)
         if cause is not None:
             raise cause
 
     def _is_wanted(self, version: int) -> bool:
-        return self.catalog.of(self.form, version).has_flat_views
+        return self.source.catalog.of(self.source.form, version).has_flat_views
 
 
 class IndexTask(msgspec.Struct, frozen=True):
@@ -438,21 +418,18 @@ class IndexJob(msgspec.Struct, frozen=True):
                     with disk_errors("making the index of", task.source.form):
                         rebuild = self._rebuild(task)
                         rebuild.run(task.aim, timeout=LONGEST_WAIT, progress=report, only=task.only)
-        yield from self._make_flat_views()
-
-    def _make_flat_views(self) -> Iterator[str]:
         file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
-        for task in self.flat:
-            maker = FlatMaker.of(task.source.opened(self.root), self.root)
-            if task.version is None:
-                yield from maker.refill_all(but=task.but)
-            elif task.is_new:
-                maker.create(task.version)
+        for flat in self.flat:
+            maker = FlatMaker(flat.source.opened(self.root), self.root)
+            if flat.version is None:
+                yield from maker.refill_all(but=flat.but)
+            elif flat.is_new:
+                maker.create(flat.version)
             else:
-                maker.refill(task.version)
-        read = {task.source.form for task in self.flat if task.version is None}
+                maker.refill(flat.version)
+        read = {flat.source.form for flat in self.flat if flat.version is None}
         if read.issuperset(StoreReader(self.root).forms()):
             with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)

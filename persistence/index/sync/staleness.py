@@ -159,14 +159,10 @@ def differing(index: IndexState, source: Source) -> Iterator[str | None]:
         else:
             yield None  # deleted, or damaged: there should be no row
     if same < index.count():
-        yield from _vanished(index, source)
-
-
-def _vanished(index: IndexState, source: Source) -> Iterator[str]:
-    last = 0
-    while rows := index.names(last, _BATCH):
-        yield from (name.document for _, name in rows if not source.fingerprint(name))
-        last = rows[-1][0]
+        last = 0
+        while rows := index.names(last, _BATCH):
+            yield from (name.document for _, name in rows if not source.fingerprint(name))
+            last = rows[-1][0]
 
 
 _CHANGED_AT_ONCE = 200  # Documents in one transaction: others who write wait for it
@@ -241,11 +237,27 @@ class Refresh:
 
         A definition that the index does not know as it is, is stored in it: to be called in a transaction.
         """
-        known = self._versions.get(version)
+        if version in self._versions:
+            return self._versions[version]
+        definition = self._source.definition(version)
+        self._is_changed = True
+        numbers = self._index.numbers(definition.paths)
+        is_published = definition.state is DefinitionState.PUBLISHED
+        now = IndexedVersion(definition.fingerprint, tuple(numbers.values()) if is_published else None, 1)
+        known = self._index.version(version)
+        generation = 1 if known is None else known.generation
         if known is None:
-            definition = self._source.definition(version)
-            known = self._versions[version] = self._stored(version, definition), definition
-        return known
+            self._index.store_version(version, now)
+        elif known.fingerprint != now.fingerprint:
+            if definition.state is DefinitionState.DELETED and known.controls is not None:
+                self._index.hide_version(version)
+            elif now.controls != known.controls:
+                generation += 1
+            self._index.store_version(
+                version, now._replace(generation=generation), is_outdated=generation != known.generation
+            )
+        self._versions[version] = VersionKeys(version, generation, numbers), definition
+        return self._versions[version]
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -311,23 +323,3 @@ class Refresh:
             if current == definition:
                 return document
         return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])
-
-    def _stored(self, version: int, definition: IndexedDefinition) -> VersionKeys:
-        self._is_changed = True
-        numbers = self._index.numbers(definition.paths)
-        is_published = definition.state is DefinitionState.PUBLISHED
-        now = IndexedVersion(definition.fingerprint, tuple(numbers.values()) if is_published else None, 1)
-        known = self._index.version(version)
-        if known is None:
-            self._index.store_version(version, now)
-            return VersionKeys(version, 1, numbers)
-        generation = known.generation
-        if known.fingerprint != now.fingerprint:
-            if definition.state is DefinitionState.DELETED and known.controls is not None:
-                self._index.hide_version(version)
-            elif now.controls != known.controls:
-                generation += 1
-            self._index.store_version(
-                version, now._replace(generation=generation), is_outdated=generation != known.generation
-            )
-        return VersionKeys(version, generation, numbers)

@@ -70,12 +70,10 @@ class TreeIndex(Closable):
     # Searches.
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """Return the documents that a query finds, within a budget if there is one. An unknown form has none.
-
-        The documents on the page are compared with their files, which a person may have edited.
-        """
         source = self.files.source(form)
-        for _ in range(_PAGES):
+        for _ in range(
+            _PAGES
+        ):  # A person may have edited the documents on the page: they are compared with their files
             found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
             stale = [
                 each.hit.document
@@ -120,7 +118,7 @@ class TreeIndex(Closable):
 
     def has_definition(self, form: Form) -> bool:
         source = self.files.source(form)
-        return not source.is_designer and next(source.versions(), None) is not None
+        return not source.described.is_designer and next(source.versions(), None) is not None
 
     def versions(self, form: Form) -> Iterator[int]:
         return self.files.source(form).versions()

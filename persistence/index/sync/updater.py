@@ -61,14 +61,14 @@ class FlatViews(Closable):
     def create(self, form: Form, version: int) -> None:
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            self._maker(form).create(version)
+            FlatMaker(self._source_of(form), self._root).create(version)
         elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
         if self._file.identity is not None:
-            self._maker(form).drop(version)
+            FlatMaker(self._source_of(form), self._root).drop(version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Replace the rows of documents; do nothing where the form has no views.
@@ -117,9 +117,6 @@ class FlatViews(Closable):
 
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
-
-    def _maker(self, form: Form) -> FlatMaker:
-        return FlatMaker.of(self._source_of(form), self._root)
 
     @contextmanager
     def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
@@ -310,16 +307,25 @@ class Updater(Closable):
     def _run(self) -> None:
         while not self._is_ending:
             try:
-                self._restore()
+                if time.monotonic() >= self._looked + _RECOVERING:
+                    self._looked = time.monotonic()
+                    for work in (self._flat.restore, self._recover):
+                        with suppress(OSError, PersistenceError):
+                            work()
                 if self._is_changed():
                     self._taken = self._due()
                     self._update(self._taken)
                     self._taken = []
-                else:
-                    self._tidy()
+                    continue
+                while self._untidy and not self._changed and not self._is_ending:
+                    form = self._untidy.pop()
+                    with suppress(PersistenceError):
+                        if self._files.merge(form):
+                            self._untidy.add(form)
             except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do
                 self._failed(None, error)
-                self._wait(_PAUSE)
+                with self._woken:
+                    self._woken.wait_for(lambda: self._is_ending, _PAUSE)
 
     def _is_changed(self) -> bool:
         now = time.monotonic()
@@ -347,10 +353,6 @@ class Updater(Closable):
 
     def _is_time_to_retry(self) -> bool:
         return bool(self._delayed) and time.monotonic() >= self._retried
-
-    def _wait(self, seconds: float) -> None:
-        with self._woken:
-            self._woken.wait_for(lambda: self._is_ending, seconds)
 
     def _update(self, changed: list[_Changed]) -> None:
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
@@ -394,21 +396,6 @@ class Updater(Closable):
         except Exception as error:  # noqa: BLE001 - later changes are to be indexed all the same
             self._failed(form, error)
         return True
-
-    def _tidy(self) -> None:
-        while self._untidy and not self._changed and not self._is_ending:
-            form = self._untidy.pop()
-            with suppress(PersistenceError):
-                if self._files.merge(form):
-                    self._untidy.add(form)
-
-    def _restore(self) -> None:
-        if time.monotonic() < self._looked + _RECOVERING:
-            return
-        self._looked = time.monotonic()
-        for work in (self._flat.restore, self._recover):
-            with suppress(OSError, PersistenceError):
-                work()
 
     def _give_up(self, form: Form, error: Exception | None) -> None:
         with suppress(OSError):
