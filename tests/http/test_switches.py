@@ -23,8 +23,6 @@ PROPERTIES = """
 "{0}persistence.flat.versioning" = false
 "{0}persistence.provider.new.*.data" = "new"
 "{0}persistence.new.data-format-version" = "2019.1.0"
-"{0}persistence.provider.strict.*.*" = "strict"
-"{0}persistence.strict.published-only" = true
 "{0}permissions.*.guarded" = '{{"owner": ["read"], "anyone": ["create"]}}'
 "{0}detail.singleton.enabled.*.single" = true
 """
@@ -121,55 +119,64 @@ def test_no_versioning_means_version_1(switched: Service, form: str) -> None:
 # Data of what was never published is refused: a misspelt form is not a new one, open to everybody.
 
 
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp(f"published-only-{request.param}")
+    settings = f'"{DIALECTS[request.param].property_prefix}persistence.files.published-only" = true'
+    with serving(directory, dialect=request.param, settings=settings) as service:
+        yield service
+
+
 @pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])
-def strict(request: pytest.FixtureRequest, switched: Service) -> Service:
-    return replace(switched, face=request.param)
+def strict(request: pytest.FixtureRequest, started: Service) -> Service:
+    """Each face, also that of a proxy (orbeon)."""
+    return replace(started, face=request.param)
 
 
 NAMES = ["data/D", "draft/D", "data/D/a.bin", "draft/D/a.bin"]
 
 
-@pytest.fixture
-def unknown(form: str) -> str:
-    """A form that was never published, with the provider that the property is of."""
-    return f"strict/{form.partition('/')[0]}"
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_data_of_a_form_that_was_never_published_is_refused(strict: Service, unknown: str, name: str) -> None:
-    cause = f"""version 1 of {unknown} was never published, and data is stored of published versions only:\
- the property {prefix(strict)}strict.published-only is true"""
-    play(strict, unknown, f"PUT {name} v=1 -> 404 `{cause}`\nGET {name} -> 404")
-    assert not (strict.data / unknown).exists()
+def test_data_of_a_form_that_was_never_published_is_refused(strict: Service, form: str, name: str) -> None:
+    cause = f"""version 1 of {form} was never published, and data is stored of published versions only:\
+ the property {prefix(strict)}files.published-only is true"""
+    play(strict, form, f"PUT {name} v=1 -> 404 `{cause}`\nGET {name} -> 404")
+    assert not (strict.data / form).exists()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_data_of_a_published_version_is_stored_and_of_another_one_refused(
-    strict: Service, unknown: str, name: str
+    strict: Service, form: str, name: str
 ) -> None:
     """Attachments come before their document, so that the version is asked for and not the document."""
-    play(strict, unknown, f"PUT form v=3 -> 201\nPUT {name} v=99 -> 404\nPUT {name} v=3 -> 201")
+    play(strict, form, f"PUT form v=3 -> 201\nPUT {name} v=99 -> 404\nPUT {name} v=3 -> 201")
     if strict.face == PUBLIC:
-        play(strict, unknown, f"PUT {name} v=3 -> 204")
+        play(strict, form, f"PUT {name} v=3 -> 204")
 
 
-def test_without_a_header_it_is_version_1_that_must_be_published(switched: Service, unknown: str) -> None:
-    if switched.dialect == "orbeon":
+def test_without_a_header_it_is_version_1_that_must_be_published(started: Service, form: str) -> None:
+    if started.dialect == "orbeon":
         pytest.skip("the header is required there")
-    play(switched, unknown, "PUT data/D -> 404\nPUT form\nPUT data/D -> 201")
+    play(started, form, "PUT data/D -> 404\nPUT form\nPUT data/D -> 201")
 
 
-def test_attachments_of_a_definition_do_not_publish_it(strict: Service, unknown: str) -> None:
-    play(strict, unknown, "PUT form/a.bin v=1\nPUT data/D v=1 -> 404")
+def test_attachments_of_a_definition_do_not_publish_it(strict: Service, form: str) -> None:
+    play(strict, form, "PUT form/a.bin v=1\nPUT data/D v=1 -> 404")
 
 
-def test_what_was_begun_with_a_version_that_is_deleted_can_be_saved(strict: Service, unknown: str) -> None:
+def test_what_was_begun_with_a_version_that_is_deleted_can_be_saved(strict: Service, form: str) -> None:
     """It was published: its tombstone keeps who may see the data."""
-    play(strict, unknown, "PUT form v=1\nPUT data/D v=1 -> 201\nDELETE form v=1 -> 204\nPUT data/D data/E v=1")
+    play(strict, form, "PUT form v=1\nPUT data/D v=1 -> 201\nDELETE form v=1 -> 204\nPUT data/D data/E v=1")
 
 
-def test_the_body_of_a_refused_put_leaves_nothing(strict: Service, unknown: str) -> None:
-    assert strict.put(f"{unknown}/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 404
+def test_the_designer_s_own_form_needs_no_publication(strict: Service, form: str) -> None:
+    document = f"{{app}}-{strict.face.count('/')}"
+    paths = " ".join(f"/{{builder}}/{each}/{document}{name}" for each in ("data", "draft") for name in ("/a.bin", ""))
+    play(strict, form, f"PUT {paths} v=1 -> 201")
+
+
+def test_the_body_of_a_refused_put_leaves_nothing(strict: Service, form: str) -> None:
+    assert strict.put(f"{form}/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 404
     assert strict.leftovers() == []
 
 
@@ -178,7 +185,7 @@ def test_the_body_of_a_refused_put_leaves_nothing(strict: Service, unknown: str)
 def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(
     tmp_path: Path, dialect: str, face: str
 ) -> None:
-    """A tree from before the property was set, which asks for no publication; nor does the designer's own form."""
+    """A tree from before the property was set, which asks for no publication."""
     with serving(tmp_path, dialect=dialect, alone=True) as service:
         play(replace(service, face=face), "a/b", "PUT data/D data/E v=1 -> 201\nPUT data/F v=99 -> 201")
     settings = f'"{DIALECTS[dialect].property_prefix}persistence.files.published-only" = true'
@@ -186,8 +193,7 @@ def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(
         told = """
             GET data/D -> 200
             PUT data/D v=1 -> 404
-            DELETE data/D v=1 -> 204
-            PUT /{builder}/data/D/a.bin /{builder}/data/D /{builder}/draft/E/a.bin /{builder}/draft/E v=1 -> 201"""
+            DELETE data/D v=1 -> 204"""
         play(replace(service, face=face), "a/b", told)
         assert service.delete("a/b/data/", **V1).status == 200
 
