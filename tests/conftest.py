@@ -87,12 +87,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _skip(items, on_database.FILES_ONLY)
         _mark_different(items, on_database.DIFFERENT)
     items.sort(key=_order)
-    in_turn = _in_turn(items)
     for number, item in enumerate(items):
         alone = f"long-{number}" if item.get_closest_marker("long") else None
         if services.is_proxied:
             _mark_proxied(item)
-        elif _is_repetition(item) or item.nodeid in in_turn:
+        elif _is_repetition(item):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_group(item) or alone or f"{_module(item)}-{number // _TOGETHER}"))
@@ -158,32 +157,12 @@ def _mark_different(items: list[pytest.Item], reasons: dict[str, str]) -> None:
 
 
 def _is_repetition(item: pytest.Item) -> bool:
-    """Whether other cases have what this one has, only not together: a dialect and a face, a storage and a kind."""
+    """Whether another case has what this one has: of a dialect or face that the test does not look at, or of a kind."""
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
-    pair = params.get("service", (params.get("planted"), params.get("acme")))
+    if any(params.get(name, "svc") not in _REFERENCE for name in _IN_DIALECTS):
+        return not _looks_at_dialect(getattr(item, "function", None))
     kinds = _KINDS.get(getattr(getattr(item, "cls", None), "__name__", ""))
-    return pair in _REPETITIONS or (kinds is not None and "kind" in params and params["kind"] not in kinds)
-
-
-def _in_turn(items: list[pytest.Item]) -> set[str]:
-    """The tests of a row of a table with one pair of dialect and face that another pair has: rows take pairs in turn.
-
-    A test that looks at the dialect or the face, itself or in a function of its module, has each row with each pair.
-    """
-    left: set[str] = set()
-    rows: dict[object, list[object]] = {}
-    for item in items:
-        params = dict(getattr(getattr(item, "callspec", None), "params", {}))
-        pair, function = params.pop("service", None), getattr(item, "function", None)
-        if pair not in _PAIRS or not params or _looks_at_dialect(function):
-            continue
-        known = rows.setdefault(function, [])
-        row = repr(params)
-        if row not in known:
-            known.append(row)
-        if known.index(row) % len(_PAIRS) != _PAIRS.index(pair):
-            left.add(item.nodeid)
-    return left
+    return kinds is not None and "kind" in params and params["kind"] not in kinds
 
 
 @cache
@@ -197,10 +176,13 @@ def _looks_at_dialect(function: Callable[..., object]) -> bool:
 _OF_A_PAIR = {"dialect", "face", "designer", "deleted"}
 """What tells services of different pairs apart; the prefix of headers does not count, for all have one."""
 
-_PAIRS = (("svc", PROVIDER), ("orbeon", PUBLIC))
-"""What ``make test`` takes of the pairs of dialect and face."""
+_IN_DIALECTS = ("service", "planted", "acme", "started", "switched", "strict", "restricted", "rig")
+"""Fixtures of a service in each dialect, through each API; ``make test`` takes the others where a test looks at them.
 
-_REPETITIONS = (("svc", PUBLIC), ("orbeon", PROVIDER))
+That all else is alike, tests/http/test_dialects.py shows.
+"""
+
+_REFERENCE = ("svc", PUBLIC, ("svc", PUBLIC))
 
 _KINDS = {
     "TestTreeWithoutUnnamedFiles": ("data", "attachment"),
@@ -282,10 +264,7 @@ def in_dialect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
     params=[("svc", PROVIDER), ("svc", PUBLIC), ("orbeon", PUBLIC)], ids=["svc-provider", "svc-public", "orbeon-public"]
 )
 def service(request: pytest.FixtureRequest, in_dialect: Callable[[str], Service]) -> Service:
-    """The service of each dialect through each face that behaves as the public one.
-
-    ``make test`` takes each dialect and each face once, and of the rows of a table each once, in turn;
-    ``make test-long`` what is left.
+    """The service of each dialect through each face that behaves as the public one; ``make test-long`` takes all.
 
     Orbeon's provider API has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
     """

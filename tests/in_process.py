@@ -35,15 +35,17 @@ def serving(
     dialect: str = "svc",
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    settings: str | None = None,
     data: Path | None = None,
     place: str | None = None,
     alone: bool = False,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block, as ``running`` starts it.
 
-    ``place`` is what it has in the place of that, if it is a database. Of ``options`` there is ``--config``. With
-    ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
+    ``place`` is what it has in the place of that, if it is a database. Of ``options`` there is ``--config``;
+    ``settings`` is the text of its file. With ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
     """
+    env = services.configured(directory, settings, env)
     if services.is_proxied and not alone:
         with services.running(directory, dialect=dialect, env=env, options=options) as service:
             yield service
@@ -60,7 +62,7 @@ def serving(
     }
     with chdir(directory):
         file = dict(pairwise(options)).get("--config")
-        effective = configuration.load(file, flags, {**environment, **(env or {})})
+        effective = configuration.load(file, flags, {**environment, **env})
     init_places(effective.settings, effective.properties)
     settled = Served.of(effective)
     with wired(settled.effective, settled.policy) as app, _working(settled, app) as port:

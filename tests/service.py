@@ -21,6 +21,7 @@ from tests.initialised import initialised
 
 PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
+V1 = {"Form_Definition_Version": 1}
 CONFIG = Path(__file__).parents[1] / "config"
 _READY = 30.0
 _LISTENING = re.compile(rb"Listening at: (?:http://[^ ,]+:(\d+)|unix:)")
@@ -44,6 +45,10 @@ class Answer:
     def cause(self) -> str:
         """The one line of an error."""
         return self.body.decode().strip()
+
+    def refuses(self, status: int, cause: str) -> bool:
+        """Whether it has the status, and this in its line."""
+        return self.status == status and cause in self.cause
 
 
 @dataclass
@@ -82,18 +87,17 @@ class Service:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
         """One request on a connection of its own; ``own`` headers get the prefix, ``_`` standing for ``-``."""
-        sent = dict(headers or {})
-        sent.update({self.prefix + name.replace("_", "-"): str(value) for name, value in own.items()})
-        return self.raw(method, f"{self.face}/crud/{path}", sent, body)
+        return self.raw(method, f"{self.face}/crud/{path}", headers, body, **own)
 
     def raw(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None, **own: object
     ) -> Answer:
         """One request to any path of the server."""
+        sent = {self.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
         source = (self.source, 0) if self.source else None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
-            connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
+            connection.request(method, path, body=body, headers={**self.extra, **(headers or {}), **sent})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -130,6 +134,37 @@ class Service:
         """DELETE."""
         return self.ask("DELETE", path, None, headers, **own)
 
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **own: object,
+    ) -> Answer:
+        """One request to a path below that of the API, with XML if it has a body."""
+        kind = {} if body is None else {"Content-Type": "application/xml"}
+        sent = body.encode() if isinstance(body, str) else body
+        return self.raw(method, f"{self.face}/{path.removeprefix('/')}", {**kind, **(headers or {})}, sent, **own)
+
+    def post(self, path: str, body: str | bytes = b"", **own: object) -> Answer:
+        """POST of XML."""
+        return self.call("POST", path, body, **own)
+
+    def publish(self, form: str, definition: bytes = b"<form/>", **own: object) -> Answer:
+        """PUT of a form definition, which is accepted."""
+        answer = self.put(f"{form}/form/form.xhtml", definition, **own)
+        assert answer.status in (201, 204), answer.cause
+        return answer
+
+    def save(
+        self, form: str, document: str = "D", body: bytes = b"<d/>", collection: str = "data", **own: object
+    ) -> Answer:
+        """PUT of data of version 1, unless it is said otherwise, which is accepted."""
+        answer = self.put(f"{form}/{collection}/{document}/data.xml", body, **{**V1, **own})
+        assert answer.status in (201, 204), answer.cause
+        return answer
+
     def workers(self) -> list[int]:
         """Process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -163,6 +198,15 @@ def attachments_apart(provider: str, name: str, directory: Path) -> str:
     )
 
 
+def configured(directory: Path, settings: str | None, env: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The environment of a service that has a file with these settings in its directory, if any are given."""
+    if settings is None:
+        return env or {}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "settings.toml").write_text(settings)
+    return {"PERSISTENCE_CONFIG": str(directory / "settings.toml"), **(env or {})}
+
+
 @contextmanager
 def running(
     directory: Path,
@@ -170,9 +214,11 @@ def running(
     dialect: str = "svc",
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    settings: str | None = None,
     **more: Any,
 ) -> Iterator[Service]:
     """A service as ``alone`` starts it; with another one behind it where tests are run so."""
+    env = configured(directory, settings, env)
     if not is_proxied:
         with alone(directory, dialect=dialect, env=env, options=options, **more) as service:
             yield service
@@ -188,15 +234,17 @@ def pair(
     dialect: str = "svc",
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
+    settings: str | None = None,
     **more: Any,
 ) -> Iterator[tuple[Service, Service]]:
     """A service to be asked through its public API, and the one behind it, whose data directory both show."""
-    own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
+    env = configured(directory, settings, env)
+    own = dict(pairwise(options)).get("--config") or env.get("PERSISTENCE_CONFIG")
     with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
         file = directory / "proxied.toml"
         file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
         named = (*options, "--config", str(file)) if "--config" in options else options
-        env, front = {**(env or {}), "PERSISTENCE_CONFIG": str(file)}, directory / "front"
+        env, front = {**env, "PERSISTENCE_CONFIG": str(file)}, directory / "front"
         with alone(directory, dialect=dialect, env=env, options=named, data=front, **more) as service:
             service.face, service.data = PUBLIC, behind.data
             yield service, behind
@@ -215,6 +263,7 @@ def alone(
     log: Path | None = None,
     bind: str = "127.0.0.1:0",
     options: Sequence[str] = (),
+    settings: str | None = None,
     data: Path | None = None,
     app: str = "persistence.app:create_app()",
 ) -> Iterator[Service]:
@@ -222,12 +271,13 @@ def alone(
 
     ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration,
     which serves ``app``.
-    ``module`` is what is run to ``serve``.
+    ``module`` is what is run to ``serve``; ``settings`` is the text of its file.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    env = configured(directory, settings, env)
     data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-    environment.update(env or {})
+    environment.update(env)
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", place_of(data), "--dialect", dialect)

@@ -9,7 +9,7 @@ import pytest
 from persistence.cli.terminal import safe
 from persistence.errors import DamagedError
 from tests.cli.command_runner import PREFIX, Place, ended
-from tests.http.test_attachment_lists import DEFINITION, LISTS
+from tests.http.test_attachments import DEFINITION, LISTS
 from tests.published import definition
 from tests.sidecars import resealed, said
 

@@ -1,7 +1,5 @@
 """The service, whose index hears of no change: as if each process died before its thread came to it."""
 
-from __future__ import annotations
-
 from persistence.cli import main
 from persistence.index.sync.updater import Updater
 

@@ -1,7 +1,5 @@
 """The service, whose process dies after some commits: ``COMMITS=2 python -m tests.http.dying serve ...``."""
 
-from __future__ import annotations
-
 import os
 from itertools import count
 

@@ -1,7 +1,5 @@
 """The service, whose first worker is killed when it is to take in what was stored."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable

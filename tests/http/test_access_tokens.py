@@ -1,7 +1,5 @@
 """Access tokens over HTTP: who is let in by one, and that nobody is who should not be (spec crud 6.6)."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time
@@ -15,9 +13,9 @@ from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.access import AccessTokens
-from tests.http.test_permissions import LEA, V1, definition, operations
+from tests.http.test_permissions import LEA, definition, operations
 from tests.in_process import serving
-from tests.service import Answer, Service, alone, running
+from tests.service import V1, Answer, Service, alone, running
 
 FORM = "hr/leave"
 PATH = f"{FORM}/data/A/data.xml"
@@ -66,7 +64,6 @@ def by(path: str, secret: str) -> str:
 
 
 def stored(service: Service, permissions: str = BEARERS + OWN, document: str = "A") -> None:
-    """A document with an attachment and a draft, which lea owns."""
     service.put(f"{FORM}/form/form.xhtml", definition(permissions), **V1)
     assert service.put(f"{FORM}/data/{document}/data.xml", **V1, **LEA).status == 201
     assert service.put(f"{FORM}/data/{document}/a.bin", b"1", **V1, **LEA).status == 201
@@ -98,9 +95,8 @@ def test_a_bearer_reads_the_history_and_the_differences(service: Service, tmp_pa
     revision = f"{PATH}?as-of={second}"
 
     def statuses(secret: str, **own: str) -> list[int]:
-        headers = {f"{service.prefix}{name}": value for name, value in own.items()}
-        asked = [by(f"{service.face}/history/{path}", secret) for path in paths]
-        return [service.raw("GET", path, headers).status for path in asked] + [service.get(by(revision, secret)).status]
+        asked = [service.call("GET", by(f"history/{path}", secret), **own) for path in paths]
+        return [answer.status for answer in (*asked, service.get(by(revision, secret)))]
 
     assert statuses(token(tmp_path, ["read"])) == [200] * 5
     assert statuses(token(tmp_path, ("update", "delete"))) == [403] * 5
@@ -122,7 +118,6 @@ PERMISSIONS = {
 
 @pytest.mark.parametrize("permissions", PERMISSIONS)
 def test_every_combination_of_token_and_permission(tmp_path: Path, permissions: str) -> None:
-    """The operations are those that both have."""
     text, allowed = PERMISSIONS[permissions]
     names = ("read", "update", "delete")
     with a_service(tmp_path) as service:
@@ -162,7 +157,6 @@ WRONG = {
 
 
 def wrong(directory: Path) -> dict[str, str]:
-    """Tokens that grant nothing, each for a reason of its own."""
     good = token(directory, ["read"])
     payload, _, signature = good.partition(".")
     stranger = AccessTokens(lambda: (b"\0" * 32,))
@@ -211,7 +205,7 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
 def test_it_is_not_for_searches_and_lists(service: Service, tmp_path: Path) -> None:
     stored(service)
     secret = token(tmp_path, ("read", "update", "delete"))
-    search = service.raw("POST", by(f"{service.face}/search/{FORM}", secret), body=b"<search/>")
+    search = service.call("POST", by(f"search/{FORM}", secret), "<search/>")
     assert (search.status, b'total="0"' in search.body or b"<document " not in search.body) == (200, True)
     assert service.raw("GET", by(f"/fr/service/{FORM}/attachments?document=A", secret)).status == 403
 
@@ -266,8 +260,7 @@ ISSUERS = 'token_issuers = ["desk", "trusted"]'
 
 def issued(service: Service, query: str = "operations=read&expires=1h", key: str = "", **own: object) -> Answer:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    headers |= {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    return service.raw("POST", f"/fr/service/persistence/token/{FORM}/A?{query}", headers)
+    return service.raw("POST", f"/fr/service/persistence/token/{FORM}/A?{query}", headers, **own)
 
 
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
@@ -305,8 +298,7 @@ def test_without_a_signing_key_none_is_issued_or_accepted(tmp_path: Path) -> Non
         secret = token(tmp_path, ["read"])
         keys.remove_signing(keys.signing()[0].id)
         assert service.get(by(PATH, secret)).status == 403
-        refused = issued(service, key=keys.add("desk"))
-        assert (refused.status, "persistence signing-key new" in refused.cause) == (500, True)
+        assert issued(service, key=keys.add("desk")).refuses(500, "persistence signing-key new")
 
 
 def test_no_log_has_a_token(tmp_path: Path) -> None:
@@ -317,15 +309,13 @@ def test_no_log_has_a_token(tmp_path: Path) -> None:
         secret = token(tmp_path, ["read"])
         assert service.get(by(PATH, secret), {"Referer": f"http://forms/?fr-access-token={secret}"}).status == 200
         assert service.get(by(PATH, f"{secret}x")).status == 403
-        broken = service.raw("GET", by(f"{service.face}/crud/{PATH}", secret), {"bad name": "x"})
-        assert broken.status == 400
+        assert service.raw("GET", by(f"{service.face}/crud/{PATH}", secret), {"bad name": "x"}).status == 400
         log = service.log.read_text()
     assert re.search(r'"GET \S+/data\.xml\?… HTTP/1\.1" 200', log), log
     assert secret.partition(".")[0] not in log
 
 
 def test_another_service_never_sees_a_token(tmp_path: Path) -> None:
-    """Neither in the query nor in the address of a page."""
     (tmp_path / "behind").mkdir()
     (tmp_path / "behind/g.py").write_text("""
 def post_request(worker, req, environ, resp):
@@ -344,6 +334,4 @@ def post_request(worker, req, environ, resp):
             assert service.put(by(PATH, secret), headers=page).status == 204
             assert service.get(by(PATH, "x")).status == 403
     seen = (tmp_path / "behind/seen.txt").read_text()
-    assert f"PUT /crud/{PATH}" in seen
-    assert "fr-access-token" not in seen
-    assert secret not in seen
+    assert (f"PUT /crud/{PATH}" in seen, "fr-access-token" not in seen, secret not in seen) == (True, True, True)

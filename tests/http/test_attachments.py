@@ -1,140 +1,117 @@
-"""Attachments over HTTP: bytes, types, names, hashes, ranges and conditions."""
+"""Attachments over HTTP: bytes, types, names, hashes, ranges and conditions, and the list of those of a document."""
+
+from pathlib import Path
 
 import pytest
+from lxml import etree
 
-from tests.service import Service
+from persistence.errors import BadRequestError, RangeError
+from persistence.http.responses import parse_range
+from tests.http.stories import play, stories
+from tests.in_process import serving
+from tests.service import PUBLIC, V1, Answer, Service
 
 BYTES = bytes(range(256)) * 4
 
 
 @pytest.fixture
 def document(service: Service, form: str) -> str:
-    """A saved document that attachments can be read from."""
-    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    service.save(form)
     return f"{form}/data/D"
 
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 100_000, 1 << 20])
 def test_every_byte_comes_back(service: Service, document: str, size: int) -> None:
     """Seed, Resource kinds 3; spec crud 15.7: sizes 0, 1, 1024 and large."""
-    body = (BYTES * (size // 1024 + 1))[:size]
-    path = f"{document}/{size}.bin"
-    assert service.put(path, body, Form_Definition_Version=1).status == 201
-    read = service.get(path)
-    assert (read.status, read["Content-Length"]) == (200, str(size))
-    assert read.body == body
-    head = service.head(path)
+    body, path = (BYTES * (size // 1024 + 1))[:size], f"{document}/{size}.bin"
+    assert service.put(path, body, **V1).status == 201
+    read, head = service.get(path), service.head(path)
+    assert (read.status, read["Content-Length"], read.body == body) == (200, str(size), True)
     assert (head["Content-Length"], head["Accept-Ranges"]) == (str(size), "bytes")
 
 
 @pytest.mark.parametrize("kind", ["image/jpeg", "text/plain; charset=utf-8", "application/vnd.oasis.opendocument.text"])
 def test_the_type_is_the_one_sent(service: Service, document: str, kind: str) -> None:
-    """Seed, Resource kinds: the content type sent at PUT."""
-    path = f"{document}/a.bin"
-    service.put(path, b"x", {"Content-Type": kind}, Form_Definition_Version=1)
-    assert service.get(path)["Content-Type"] == kind
+    service.put(f"{document}/a.bin", b"x", {"Content-Type": kind}, **V1)
+    assert service.get(f"{document}/a.bin")["Content-Type"] == kind
 
 
 def test_without_a_type_it_is_unknown_bytes(service: Service, document: str) -> None:
     """Spec crud 4.5."""
-    service.ask("PUT", f"{document}/a.bin", b"x", Form_Definition_Version=1)
+    service.ask("PUT", f"{document}/a.bin", b"x", **V1)
     assert service.get(f"{document}/a.bin")["Content-Type"] == "application/octet-stream"
 
 
 @pytest.mark.parametrize("kind", ["nonsense", "a/b/c", "text/plain; é", "x" * 300])
 def test_what_is_no_type_is_refused(service: Service, document: str, kind: str) -> None:
     """It would have to go out as a header again."""
-    answer = service.put(f"{document}/a.bin", b"x", {"Content-Type": kind}, Form_Definition_Version=1)
-    assert answer.status == 400
+    assert service.put(f"{document}/a.bin", b"x", {"Content-Type": kind}, **V1).status == 400
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "a.bin",
-        "photo.jpg",
-        "report.json",
-        "na%C3%AFve%20file.pdf",
-        "50%25.txt",
-        "a%3Ab.txt",
-        "a+b=c;d.bin",
-        "x",
+        *("a.bin", "photo.jpg", "report.json", "na%C3%AFve%20file.pdf", "50%25.txt", "a%3Ab.txt", "a+b=c;d.bin", "x"),
         "%F0%9F%93%8E",
     ],
 )
 def test_any_safe_file_name(service: Service, document: str, name: str) -> None:
-    """The issue: .bin is the rule, real data has others."""
     path = f"{document}/{name}"
-    assert service.put(path, name.encode(), Form_Definition_Version=1).status == 201
+    assert service.put(path, name.encode(), **V1).status == 201
     assert service.get(path).body == name.encode()
     assert service.delete(path).status == 204
     assert service.get(path).status == service.deleted
 
 
-def test_replacing_stores_the_new_bytes(service: Service, document: str) -> None:
-    """Spec crud 16, D1: PUT of an existing attachment replaces it, 204."""
-    path = f"{document}/a.bin"
-    assert service.put(path, b"one", Form_Definition_Version=1).status == 201
-    assert service.put(path, b"two!").status == 204
-    assert service.get(path).body == b"two!"
+@stories(
+    {
+        "replacing stores the new bytes (16, D1)": """
+            PUT data/D v=1
+            PUT data/D/a.bin v=1 <one/> -> 201
+            PUT data/D/a.bin <two/> -> 204
+            GET data/D/a.bin -> 200 <two/>""",
+        "they may come before their document, and are readable once it is there (4.2)": """
+            PUT data/D/a.bin v=2 <x/> -> 201
+            GET data/D/a.bin -> 404
+            PUT data/D v=2 -> 201
+            GET data/D/a.bin -> 200 <x/>""",
+        "the version must be the document's (4.2, PUT 4 and GET 5)": """
+            PUT data/D v=2
+            PUT data/D/a.bin v=1 -> 400
+            PUT data/D/a.bin v=2 -> 201
+            PUT data/D/a.bin v=3 -> 400
+            PUT data/D/a.bin -> 204
+            GET|DELETE data/D/a.bin v=1 -> 400""",
+        "they go dark with their document, and are there again when that is (4.10)": """
+            PUT data/D data/D/a.bin v=1
+            DELETE data/D
+            GET data/D/a.bin -> deleted
+            DELETE data/D/a.bin -> 410
+            PUT data/D v=1
+            GET data/D/a.bin -> 200 <d/>""",
+        "ranges are for attachments only (4.7)": """
+            PUT data/D v=1
+            GET data/D Range=bytes=0-1 -> 200""",
+    }
+)
+def test_attachments(service: Service, form: str, story: str) -> None:
+    play(service, form, story)
 
 
 def test_headers_of_attachments(service: Service, document: str) -> None:
     """Spec crud 4.3: the hash pair is echoed; no stage; tag, version and dates as for data."""
     path, own = f"{document}/a.bin", service.prefix
-    put = service.put(
-        path,
-        b"x",
-        Form_Definition_Version=1,
-        Hash_Algorithm="SHA-256",
-        Hash_Value="abc=",
-        Username="lea",
-        Path_To_Holder="s/c",
-        Workflow_Stage="x",
-    )
+    sent = {"Hash_Algorithm": "SHA-256", "Hash_Value": "abc=", "Path_To_Holder": "s/c", "Workflow_Stage": "x"}
+    put = service.put(path, b"x", **V1, **sent, Username="lea")
     for got in (service.get(path), service.head(path)):
         assert (got[own + "Hash-Algorithm"], got[own + "Hash-Value"]) == ("SHA-256", "abc=")
         assert (got[own + "Username"], got[own + "Operations"]) == ("lea", "*")
-        assert got["ETag"] == put["ETag"]
-        assert got[own + "Last-Modified"] == put[own + "Last-Modified"]
-
-
-def test_attachments_may_come_before_their_document(service: Service, form: str) -> None:
-    """Spec crud 4.2: stored first, readable once data.xml is there."""
-    path = f"{form}/data/D/a.bin"
-    assert service.put(path, b"x", Form_Definition_Version=2).status == 201
-    assert service.get(path).status == 404
-    assert service.put(f"{form}/data/D/data.xml", Form_Definition_Version=2).status == 201
-    assert service.get(path).body == b"x"
-
-
-def test_the_version_must_be_the_documents(service: Service, form: str) -> None:
-    """Spec crud 4.2, PUT 4 and GET 5."""
-    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=2)
-    path = f"{form}/data/D/a.bin"
-    assert service.put(path, b"x", Form_Definition_Version=1).status == 400
-    assert service.put(path, b"x", Form_Definition_Version=2).status == 201
-    assert service.put(path, b"x", Form_Definition_Version=3).status == 400
-    assert service.put(path, b"y").status == 204
-    assert service.get(path, Form_Definition_Version=1).status == 400
-    assert service.delete(path, Form_Definition_Version=1).status == 400
+        assert (got["ETag"], got[own + "Last-Modified"]) == (put["ETag"], put[own + "Last-Modified"])
 
 
 def test_a_new_attachment_without_a_version(service: Service, document: str) -> None:
     """Design, section 2: the document's version in svc, 400 in orbeon."""
-    answer = service.put(f"{document}/a.bin", b"x")
-    assert answer.status == (400 if service.dialect == "orbeon" else 201)
-
-
-def test_attachments_go_dark_with_their_document(service: Service, document: str) -> None:
-    """Spec crud 4.10: orphaned, unreadable, and there again when the document is."""
-    path = f"{document}/a.bin"
-    service.put(path, b"x", Form_Definition_Version=1)
-    service.delete(f"{document}/data.xml")
-    assert service.get(path).status == service.deleted
-    assert service.delete(path).status == 410
-    service.put(f"{document}/data.xml", Form_Definition_Version=1)
-    assert service.get(path).body == b"x"
+    assert service.put(f"{document}/a.bin", b"x").status == (400 if service.dialect == "orbeon" else 201)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +122,7 @@ def test_attachments_go_dark_with_their_document(service: Service, document: str
         ("bytes=1000-5000", 206, "bytes 1000-1023/1024", BYTES[1000:]),
         ("bytes=0-0,4-5", 206, "bytes 0-0/1024", BYTES[:1]),
         ("bytes=1024-", 416, "bytes */1024", None),
-        ("bytes=-5", 400, None, None),
-        ("bytes=5-2", 400, None, None),
-        ("lines=1-2", 400, None, None),
+        *((each, 400, None, None) for each in ("bytes=-5", "bytes=5-2", "lines=1-2")),
     ],
 )
 def test_ranges(
@@ -155,7 +130,7 @@ def test_ranges(
 ) -> None:
     """Spec crud 4.7."""
     path = f"{document}/a.bin"
-    service.put(path, BYTES, Form_Definition_Version=1)
+    service.put(path, BYTES, **V1)
     part = service.get(path, {"Range": header})
     assert (part.status, part["Content-Range"]) == (status, content_range)
     if body is not None:
@@ -163,41 +138,165 @@ def test_ranges(
     assert service.head(path, {"Range": header}).status == 200
 
 
+@pytest.mark.parametrize(
+    ("header", "size", "expected"),
+    [
+        ("bytes=0-1", 1000, "bytes 0-1/1000"),
+        ("bytes=128-", 1000, "bytes 128-999/1000"),
+        ("bytes=999-", 1000, "bytes 999-999/1000"),
+        ("bytes=1-32770", 1000, "bytes 1-999/1000"),
+        ("bytes=0-0,5-6", 1000, "bytes 0-0/1000"),
+        (" bytes = 2-3", 1000, "bytes 2-3/1000"),
+        *((each, 1000, BadRequestError) for each in ("bytes=-500", "bytes=5-2", "lines=1-2", "bytes", "bytes=")),
+        *((each, 1000, BadRequestError) for each in ("bytes=a-b", "0-1", "")),
+        *((each, 1000, RangeError) for each in ("bytes=1000-", "bytes=1000-2000", "bytes=99999999999999999999-")),
+        ("bytes=0-", 0, RangeError),
+    ],
+)
+def test_the_first_range_is_taken_and_clamped(header: str, size: int, expected: str | type[Exception]) -> None:
+    """The table of spec crud 4.7: suffixes, reversed ranges, other units and garbage are refused."""
+    if isinstance(expected, str):
+        part = parse_range(header, size)
+        first, last = map(int, expected.removeprefix("bytes ").partition("/")[0].split("-"))
+        assert (f"bytes {part.start}-{part.stop - 1}/{size}", len(part)) == (expected, last - first + 1)
+        return
+    with pytest.raises(expected) as refusal:
+        parse_range(header, size)
+    assert getattr(refusal.value, "size", size) == size
+
+
 def test_a_range_of_a_large_attachment(service: Service, document: str) -> None:
-    """The part that goes out by sendfile starts and ends where it should."""
     body = BYTES * 1000
-    service.put(f"{document}/a.bin", body, Form_Definition_Version=1)
+    service.put(f"{document}/a.bin", body, **V1)
     part = service.get(f"{document}/a.bin", {"Range": "bytes=1001-900000"})
-    assert (part.status, part["Content-Length"]) == (206, "899000")
-    assert part.body == body[1001:900001]
+    assert (part.status, part["Content-Length"], part.body == body[1001:900001]) == (206, "899000", True)
 
 
 @pytest.mark.parametrize("asked", ["bytes=0-", "bytes=0-99", "bytes=5-"])
 def test_a_range_of_nothing_is_all_of_it(service: Service, document: str, asked: str) -> None:
     """A runtime that keeps the bytes elsewhere stores an empty record, and fails on 416 for it (spec runtime 4)."""
     path, headers = f"{document}/a.bin", {"Range": asked}
-    assert [service.put(path, b"", Form_Definition_Version=1).status for _ in range(2)] == [201, 204]
+    assert [service.put(path, b"", **V1).status for _ in range(2)] == [201, 204]
     for answer in (service.get(path, headers), service.head(path, headers)):
         assert (answer.status, answer.body, answer["Content-Length"], answer["Content-Range"]) == (200, b"", "0", None)
-
-
-def test_ranges_are_for_attachments_only(service: Service, document: str) -> None:
-    """Spec crud 4.7, last line."""
-    assert service.get(f"{document}/data.xml", {"Range": "bytes=0-1"}).status == 200
 
 
 def test_if_range_keeps_revisions_apart(service: Service, document: str) -> None:
     """RFC 9110 13.1.5: a range only of the revision the client has."""
     path = f"{document}/a.bin"
-    old = service.put(path, BYTES, Form_Definition_Version=1)
-    current = service.put(path, BYTES)
-    date = str(service.get(path)["Last-Modified"])
-    for condition, status in (
-        (str(current["ETag"]), 206),
-        (f'"{current["ETag"]}"', 206),
-        (date, 206),
-        (str(old["ETag"]), 200),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", 200),
-        ("nonsense", 200),
-    ):
-        assert service.get(path, {"Range": "bytes=0-1", "If-Range": condition}).status == status
+    old, current = service.put(path, BYTES, **V1), service.put(path, BYTES)
+    fitting = (str(current["ETag"]), f'"{current["ETag"]}"', str(service.get(path)["Last-Modified"]))
+    for condition in (*fitting, str(old["ETag"]), "Sun, 06 Nov 1994 08:49:37 GMT", "nonsense"):
+        part = service.get(path, {"Range": "bytes=0-1", "If-Range": condition})
+        assert part.status == (206 if condition in fitting else 200), condition
+
+
+# The list of a document's attachments: spec crud 8.2, spec forms 6.7.
+
+CRUD = f"{PUBLIC}/crud"
+FR = "http://orbeon.org/oxf/xml/form-runner"
+DEFINITION = f"""<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:fr="{FR}"><xh:head><xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form><s><g><scan/><many/></g><r><r-iteration><photo/></r-iteration></r></s></form>
+</xf:instance><xf:bind id="fr-form-binds" ref="instance('fr-form-instance')">
+<xf:bind id="s-bind" ref="s" name="s"><xf:bind id="g-bind" ref="g" name="g">
+<xf:bind id="scan-bind" ref="scan" name="scan"/><xf:bind id="many-bind" ref="many" name="many"/></xf:bind>
+<xf:bind id="r-bind" ref="r" name="r"><xf:bind id="r-iteration-bind" ref="r-iteration" name="r-iteration">
+<xf:bind id="photo-bind" ref="photo" name="photo"/></xf:bind></xf:bind></xf:bind></xf:bind>
+<xf:instance id="fr-form-metadata"><metadata>{{}}</metadata></xf:instance></xf:model></xh:head>
+<xh:body><fr:view><fr:body><fr:section id="s-section" bind="s-bind"><fr:grid id="g-grid" bind="g-bind">
+<fr:c><fr:attachment id="scan-control" bind="scan-bind"/></fr:c>
+<fr:c><fr:attachment id="many-control" bind="many-bind" multiple="true"/></fr:c></fr:grid>
+<fr:grid id="r-grid" bind="r-bind" repeat="content"><fr:c><fr:image-attachment id="photo-control" bind="photo-bind"/>
+</fr:c></fr:grid></fr:section></fr:body></fr:view></xh:body></xh:html>"""
+LISTS = (
+    '<migration version="4.8.0">[{"path":"s/r","iteration-name":"r-iteration"}]</migration>'
+    '<migration version="2019.1.0">{"migrations":[{"containerPath":[{"value":"s"}],"newGridElem":{"value":"g"}}]}'
+    "</migration>"
+)
+"""The grids that data of format 4.0.0 has no elements of."""
+
+
+def listed(answer: Answer) -> list[dict[str, str]]:
+    assert (answer.status, answer["Content-Type"]) == (200, "application/xml"), answer.body
+    root = etree.fromstring(answer.body)
+    assert root.tag == "attachments"
+    return [{**{str(name): str(value) for name, value in each.attrib.items()}, "": each.text or ""} for each in root]
+
+
+def ask(service: Service, form: str, document: str = "D", **user: str) -> Answer:
+    return service.raw("GET", f"/fr/service/{form}/attachments?document={document}", **user)
+
+
+def store(service: Service, form: str, data: str, metadata: str = "", lists: str = LISTS) -> None:
+    service.publish(form, DEFINITION.format(lists + metadata).encode())
+    service.save(form, body=data.encode(), Username="lea")
+
+
+def test_what_data_names_in_controls_of_the_form(service: Service, form: str) -> None:
+    """8.2: single and multiple, in repetitions, with the holders' attributes; nothing else."""
+    base = f"{CRUD}/{form}/data/D"
+    store(
+        service,
+        form,
+        f'<form xmlns:fr="{FR}"><s>'
+        f'<scan filename="a&amp;b.pdf" mediatype="application/pdf" size="812">{base}/a.bin</scan>'
+        f'<many><_ filename="1">{base}/1.bin</_>'
+        f'<_ fr:kept="true" fr:relevant="false">{base}/2.bin</_></many>'
+        f"<r><photo>\n{base}/p1.bin\n</photo></r><r fr:relevant='false'><photo>{base}/p2.bin</photo></r>"
+        f"<other>{base}/o.bin</other><g><scan>{base}/g.bin</scan></g></s><scan>{base}/s.bin</scan>"
+        f"<s><scan>{CRUD}/{form}/data/E/e.bin</scan><scan/></s></form>",
+    )
+    assert listed(ask(service, form)) == [
+        {"name": "scan", "filename": "a&b.pdf", "mediatype": "application/pdf", "size": "812", "": f"{base}/a.bin"},
+        {"name": "many", "filename": "1", "": f"{base}/1.bin"},
+        {"name": "many", f"{{{FR}}}kept": "true", f"{{{FR}}}relevant": "false", "": f"{base}/2.bin"},
+        {"name": "photo", "": f"{base}/p1.bin"},
+        {"name": "photo", f"{{{FR}}}relevant": "false", "": f"{base}/p2.bin"},
+    ]
+
+
+def test_where_grids_are_not_listed_their_elements_are_in_the_paths(service: Service, form: str) -> None:
+    base = f"{CRUD}/{form}/data/D"
+    photo = f"<r><r-iteration><photo>{base}/p.bin</photo></r-iteration><photo>{base}/q.bin</photo></r>"
+    data = f"<form><s><scan>{base}/a.bin</scan><g><scan>{base}/g.bin</scan></g>{photo}</s></form>"
+    store(service, form, data, lists="")
+    assert listed(ask(service, form)) == [{"name": "scan", "": f"{base}/g.bin"}, {"name": "photo", "": f"{base}/p.bin"}]
+
+
+def test_no_attachments(service: Service, form: str) -> None:
+    store(service, form, "<form><s><scan/></s></form>")
+    assert listed(ask(service, form)) == []
+
+
+def test_a_republish_counts(service: Service, form: str) -> None:
+    base = f"{CRUD}/{form}/data/D"
+    store(service, form, f"<form><s><scan>{base}/a.bin</scan><pic>{base}/b.bin</pic></s></form>")
+    assert [each["name"] for each in listed(ask(service, form))] == ["scan"]
+    service.put(f"{form}/form/form.xhtml", DEFINITION.format(LISTS).replace("scan", "pic").encode())
+    assert [each["name"] for each in listed(ask(service, form))] == ["pic"]
+
+
+def test_who_may_not_read_the_data_gets_no_list(service: Service, form: str) -> None:
+    own = '<permissions><permission operations="create read"><owner/></permission></permissions>'
+    store(service, form, "<form/>", own)
+    assert [ask(service, form, Username=name).status for name in ("lea", "bob")] == [200, 403]
+
+
+def test_bad_requests(service: Service, form: str) -> None:
+    assert service.raw("GET", f"/fr/service/{form}/attachments").status == 400
+    assert ask(service, form).status == 404
+    service.put(f"{form}/data/D/data.xml", **V1)
+    assert ask(service, form).refuses(404, "not published")
+    service.delete(f"{form}/data/D/data.xml")
+    assert ask(service, form).status == service.deleted
+    assert ask(service, form, "..").status == 400
+
+
+def test_in_the_format_of_data_at_rest(tmp_path: Path) -> None:
+    """Forms 6.7: in the newest format grids and iterations are steps of the path."""
+    with serving(tmp_path, settings='"svc.persistence.*.data-format-version" = "2019.1.0"') as service:
+        base = f"{CRUD}/a/f/data/D"
+        inner = f"<g><scan>{base}/a.bin</scan></g><r><r-iteration><photo>{base}/b.bin</photo></r-iteration></r>"
+        store(service, "a/f", f"<form><s>{inner}<scan>{base}/c.bin</scan></s></form>")
+        assert [each[""] for each in listed(ask(service, "a/f"))] == [f"{base}/a.bin", f"{base}/b.bin"]

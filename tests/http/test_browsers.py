@@ -1,7 +1,5 @@
 """Web pages that make a browser of the same machine send requests: DNS rebinding and simple cross-site requests."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 
@@ -12,10 +10,9 @@ from persistence.http.middleware import AllowedSites
 from persistence.keys import Keys
 from tests.http.test_permissions import OWNERS, definition
 from tests.in_process import serving
-from tests.service import Service, running
+from tests.service import V1, Service, running
 
 EVIL = "https://evil.example"
-V1 = {"Form_Definition_Version": 1}
 
 
 GET = {"REQUEST_METHOD": "GET"}

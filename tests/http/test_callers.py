@@ -1,6 +1,7 @@
-"""Trusted callers and API keys on the wire: who gets in, who does not, and what the log says (spec crud 6.1, 4.1)."""
+"""Trusted callers and API keys: who gets in, who does not, and what the log says (spec crud 6.1, 4.1)."""
 
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -9,21 +10,25 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from persistence.keys import Keys
+from persistence.errors import ForbiddenError, StartupError, UnauthorizedError
+from persistence.http.middleware import Opens, Policy, caller, policy, presented
+from persistence.keys import Key, Keys
+from persistence.model.instants import Instant
+from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
 from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of
-from tests.service import Answer, Service, running
+from tests.service import V1, Answer, Service, running
 
 PATH = "/crud/a/b/data/D/data.xml"
 TRUSTING = {"PERSISTENCE_TRUSTED": "10.1.2.3, 127.0.0.1"}
 
 
 def keys_of(directory: Path) -> Keys:
-    """The keys of a service that runs in a directory."""
     return Keys(f"{directory}/var/keys.json", tree=f"{directory}/data")
 
 
@@ -36,7 +41,6 @@ def basic(user: str, key: str) -> dict[str, str]:
 
 
 def lines(service: Service) -> list[dict[str, object]]:
-    """Return the lines of requests."""
     found = [json.loads(line) for line in service.log.read_text().splitlines()]
     return [line for line in found if line["event"] == "request"]
 
@@ -58,9 +62,8 @@ def over_unix(path: Path, target: str, *, own: str | None = None, headers: Mappi
 
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
 def test_on_loopback_everybody_may_call_until_there_is_a_key(tmp_path: Path, command: str) -> None:
-    """The first try needs no key; the first key closes the service at once, in every worker."""
     with running(tmp_path, workers=2, command=command) as service:
-        assert service.put("a/b/data/D/data.xml", headers=bearer("any"), Form_Definition_Version=1).status == 201
+        assert service.put("a/b/data/D/data.xml", headers=bearer("any"), **V1).status == 201
         assert all("caller" not in line for line in lines(service))
         secret = keys_of(tmp_path).add("runtime")
         for _ in range(10):
@@ -167,7 +170,6 @@ def test_what_gunicorn_itself_is_told_to_bind_opens_nothing(tmp_path: Path) -> N
 
 
 def test_insecure_lets_everybody_in(tmp_path: Path) -> None:
-    """Whatever keys there are, and in whatever state."""
     keys_of(tmp_path).add("runtime")
     with running(tmp_path, bind="0.0.0.0:0", options=("--insecure",)) as service:
         assert replace(service, source="127.0.0.2").raw("GET", PATH, bearer("wrong")).status == 404
@@ -177,23 +179,13 @@ def test_insecure_lets_everybody_in(tmp_path: Path) -> None:
 
 
 def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
-    """And a stranger does not learn which paths there are; of the root, only that this is a service."""
     keys_of(tmp_path).add("runtime")
     with serving(tmp_path) as service:
         for path in ("/healthz", "/readyz", "/healthz?x=1", "/"):
             assert service.raw("GET", path).status == 200
         for path in (
-            "//",
-            "/none",
-            "/version",
-            "/metrics",
-            "/openapi.yaml",
-            "/crud/../x",
-            "/crud/%FF",
-            "//healthz",
-            "/healthz/",
-            "/%68ealthz",
-            "/healthz#x",
+            *("//", "/none", "/version", "/metrics", "/openapi.yaml", "/crud/../x", "/crud/%FF", "//healthz"),
+            *("/healthz/", "/%68ealthz", "/healthz#x"),
         ):
             assert service.raw("GET", path).status == 401
         for method in ("HEAD", "PUT", "DELETE", "POST", "OPTIONS", "LOCK"):
@@ -202,16 +194,13 @@ def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
-    """Why the service is not ready is for callers that are let in, and for the log."""
     key = keys_of(tmp_path).add("runtime")
     with running(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
         stranger, known = service.raw("GET", "/readyz"), service.raw("GET", "/readyz", bearer(key))
         misdirected = service.raw("GET", "/readyz", {**bearer("wrong"), "Host": "evil.example"})
         for answer in (stranger, misdirected):
             assert (answer.status, answer.cause) == (503, "not ready: the log of the service says why")
-        assert known.status == 503
-        assert "bytes are free" in known.cause
-        assert str(tmp_path) in known.cause
+        assert (known.status, "bytes are free" in known.cause, str(tmp_path) in known.cause) == (503, True, True)
         causes = [str(line["cause"]) for line in lines(service) if line.get("path") == "/readyz"]
     assert len(causes) == 3
     assert all(str(tmp_path) in cause for cause in causes)
@@ -262,3 +251,143 @@ def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path, capsys: pyte
         assert service.raw("GET", "/healthz").status == 200
         file.write_bytes(good)
         assert service.raw("GET", PATH, bearer(secret)).status == 404
+
+
+# The same as a table: the policy of a start, and what becomes of each request.
+
+
+SECRET = "5" * 64
+KEYS = tuple(
+    Key(name, hashlib.sha256(secret.encode()).hexdigest(), Instant("2025-03-04T05:06:07.089Z"))
+    for name, secret in (("batch", "1" * 64), ("runtime", SECRET))
+)
+HERE, NEAR, FAR = ip_address("127.0.0.1"), ip_address("10.0.0.1"), ip_address("192.0.2.1")
+NEVER = Policy(Opens.NEVER, parse_trusted(["10.0.0.0/8", "unix"]))
+UNTRUSTING = Policy(Opens.NEVER, Trusted())
+LOOPBACK = Policy(Opens.WHILE_KEYLESS, Trusted())
+INSECURE = Policy(Opens.ALWAYS, Trusted())
+BEARER, WRONG = f"Bearer {SECRET}", "Bearer wrong"
+
+
+def password(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("trusted", "insecure", "on_loopback", "has_keys", "opens"),
+    [
+        ([], False, True, False, Opens.WHILE_KEYLESS),
+        ([], False, True, True, Opens.NEVER),
+        (["10.0.0.1"], False, True, False, Opens.NEVER),
+        (["unix"], False, True, False, Opens.NEVER),
+        (["unix"], False, False, False, Opens.NEVER),
+        ([], False, False, True, Opens.NEVER),
+        ([], True, False, False, Opens.ALWAYS),
+        (["10.0.0.1"], True, False, True, Opens.ALWAYS),
+    ],
+)
+def test_a_service_is_open_only_if_told_so_or_on_loopback_without_keys_and_trusted(
+    *, trusted: list[str], insecure: bool, on_loopback: bool, has_keys: bool, opens: Opens
+) -> None:
+    found = policy(parse_trusted(trusted), insecure=insecure, on_loopback=on_loopback, has_keys=has_keys)
+    assert found == Policy(opens, parse_trusted(trusted))
+
+
+def test_a_service_that_nobody_could_call_does_not_start() -> None:
+    with pytest.raises(StartupError) as refusal:
+        policy(Trusted(), insecure=False, on_loopback=False, has_keys=False)
+    for way in ("persistence api-key new", "trusted", "--insecure"):
+        assert way in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "keys", "peer", "header", "name"),
+    [
+        (LOOPBACK, (), HERE, None, None),
+        (LOOPBACK, (), HERE, WRONG, None),
+        (LOOPBACK, KEYS, HERE, BEARER, "runtime"),
+        (INSECURE, KEYS, FAR, None, None),
+        (INSECURE, KEYS, None, WRONG, None),
+        (NEVER, (), NEAR, None, "trusted"),
+        (NEVER, (), NEAR, WRONG, "trusted"),
+        (NEVER, (), UNIX, None, "trusted"),
+        (NEVER, KEYS, NEAR, None, "trusted"),
+        (NEVER, KEYS, NEAR, "Negotiate YII=", "trusted"),
+        (NEVER, KEYS, NEAR, BEARER, "runtime"),
+        (NEVER, KEYS, FAR, BEARER, "runtime"),
+        (NEVER, KEYS, FAR, f"Bearer {'1' * 64}", "batch"),
+        (NEVER, KEYS, FAR, password(f"anybody:{SECRET}"), "runtime"),
+        (UNTRUSTING, KEYS, None, BEARER, "runtime"),
+        (UNTRUSTING, KEYS, UNIX, BEARER, "runtime"),
+    ],
+)
+def test_these_may_call(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None, name: str | None) -> None:
+    found = caller(own, keys, peer, header)
+    assert (found.name if isinstance(found, Key) else found) == name
+
+
+@pytest.mark.parametrize(
+    ("own", "keys", "peer", "header"),
+    [
+        (LOOPBACK, KEYS, HERE, None),
+        (LOOPBACK, KEYS, HERE, WRONG),
+        (NEVER, KEYS, NEAR, WRONG),
+        (NEVER, KEYS, NEAR, "Bearer"),
+        (NEVER, KEYS, NEAR, "Basic !"),
+        (NEVER, KEYS, UNIX, password("runtime:wrong")),
+        (NEVER, KEYS, FAR, None),
+        (NEVER, KEYS, FAR, "Negotiate YII="),
+        (NEVER, KEYS, FAR, f"Negotiate {SECRET}"),
+        (NEVER, KEYS, FAR, f"{BEARER}, {BEARER}"),
+        (UNTRUSTING, KEYS, HERE, None),
+        (UNTRUSTING, KEYS, None, None),
+    ],
+)
+def test_these_need_a_right_key(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> None:
+    with pytest.raises(UnauthorizedError):
+        caller(own, keys, peer, header)
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "header", "says"),
+    [
+        (NEVER, FAR, None, "closed to 192.0.2.1"),
+        (NEVER, FAR, BEARER, "closed to 192.0.2.1"),
+        (NEVER, None, None, "closed to this caller"),
+        (UNTRUSTING, HERE, BEARER, "closed to 127.0.0.1"),
+        (UNTRUSTING, UNIX, None, "closed to this caller"),
+        (LOOPBACK, FAR, None, "closed to 192.0.2.1"),
+        (LOOPBACK, UNIX, None, "closed to this caller"),
+    ],
+)
+def test_without_keys_the_service_is_closed_to_these(own: Policy, peer: Peer, header: str | None, says: str) -> None:
+    """Keys that have vanished open nothing; and an open service is open to its own machine only."""
+    with pytest.raises(ForbiddenError, match=says):
+        caller(own, (), peer, header)
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        (None, None),
+        ("", None),
+        ("Negotiate YII=", None),
+        ("Digest username=x", None),
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("BEARER abc==", "abc=="),
+        ("Bearer a=b", ""),
+        ("Bearer", ""),
+        (password("user:abc"), "abc"),
+        (password(":abc"), "abc"),
+        (password("user:a:b"), "a:b"),
+        (password("user"), ""),
+        ("Basic !", ""),
+        ("Basic /w==", ""),
+        ("Basic \xe9", ""),
+        ("Bearer \xe9", ""),
+    ],
+)
+def test_the_key_in_a_header(header: str | None, key: str | None) -> None:
+    """RFC 6750 2.1, RFC 7617 2; a header that should hold a key and cannot be read holds a wrong one."""
+    assert presented(header) == key

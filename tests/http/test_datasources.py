@@ -1,7 +1,5 @@
 """Several trees over HTTP: definitions on one disk, data on another, and a provider API that names the tree."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ import pytest
 from tests import orders
 from tests.orders import found
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
 CONFIG = """
 "svc.persistence.provider.acme.*.data" = "orders"
@@ -53,7 +51,6 @@ def public(several: Service) -> Service:
 
 
 def beside(service: Service, name: str) -> Path:
-    """The root of a datasource."""
     return service.data.parent / name
 
 
@@ -66,8 +63,7 @@ def by_provider(service: Service, method: str, path: str, body: bytes | None = N
 
 
 def search(service: Service, form: str, body: str = "<search/>", **own: str) -> list[str]:
-    headers = {f"Svc-{name}": value for name, value in own.items()}
-    answer = service.raw("POST", f"{service.face}/search/{form}", {**_XML, **headers}, body.encode())
+    answer = service.post(f"search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return found(answer.body)
 
@@ -155,8 +151,7 @@ def test_the_list_of_forms_has_those_of_all_active_providers(public: Service) ->
         assert public.put(f"{form}/form/form.xhtml", definition("")).status == 201
     assert (beside(public, "definitions") / "hr/leave/form/1/form.xhtml").exists()
     # What lies in a tree where nobody looks for it is not listed: neither would it be served.
-    stray = by_provider(public, "PUT", "hr/stray/form/form.xhtml", definition(""), Form_Definition_Version=1)
-    assert stray.status == 201
+    assert by_provider(public, "PUT", "hr/stray/form/form.xhtml", definition(""), **V1).status == 201
     names = {(app, form) for app, form, _ in listed(public)}
     assert {("lab", "one"), ("hr", "leave")} <= names
     assert not names & {("old", "gone"), ("hr", "stray")}

@@ -1,155 +1,125 @@
-"""Form definitions over HTTP: publishing and versions (seed, Versioning; spec crud 5 and 15)."""
+"""Form definitions over HTTP: publishing, versions (seed, Versioning; spec crud 5, 15), formats, and other places."""
+
+import sys
+from pathlib import Path
 
 import pytest
+from flask.testing import FlaskClient
+from lxml import etree
 
-from tests.service import Service
-
-
-def version(service: Service, answer: object) -> str | None:
-    return answer[service.prefix + "Form-Definition-Version"]  # type: ignore[index,no-any-return]
-
-
-def test_publish_read_and_replace(service: Service, form: str) -> None:
-    """Spec crud 15.1: without a header the first is version 1; then 204, still version 1."""
-    path = f"{form}/form/form.xhtml"
-    created = service.put(path, b"<f>1</f>")
-    assert (created.status, created.body, version(service, created)) == (201, b"", "1")
-    for read in (service.get(path), service.get(path, Form_Definition_Version=1), service.head(path)):
-        assert (read.status, version(service, read)) == (200, "1")
-    assert service.get(path).body == b"<f>1</f>"
-    assert service.get(path, Form_Definition_Version=2).status == 404
-    assert service.delete(path, Form_Definition_Version=2).status == 404
-    replaced = service.put(path, b"<f>2</f>")
-    assert (replaced.status, version(service, replaced)) == (204, "1")
-    assert service.get(path).body == b"<f>2</f>"
+from persistence.app import create_app
+from persistence.cli import main
+from persistence.definitions.catalog import Catalog, Definition
+from persistence.dialect import DIALECTS
+from persistence.errors import RemoteError
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
+from persistence.providers.opened import Providers
+from persistence.settings import Settings
+from tests.encrypted_form import DEFINITION, UNMARKED, data
+from tests.http.stories import play, stories
+from tests.initialised import initialised
+from tests.opened import close, opened
+from tests.service import V1, Service
 
 
-def test_next_number_and_deleted_versions(service: Service, form: str) -> None:
-    """Spec crud 15.2 and 5.2: numbers are reused; a deleted version hands over to the next lower one."""
-    path = f"{form}/form/form.xhtml"
-    service.put(path, b"<f>1</f>")
-    second = service.put(path, b"<f>2</f>", Form_Definition_Version="next")
-    assert (second.status, version(service, second)) == (201, "2")
-    assert service.get(path).body == b"<f>2</f>"
-    assert service.put(path, b"<f>1b</f>", Form_Definition_Version=1).status == 204
-    assert service.get(path).body == b"<f>2</f>"
-    removed = service.delete(path)
-    assert (removed.status, version(service, removed)) == (204, "2")
-    assert service.get(path, Form_Definition_Version=2).status == service.deleted
-    assert service.delete(path, Form_Definition_Version=2).status == 410
-    assert service.get(path).body == b"<f>1b</f>"
-    again = service.put(path, b"<f>2b</f>", Form_Definition_Version="next")
-    assert (again.status, version(service, again)) == (201, "2")
-
-
-def test_next_on_an_unpublished_form_is_one(service: Service, form: str) -> None:
-    """Spec crud 5.1."""
-    assert version(service, service.put(f"{form}/form/form.xhtml", Form_Definition_Version="next")) == "1"
-
-
-def test_gaps_are_allowed(service: Service, form: str) -> None:
-    """Spec crud 5.1: N that does not exist is created as N."""
-    path = f"{form}/form/form.xhtml"
-    assert service.put(path, Form_Definition_Version=10).status == 201
-    assert version(service, service.get(path)) == "10"
-    assert service.put(path, Form_Definition_Version=9).status == 201
-    assert version(service, service.get(path)) == "10"
-    assert version(service, service.put(path, Form_Definition_Version="next")) == "11"
-
-
-def test_the_only_version_deleted(service: Service, form: str) -> None:
-    """Spec crud 5.1: treated as version 1, which was deleted; D14: DELETE of what was never published is 404."""
-    path = f"{form}/form/form.xhtml"
-    assert service.delete(path).status == 404
-    service.put(path)
-    service.delete(path)
-    assert service.get(path).status == service.deleted
-    assert service.delete(path).status == 410
-    assert service.put(path).status == 201
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
-def test_next_cannot_be_read_or_deleted(service: Service, form: str, method: str) -> None:
-    """Spec crud 5.1."""
-    service.put(f"{form}/form/form.xhtml")
-    assert service.ask(method, f"{form}/form/form.xhtml", Form_Definition_Version="next").status == 400
+@stories(
+    {
+        "published, read and replaced: without a header it is version 1 (15.1)": """
+            PUT form <f>1</f> -> 201 body= v=1
+            GET|HEAD form -> 200 v=1
+            GET form v=1 -> 200 v=1 <f>1</f>
+            GET|DELETE form v=2 -> 404
+            PUT form <f>2</f> -> 204 v=1
+            GET form -> 200 <f>2</f>""",
+        "numbers are reused; a deleted version hands over to the next lower one (15.2, 5.2)": """
+            PUT form <f>1</f>
+            PUT form v=next <f>2</f> -> 201 v=2
+            GET form -> 200 <f>2</f>
+            PUT form v=1 <f>1b</f> -> 204
+            GET form -> 200 <f>2</f>
+            DELETE form -> 204 v=2
+            GET form v=2 -> deleted
+            DELETE form v=2 -> 410
+            GET form -> 200 <f>1b</f>
+            PUT form v=next <f>2b</f> -> 201 v=2""",
+        "next on an unpublished form is one (5.1)": """
+            PUT form v=next -> 201 v=1""",
+        "gaps are allowed: what does not exist is created (5.1)": """
+            PUT form v=10 -> 201
+            GET form -> 200 v=10
+            PUT form v=9 -> 201
+            GET form -> 200 v=10
+            PUT form v=next -> 201 v=11""",
+        "the only version deleted was version 1 (5.1); nothing was never published (D14)": """
+            DELETE form -> 404
+            PUT form
+            DELETE form -> 204
+            GET form -> deleted
+            DELETE form -> 410
+            PUT form -> 201""",
+        "next cannot be read or deleted (5.1)": """
+            PUT form
+            GET|HEAD|DELETE form v=next -> 400""",
+        "a version that would end next is refused": """
+            PUT form form/logo.png v=999999999 -> 400 `would leave no room for 'next'`
+            PUT form v=999000000 -> 201
+            PUT form v=999000001 -> 201
+            PUT form v=next -> 201
+            HEAD form -> 200 v=999000002""",
+        "the definition of a document, which wins over the version; of drafts on request (3, 5.1, 15.4)": """
+            PUT form v=1 <f>1</f>
+            PUT form v=2 <f>2</f>
+            PUT form v=3 <f>3</f>
+            PUT data/A v=1
+            PUT data/B v=2
+            PUT draft/B v=3
+            GET form For-Document-Id=A -> 200 <f>1</f>
+            GET form For-Document-Id=B -> 200 <f>2</f> v=2
+            HEAD form For-Document-Id=B -> 200 v=2
+            GET form For-Document-Id=B v=1 -> 200 <f>2</f>
+            GET form For-Document-Id=B For-Document-IsDraft=true -> 200 <f>3</f>
+            GET form For-Document-Id=B For-Document-IsDraft=false -> 200 <f>2</f>
+            GET form For-Document-Id=B For-Document-IsDraft=TRUE -> 400
+            GET form For-Document-Id=A For-Document-IsDraft=true -> 404
+            GET form For-Document-Id=A For-Document-IsDraft=maybe -> 400
+            GET form For-Document-Id=none -> 404
+            GET form For-Document-Id=../A -> 400
+            DELETE data/A
+            GET form For-Document-Id=A -> deleted
+            PUT|DELETE form For-Document-Id=B -> 400""",
+        "with next, attachments land in the new version before their form.xhtml (5.1)": """
+            PUT form
+            PUT form/a.bin v=next <a/> -> 201 v=2
+            PUT form/b.bin v=next <b/> -> 201 v=2
+            PUT form v=next -> 201 v=2
+            GET form/a.bin -> 200 <a/>
+            GET form/a.bin v=1 -> 404""",
+        "without a header, existence is that of form.xhtml, also of a new attachment (5.1)": """
+            PUT form/a.bin -> 201
+            PUT form
+            PUT form/b.bin <x/> -> 204
+            PUT form/c.bin v=1 -> 201
+            GET form/b.bin -> 200 <x/>""",
+    }
+)
+def test_versions(service: Service, form: str, story: str) -> None:
+    play(service, form, story)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "one", "1.5", "latest", "NEXT", "99999999999999999999"])
 def test_malformed_versions_are_refused(service: Service, form: str, text: str) -> None:
-    """Spec crud 4.1 and 5.1, with their recommendation: 400, with the reason."""
-    for path in (f"{form}/form/form.xhtml", f"{form}/data/D/data.xml"):
-        for method in ("GET", "PUT", "DELETE"):
-            answer = service.ask(method, path, b"<d/>" if method == "PUT" else None, Form_Definition_Version=text)
-            assert answer.status == 400
-            assert "positive integer" in answer.cause
-
-
-def test_a_version_that_would_end_next_is_refused(service: Service, form: str) -> None:
-    for path in (f"{form}/form/form.xhtml", f"{form}/form/logo.png"):
-        refused = service.put(path, b"<f/>", Form_Definition_Version=999_999_999)
-        assert (refused.status, "would leave no room for 'next'" in refused.cause) == (400, True)
-    path = f"{form}/form/form.xhtml"
-    assert service.put(path, b"<f/>", Form_Definition_Version=999_000_000).status == 201
-    assert service.put(path, b"<f/>", Form_Definition_Version=999_000_001).status == 201
-    published = service.put(path, b"<f/>", Form_Definition_Version="next")
-    assert (published.status, version(service, service.head(path))) == (201, "999000002")
-
-
-def test_the_definition_of_a_document(service: Service, form: str) -> None:
-    """Spec crud 3, 5.1 and 15.4: by document, which wins over the version; drafts on request."""
-    path = f"{form}/form/form.xhtml"
-    for number in (1, 2, 3):
-        service.put(path, b"<f>%d</f>" % number, Form_Definition_Version=number)
-    service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1)
-    service.put(f"{form}/data/B/data.xml", Form_Definition_Version=2)
-    service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=3)
-    assert service.get(path, For_Document_Id="A").body == b"<f>1</f>"
-    assert service.get(path, For_Document_Id="B").body == b"<f>2</f>"
-    assert version(service, service.head(path, For_Document_Id="B")) == "2"
-    assert service.get(path, For_Document_Id="B", Form_Definition_Version=1).body == b"<f>2</f>"
-    assert service.get(path, For_Document_Id="B", For_Document_IsDraft="true").body == b"<f>3</f>"
-    assert service.get(path, For_Document_Id="B", For_Document_IsDraft="false").body == b"<f>2</f>"
-    assert service.get(path, For_Document_Id="B", For_Document_IsDraft="TRUE").status == 400
-    assert service.get(path, For_Document_Id="A", For_Document_IsDraft="true").status == 404
-    assert service.get(path, For_Document_Id="none").status == 404
-    assert service.get(path, For_Document_Id="A", For_Document_IsDraft="maybe").status == 400
-    assert service.get(path, For_Document_Id="../A").status == 400
-    service.delete(f"{form}/data/A/data.xml")
-    assert service.get(path, For_Document_Id="A").status == service.deleted
-    assert service.put(path, For_Document_Id="B").status == 400
-    assert service.delete(path, For_Document_Id="B").status == 400
-
-
-def test_publishing_with_attachments_under_next(service: Service, form: str) -> None:
-    """Spec crud 5.1: attachments first, then form.xhtml: all land in the same new version."""
-    service.put(f"{form}/form/form.xhtml")
-    for name in ("a.bin", "b.bin"):
-        put = service.put(f"{form}/form/{name}", name.encode(), Form_Definition_Version="next")
-        assert (put.status, version(service, put)) == (201, "2")
-    assert version(service, service.put(f"{form}/form/form.xhtml", Form_Definition_Version="next")) == "2"
-    assert service.get(f"{form}/form/a.bin").body == b"a.bin"
-    assert service.get(f"{form}/form/a.bin", Form_Definition_Version=1).status == 404
-
-
-def test_publishing_over_an_existing_version(service: Service, form: str) -> None:
-    """Spec crud 5.1: without a header existence is that of form.xhtml: even a new attachment is answered 204."""
-    assert service.put(f"{form}/form/a.bin", b"x").status == 201
-    service.put(f"{form}/form/form.xhtml")
-    assert service.put(f"{form}/form/b.bin", b"x").status == 204
-    assert service.put(f"{form}/form/c.bin", b"x", Form_Definition_Version=1).status == 201
-    assert service.get(f"{form}/form/b.bin").body == b"x"
+    play(service, form, f"GET|PUT|DELETE form data/D v={text} -> 400 `positive integer`")
 
 
 def test_deleting_a_definition_leaves_the_rest(service: Service, form: str) -> None:
     """Spec crud 4.10 and 5.2: attachments of the version and data made with it stay."""
-    service.put(f"{form}/form/a.bin", b"x", Form_Definition_Version=1)
-    service.put(f"{form}/form/form.xhtml", Form_Definition_Version=1)
-    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
-    service.delete(f"{form}/form/form.xhtml")
-    assert service.get(f"{form}/form/a.bin", Form_Definition_Version=1).body == b"x"
-    assert service.get(f"{form}/data/D/data.xml").status == 200
-    assert service.put(f"{form}/data/D/data.xml").status == 204
+    told = """
+        PUT form/a.bin form data/D v=1
+        DELETE form
+        GET form/a.bin v=1 -> 200 <d/>
+        GET|PUT data/D -> 200 204"""
+    play(service, form, told)
 
 
 def test_headers_of_definitions(service: Service, form: str) -> None:
@@ -159,37 +129,234 @@ def test_headers_of_definitions(service: Service, form: str) -> None:
     got = service.get(path)
     assert (got[own + "Last-Modified-By-Username"], got[own + "Document"]) == ("lea", "source-1")
     assert (got[own + "Form-Definition-App"], got[own + "Form-Definition-Form"]) == tuple(form.split("/"))
-    for absent in ("Username", "Group", "Operations", "Workflow-Stage"):
-        assert got[own + absent] is None
-    for present in ("Created", "Last-Modified", "ETag", own + "Created", own + "Last-Modified"):
-        assert got[present]
-    put = service.put(path)
-    assert put[own + "Operations"] is None
+    assert [got[own + each] for each in ("Username", "Group", "Operations", "Workflow-Stage")] == [None] * 4
+    assert all(got[each] for each in ("Created", "Last-Modified", "ETag", own + "Created", own + "Last-Modified"))
+    assert service.put(path)[own + "Operations"] is None
     assert service.get(path)[own + "Document"] is None
 
 
 @pytest.mark.parametrize(
     ("sent", "answered"),
     [
-        ("application/xhtml+xml", "application/xhtml+xml"),
-        ("application/xhtml+xml; charset=utf-8", "application/xhtml+xml"),
-        ("application/xml", "application/xml"),
-        ("text/plain", "application/xml"),
+        *(
+            (each, "application/xhtml+xml")
+            for each in ("application/xhtml+xml", "application/xhtml+xml; charset=utf-8")
+        ),
+        *((each, "application/xml") for each in ("application/xml", "text/plain")),
     ],
 )
 def test_a_definition_is_xml_or_xhtml(service: Service, form: str, sent: str, answered: str) -> None:
-    """Seed, Resource kinds 2."""
     service.put(f"{form}/form/form.xhtml", b"<f/>", {"Content-Type": sent})
     assert service.get(f"{form}/form/form.xhtml")["Content-Type"] == answered
 
 
 def test_replaced_and_deleted_definitions_stay_in_the_history(service: Service, form: str) -> None:
     """Spec crud 4.4: journaled, though no request reads them; a person can."""
-    path = f"{form}/form/form.xhtml"
-    service.put(path, b"<f>1</f>")
-    service.put(path, b"<f>2</f>")
-    service.delete(path)
+    play(service, form, "PUT form <f>1</f>\nPUT form <f>2</f>\nDELETE form")
     history = service.data / form / "form" / "1" / ".history"
     kept = [file.read_bytes() for file in sorted(history.iterdir()) if file.suffix == ".xhtml"]
     assert kept == [b"<f>1</f>", b"<f>2</f>"]
     assert not (service.data / form / "form" / "1" / "form.xhtml").exists()
+
+
+# Other formats: the parameter form-definition-format-version (seed, query parameters; spec forms 1.1, 1.9).
+
+FR = "http://orbeon.org/oxf/xml/form-runner"
+DESIGNED = f"""<?xml version="1.0" encoding="UTF-8"?>
+<!-- before --><xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:fr="{FR}"><xh:head><xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form fr:data-format-version="2019.1.0"><s><g><c>é</c></g></s></form></xf:instance>
+<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="s-bind" ref="s" name="s">
+<xf:bind id="g-bind" ref="g" name="g"><xf:bind id="c-bind" ref="c" name="c"/></xf:bind></xf:bind></xf:bind>
+<xf:instance id="fr-form-metadata"><metadata><created-with-version>2023.1 PE</created-with-version>
+<migration version="2019.1.0">{{ no JSON</migration></metadata></xf:instance></xf:model></xh:head>
+<xh:body><fr:view><fr:body><fr:section id="s-section" bind="s-bind"><fr:grid id="g-grid" bind="g-bind">
+<fr:c><xf:input id="c-control" bind="c-bind"/></fr:c></fr:grid></fr:section></fr:body></fr:view></xh:body>
+</xh:html>""".encode()
+ASK = "?form-definition-format-version="
+VERSION = f"{{{FR}}}data-format-version"
+
+
+def instance(body: bytes) -> etree._Element:
+    [form] = etree.fromstring(body).xpath("//*[@id='fr-form-instance']/form")
+    return form
+
+
+def test_a_published_definition(service: Service, form: str) -> None:
+    """Seed, rules 1 to 5: asked for, it is moved; not asked for, it is as it was stored."""
+    path = f"{form}/form/form.xhtml"
+    service.put(path, DESIGNED, {"Content-Type": "application/xhtml+xml"})
+    assert service.get(path).body == DESIGNED
+    answer = service.get(f"{path}{ASK}4.8.0")
+    found = instance(answer.body)
+    assert (found.get(VERSION), found.findtext("s/c"), found.find("s/g")) == ("4.8.0", "é", None)
+    assert (answer["Content-Type"], answer["Content-Length"]) == ("application/xhtml+xml", str(len(answer.body)))
+    assert answer.body.startswith(b"<?xml version='1.0' encoding='UTF-8'?>\n<!-- before -->")
+    assert instance(service.get(f"{path}{ASK}2019.1.0").body).findtext("s/g/c") == "é"
+    assert service.get(path).body == DESIGNED
+
+
+def test_an_unpublished_definition(service: Service, form: str) -> None:
+    """Forms 1.9: the root of its data says no version then; drafts likewise."""
+    for collection in ("data", "draft"):
+        path = f"{service.designer}/builder/{collection}/{form.replace('/', '-')}/data.xml"
+        service.put(path, DESIGNED)
+        found = instance(service.get(f"{path}{ASK}4.0.0").body)
+        assert (found.get(VERSION), found.findtext("s/c")) == (None, "é")
+
+
+def test_the_version_is_chosen_first(service: Service, form: str) -> None:
+    """Forms 1.1: by number or for a document."""
+    path = f"{form}/form/form.xhtml"
+    service.put(path, DESIGNED, **V1)
+    service.put(path, DESIGNED.replace("é".encode(), b"two"), Form_Definition_Version=2)
+    service.put(f"{form}/data/D/data.xml", **V1)
+    for own, text in (({}, "two"), ({"Form_Definition_Version": 1}, "é"), ({"For_Document_Id": "D"}, "é")):
+        assert instance(service.get(f"{path}{ASK}4.8.0", **own).body).findtext("s/c") == text
+
+
+@pytest.mark.parametrize("word", ["edge", "raw", "4.8", "2019.1.0.1", "x%0Ay"])
+def test_formats_that_there_are_not(service: Service, form: str, word: str) -> None:
+    """Forms 1.1: 400, also where there is nothing to migrate."""
+    assert service.get(f"{form}/form/form.xhtml{ASK}{word}").refuses(400, "4.0.0, 4.8.0, 2019.1.0")
+
+
+def test_where_it_means_nothing(service: Service, form: str) -> None:
+    """Forms 1.1: on HEAD, on attachments, on other data, on writes, and without a value."""
+    path = f"{form}/form/form.xhtml"
+    assert service.put(f"{path}{ASK}x", DESIGNED).status == 201
+    service.put(f"{form}/form/a.bin", b"<a")
+    service.put(f"{form}/data/D/data.xml", DESIGNED, **V1)
+    assert service.get(f"{form}/form/a.bin{ASK}4.8.0").body == b"<a"
+    assert service.get(f"{form}/data/D/data.xml{ASK}4.8.0").body == DESIGNED
+    assert service.get(f"{path}{ASK}").body == DESIGNED
+    for word in ("x", "4.8.0"):
+        head = service.head(f"{path}{ASK}{word}")
+        assert (head.status, head["Content-Length"]) == (200, None)
+    assert service.delete(f"{path}{ASK}x").status == 204
+
+
+def test_the_client_may_have_it_already(service: Service, form: str) -> None:
+    """8.7: 304 as without the parameter."""
+    path = f"{form}/form/form.xhtml"
+    service.put(path, DESIGNED)
+    since = {"If-Modified-Since": service.get(path)["Last-Modified"] or ""}
+    assert service.get(path, since).status == service.get(f"{path}{ASK}4.8.0", since).status == 304
+
+
+def test_what_has_no_form_model_comes_back_as_it_is(service: Service, form: str) -> None:
+    path = f"{form}/form/form.xhtml"
+    service.put(path, b"<?xml version='1.1'?><a  b='c'></a>")
+    assert service.get(f"{path}{ASK}4.8.0").body == b"<?xml version='1.1'?><a  b='c'></a>"
+
+
+def test_five_mebibytes(service: Service, form: str) -> None:
+    filling = b"".join(b"<!-- %064d --><p>%064d</p>" % (at, at) for at in range(40_000))
+    body = DESIGNED.replace(b"</fr:view>", b"<filling>" + filling + b"</filling></fr:view>")
+    assert len(body) > 5 << 20
+    path = f"{form}/form/form.xhtml"
+    assert service.put(path, body).status == 201
+    moved = service.get(f"{path}{ASK}4.8.0")
+    assert (moved.status, instance(moved.body).findtext("s/c")) == (200, "é")
+    assert len(moved.body) > 5 << 20
+
+
+# Definitions in another service, which cannot be reached: they are needed for nothing else than permissions.
+
+
+NOBODY = "http://127.0.0.1:1"
+OWNED = (
+    b'<permissions><permission operations="read update delete"><owner/></permission>'
+    b'<permission operations="create"/></permissions>'
+)
+
+
+def client(tmp_path: Path, dialect: str) -> FlaskClient:
+    prefix = DIALECTS[dialect].property_prefix
+    properties = Properties.load(
+        {f"{prefix}persistence.provider.hr.*.form": "peer", f"{prefix}persistence.peer.uri": NOBODY}, prefix
+    )
+    settings = Settings(data=initialised(tmp_path / "data"), dialect=dialect)
+    return opened(create_app(settings, properties)).test_client()
+
+
+@pytest.mark.parametrize("path", ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin"])
+def test_a_runtime_writes_through_the_provider_face(tmp_path: Path, path: str) -> None:
+    """It has decided by the definitions itself (spec crud 11)."""
+    asking = client(tmp_path, "orbeon")
+    headers = {"Orbeon-Form-Definition-Version": "1"}
+    assert asking.put(f"/crud/hr/leave/{path}", data=b"<form/>", headers=headers).status_code == 201
+    assert asking.get(f"/crud/hr/leave/{path}", headers=headers).data == b"<form/>"
+
+
+def test_the_public_face_asks_for_permissions(tmp_path: Path) -> None:
+    path = "/fr/service/persistence/crud/hr/leave/data/D/data.xml"
+    answer = client(tmp_path, "svc").put(path, data=b"<form/>", headers={"Svc-Form-Definition-Version": "1"})
+    assert answer.status_code == 502
+
+
+def test_a_caller_without_permission_learns_nothing_of_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of the draft is looked at only when the version of its saved document permits the save."""
+    asking = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
+    base = "/fr/service/persistence/crud/hr/leave"
+    by_ann = {"Svc-Form-Definition-Version": "2", "Svc-Username": "ann", "Svc-Group": "staff"}
+    by_bob = {"Svc-Form-Definition-Version": "1", "Svc-Username": "bob", "Svc-Group": "sales"}
+    owned = UNMARKED.replace(b"</metadata>", OWNED + b"</metadata>")
+    assert asking.put(f"{base}/form/form.xhtml", data=owned, headers=by_ann).status_code == 201
+    assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=by_ann).status_code == 201
+    of = Catalog.of
+
+    def failing(catalog: Catalog, form: Form, version: int) -> Definition:
+        if version == 1:
+            raise RemoteError("version 1 cannot be had")
+        return of(catalog, form, version)
+
+    monkeypatch.setattr(Catalog, "of", failing)
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_bob).status_code == 403
+    by_ann["Svc-Form-Definition-Version"] = "1"
+    assert asking.put(f"{base}/draft/D/data.xml", data=data(), headers=by_ann).status_code == 502
+
+
+def test_an_index_reads_no_definition_of_another_service(tmp_path: Path) -> None:
+    """So the controls of such data are not indexed; those of all other forms are."""
+    said = {"svc.persistence.provider.hr.*.form": "peer", "svc.persistence.peer.uri": NOBODY}
+    settings = Settings(data=initialised(tmp_path / "data"))
+    providers = opened(Providers(settings, Properties.load(said, "svc."), lambda *_: None))
+    for router in (providers.router, providers.within(settings.roots.default)):
+        apart, here = router.of(Form("hr", "leave")), router.of(Form("it", "desk"))
+        assert apart.index_catalog is apart.data.catalog is not apart.catalog
+        assert here.index_catalog is here.catalog
+
+
+def test_a_form_whose_attachments_another_service_has_is_reencrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command calls a service: the rest of the form is here."""
+    monkeypatch.chdir(tmp_path)
+    initialised(tmp_path / "data")
+    (tmp_path / "own.toml").write_text(
+        'encryption_keys = "keys.json"\n"svc.persistence.provider.hr.*.data.attachments" = "peer"\n'
+        f'"svc.persistence.peer.uri" = "{NOBODY}"\n'
+    )
+    options = ["--config", "own.toml"]
+    assert command("encryption-key", "new", *options) == 0
+    app = opened(create_app(Settings(data=str(tmp_path / "data"), encryption_keys=str(tmp_path / "keys.json"))))
+    asking = app.test_client()
+    headers = {"Svc-Form-Definition-Version": "1"}
+    base = "/fr/service/persistence/crud/hr/leave"
+    assert asking.put(f"{base}/form/form.xhtml", data=UNMARKED, headers=headers).status_code == 201
+    assert asking.put(f"{base}/data/D/data.xml", data=data(), headers=headers).status_code == 201
+    assert asking.put(f"{base}/form/form.xhtml", data=DEFINITION, headers=headers).status_code == 204
+    close(app)
+    assert command("reencrypt", "--data", str(tmp_path / "data"), *options) == 0
+    assert b"encrypted=" in (tmp_path / "data/hr/leave/data/D/data.xml").read_bytes()
+
+
+def command(*arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["persistence", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0)

@@ -20,7 +20,7 @@ from persistence.crypto.frames import MAGIC
 from persistence.model.versions import DATA_FORMATS
 from tests.encrypted_form import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Answer, Service, attachments_apart, running
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, attachments_apart, running
 
 FR = "{http://orbeon.org/oxf/xml/form-runner}"
 CONTENT = random.Random(7).randbytes(200_000)
@@ -39,14 +39,12 @@ def keys_of(directory: Path) -> EncryptionKeys:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, a provider of each data format and the password of the vector, through its public API."""
     with keyed(tmp_path_factory.mktemp("encryption")) as service:
         yield service
 
 
 @contextmanager
 def keyed(directory: Path, **env: str) -> Iterator[Service]:
-    """Such a service in a directory of its own."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
@@ -54,13 +52,11 @@ def keyed(directory: Path, **env: str) -> Iterator[Service]:
     apart = attachments_apart("apart.*", "big", directory / "big")
     config.write_text('encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart)
     with running(directory, options=("--config", str(config)), env=env) as service:
-        service.face = PUBLIC
         yield service
 
 
 @pytest.fixture
 def form(service: Service, form: str) -> str:
-    """A published form with marked controls."""
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     return form
 
@@ -77,7 +73,7 @@ def raw(service: Service, path: str) -> Answer:
 def save(
     service: Service, form: str, document: str = "1", body: bytes | None = None, collection: str = "data", **own: object
 ) -> Answer:
-    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), Form_Definition_Version=1, **own)
+    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), **V1, **own)
     assert answer.status in (201, 204), answer.cause
     return answer
 
@@ -87,7 +83,7 @@ def attach(
 ) -> Answer:
     more = {} if holder is None else {"Path_To_Holder": holder}
     kind = {"Content-Type": "application/octet-stream"}
-    answer = service.put(name, body, kind, Form_Definition_Version=1, **more, **own)
+    answer = service.put(name, body, kind, **V1, **more, **own)
     assert answer.status in (201, 204), answer.cause
     return answer
 
@@ -212,8 +208,7 @@ def test_ranges_are_of_the_plain_content(service: Service, form: str, wanted: st
     attach(service, f"{form}/data/1/a.bin")
     save(service, form)
     got = service.get(f"{form}/data/1/a.bin", {"Range": wanted}, Decrypt="true")
-    assert got.status == 206
-    assert got["Content-Range"] == f"bytes {first}-{last}/{len(CONTENT)}"
+    assert (got.status, got["Content-Range"]) == (206, f"bytes {first}-{last}/{len(CONTENT)}")
     assert got.body == CONTENT[first : last + 1]
 
 
@@ -303,19 +298,18 @@ def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(serv
     whole = service.get(f"{form}/data/1/a.bin").body
     overhead = len(whole) - len(CONTENT) - 4 * 16
     for left in (len(whole) - 1, *(overhead + frames * (65_536 + 16) for frames in (1, 2, 3))):
-        cut = service.put(f"{form}/data/1/b.bin", whole[:left], Form_Definition_Version=1)
+        cut = service.put(f"{form}/data/1/b.bin", whole[:left], **V1)
         assert (cut.status, "an encrypted attachment that was changed" in cut.cause) == (400, True), left
 
 
 def test_a_raw_file_of_what_one_may_not_read_is_not_taken_in(service: Service, form: str) -> None:
     attach(service, f"{form}/data/1/a.bin")
     stored = (service.data / form / "data/1/a.bin").read_bytes()
-    put = service.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1)
-    assert put.status == 403
+    assert service.put(f"{form}/data/2/a.bin", stored, **V1).status == 403
     save(service, form)
-    assert service.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/data/2/a.bin", stored, **V1).status == 201
     other = MAGIC + stored[len(MAGIC) + 3 :]
-    assert service.put(f"{form}/data/2/b.bin", other, Form_Definition_Version=1)["Svc-Did-Encrypt"] is None
+    assert service.put(f"{form}/data/2/b.bin", other, **V1)["Svc-Did-Encrypt"] is None
 
 
 def test_drafts_and_older_revisions_are_encrypted_like_data(service: Service, form: str) -> None:
@@ -377,16 +371,14 @@ def test_data_stays_readable_when_controls_are_not_marked_any_more(service: Serv
     assert texts(got) == [SECRETS[0], OPEN, *SECRETS[1:]]
     save(service, form, body=got)
     stored = (service.data / form / "data/1/data.xml").read_bytes()
-    assert SECRETS[0].encode() in stored
-    assert b"attachment-encrypted" in stored
+    assert (SECRETS[0].encode() in stored, b"attachment-encrypted" in stored) == (True, True)
     assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
 
 
 def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(service: Service, form: str) -> None:
     save(service, form)
     assert service.delete(f"{form}/form/form.xhtml").status == 204
-    put = service.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=1)
-    assert (put.status, "is gone" in put.cause) == (500, True)
+    assert service.put(f"{form}/data/1/data.xml", data(), **V1).refuses(500, "is gone")
     assert not traces(service.data / form / "data", *SECRETS)
 
 
@@ -394,8 +386,7 @@ def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(
 def test_nothing_is_stored_plain_because_the_definition_is_gone(service: Service, form: str, name: str) -> None:
     save(service, form)
     assert service.delete(f"{form}/form/form.xhtml").status == 204
-    put = service.put(f"{form}/{name}", data(), Form_Definition_Version=1, Path_To_Holder="person/scan")
-    assert (put.status, "is gone" in put.cause) == (500, True)
+    assert service.put(f"{form}/{name}", data(), **V1, Path_To_Holder="person/scan").refuses(500, "is gone")
     assert not traces(service.data / form, *SECRETS)
 
 
@@ -446,8 +437,7 @@ def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answe
         own.write_bytes(whole.replace(values[0].encode(), value.encode()))
         got = service.get(f"{form}/data/1/data.xml")
         assert got.status == 500, value
-        assert got.body.count(b"\n") == 1
-        assert b"other" not in got.body
+        assert (got.body.count(b"\n"), b"other" not in got.body) == (1, True)
         assert service.head(f"{form}/data/1/data.xml").status in (200, 500)
     own.write_bytes(whole)
     assert service.get(f"{form}/data/1/data.xml").status == 200
@@ -475,8 +465,7 @@ def require_broken_answer(service: Service, name: str) -> None:
     """The second frame does not decrypt, when the first one has gone out."""
     with pytest.raises(IncompleteRead) as raised:
         service.get(name, Decrypt="true")
-    assert raised.value.partial == CONTENT[: 1 << 16]
-    assert raised.value.expected == len(CONTENT) - (1 << 16)
+    assert (raised.value.partial, raised.value.expected) == (CONTENT[: 1 << 16], len(CONTENT) - (1 << 16))
 
 
 def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp_path: Path, form: str) -> None:
@@ -538,10 +527,9 @@ def test_what_the_real_system_has_encrypted_is_read(service: Service, form: str)
 
 def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
-        service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         for name, holder in (("data.xml", ""), ("a.bin", "person/scan")):
-            put = service.put(f"a/b/data/1/{name}", data(), Form_Definition_Version=1, Path_To_Holder=holder)
+            put = service.put(f"a/b/data/1/{name}", data(), **V1, Path_To_Holder=holder)
             assert (put.status, put.body.count(b"\n"), "persistence encryption-key new" in put.cause) == (500, 1, True)
         assert not traces(service.data, *SECRETS)
         assert not service.leftovers()
@@ -563,7 +551,6 @@ def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
     keys = keys_of(tmp_path)
     first = keys.new()
     with serving(tmp_path) as service:
-        service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         save(service, "a/b", "old")
         second = keys.new()
@@ -587,7 +574,6 @@ def test_what_is_encrypted_with_a_key_that_is_retired_meanwhile_is_not_stored(
     monkeypatch.setattr(KeyRing, "derived", noted)
     old = keys.new()
     with serving(tmp_path, alone=True) as service:  # in this process
-        service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         end = data().rindex(b"</")
         long_data = (data()[:end] + b" " * 600_000, data()[end:])
@@ -615,7 +601,6 @@ def test_what_is_encrypted_with_a_key_that_is_retired_meanwhile_is_not_stored(
 def test_nginx_is_not_sent_to_what_must_be_decrypted(tmp_path: Path) -> None:
     keys_of(tmp_path).new()
     with serving(tmp_path, env={"PERSISTENCE_ACCEL_REDIRECT": "/protected"}) as service:
-        service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         attach(service, "a/b/data/1/a.bin")
         save(service, "a/b")

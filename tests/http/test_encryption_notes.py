@@ -1,20 +1,26 @@
 """The sidecar says whether anything in form data is encrypted, so that a GET of plain data reads it once."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from flask.testing import FlaskClient
 from lxml import etree
 
+from persistence.app import create_app
+from persistence.services import codec
+from persistence.settings import Settings
 from tests import forkserver
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import reencrypted
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Service, alone, pair
+from tests.initialised import initialised
+from tests.opened import opened
+from tests.service import PROVIDER, PUBLIC, V1, Service, alone, pair
 from tests.sidecars import resealed, said
 
 PLAIN = b"<form><person><name>Ada</name></person></form>"
@@ -33,18 +39,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @contextmanager
 def keyed(directory: Path) -> Iterator[Service]:
-    """A service with a key and the password of the vector, asked through its public API."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')
     with alone(directory, options=("--config", str(config))) as service:
-        service.face = PUBLIC
         yield service
 
 
 @pytest.fixture
 def form(service: Service, form: str) -> str:
-    """A published form with marked controls."""
     assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     return form
 
@@ -67,12 +70,10 @@ def note(service: Service, form: str, collection: str = "data") -> object:
 
 
 def notes(service: Service, form: str) -> list[object]:
-    """The notes of all revisions of the data."""
     return [said(path).get("encrypted", "silent") for path in (service.data / form / "data").rglob("*data.xml.json")]
 
 
 def shown(service: Service, form: str, query: str = "") -> str:
-    """What a client gets as the first value of a document."""
     got = service.get(f"{form}/data/1/data.xml{query}")
     assert got.status == 200, got.cause
     return texts(got.body)[0]
@@ -116,7 +117,7 @@ def test_each_save_has_a_note_of_its_own(service: Service, form: str) -> None:
 
 def test_attachments_and_definitions_have_no_such_note(service: Service, form: str) -> None:
     save(service, form)
-    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, Form_Definition_Version=1)
+    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, **V1)
     for path in (service.data / form).rglob("*.json"):
         assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
 
@@ -182,7 +183,6 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
     config = str(tmp_path / "settings.toml")
     for tree in ("data", "restored"):
         with serving(tmp_path, data=tmp_path / tree, options=("--config", config), alone=True) as service:
-            service.face = PUBLIC
             assert shown(service, "a/b") == SECRETS[0], tree
 
 
@@ -254,3 +254,46 @@ def test_a_note_that_was_changed_is_damage(service: Service, form: str) -> None:
         assert service.get(f"{form}/data/1/data.xml").status == 500
         path.write_text(text)
     assert shown(service, form) == SECRETS[0]
+
+
+# A request about data in which nothing is encrypted passes the codec quickly.
+
+
+MODULES = {codec.__file__, codec.__file__}
+DATA = f"{PUBLIC}/crud/a/b/data/1/data.xml"
+SAVED = {"data": b"<form><person><name>Ada</name></person></form>", "headers": {"Svc-Form-Definition-Version": "1"}}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    client = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
+    assert client.put(f"{PUBLIC}/crud/a/b/form/form.xhtml", data=UNMARKED).status_code == 201
+    assert client.put(DATA, **SAVED).status_code == 201
+    return client
+
+
+def passed(ask: Callable[[], int], status: int) -> list[str]:
+    """The functions of the codec that are called for a request, each time they are, and generators when they go on."""
+    calls = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename in MODULES:
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        answered = ask()
+    finally:
+        sys.setprofile(None)
+    assert answered == status
+    return calls
+
+
+def test_reading_passes_the_codec_in_three_calls(client: FlaskClient) -> None:
+    assert len(passed(lambda: client.get(DATA).status_code, 200)) <= 3
+    assert len(passed(lambda: client.head(DATA).status_code, 200)) <= 3
+
+
+def test_saving_passes_the_codec_in_fifteen_calls(client: FlaskClient) -> None:
+    calls = passed(lambda: client.put(DATA, **SAVED).status_code, 204)
+    assert 0 < len(calls) <= 15, calls

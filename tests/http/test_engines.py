@@ -1,7 +1,5 @@
 """Another engine is one line in a table: here one that only this test knows keeps forms, or attachments alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -31,8 +29,6 @@ SEARCH = b'<search><query path="customer/name" match="exact">Ada</query></search
 
 
 class Drawers:
-    """An engine whose address names a directory beside the data directory."""
-
     calls_others = False
     written = ()
     sweeps = ()

@@ -1,7 +1,5 @@
 """LOCK and UNLOCK (spec crud 7), and the property that keeps others from writing to a leased document."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, Answer, Service, alone
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 LEA = {"Timeout": "Second-600", "Content-Type": "application/xml"}
@@ -80,8 +78,7 @@ def lenient(started: Service, tmp_path: Path) -> Iterator[Service]:
 
 
 def is_held_by(answer: Answer, user: str, group: str = "staff") -> bool:
-    assert answer.status == 423
-    assert answer["Content-Type"] == "application/xml"
+    assert (answer.status, answer["Content-Type"]) == (423, "application/xml")
     assert re.fullmatch(r"Second-(59\d|600)", answer["Timeout"] or "")
     root = ET.fromstring(answer.body)  # noqa: S314 - our own
     names = {each.tag: each.text for each in root.iter() if (each.text or "").strip()}
@@ -146,9 +143,7 @@ def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
 )
 def test_a_timeout_that_is_none_is_refused(service: Service, form: str, timeout: str | None, cause: str) -> None:
     path = f"{form}/data/D{form[4:12]}/data.xml"
-    refused = lock(service, path, timeout=timeout)
-    assert refused.status == 400
-    assert cause in refused.cause
+    assert lock(service, path, timeout=timeout).refuses(400, cause)
     assert lock(service, path, "bob", timeout=f"Second-{LONGEST_LEASE}").status == 200
     assert unlock(service, path, "bob").status == 200
 
@@ -206,8 +201,7 @@ def test_only_data_has_leases_and_names_must_be_possible(service: Service, form:
     ):
         assert lock(service, path).status == 400
         assert unlock(service, path).status == 400
-    missing = service.ask("LOCK", f"{form}/data/", body(), LEA)
-    assert missing.status in (400, 404, 405)
+    assert service.ask("LOCK", f"{form}/data/", body(), LEA).status in (400, 404, 405)
 
 
 def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Service) -> None:
@@ -225,12 +219,12 @@ def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Serv
 
 def put(service: Service, path: str, user: str | None) -> Answer:
     named = {} if user is None else {"Username": user}
-    return service.put(path, Form_Definition_Version=1, **named)
+    return service.put(path, **V1, **named)
 
 
 def delete(service: Service, path: str, user: str | None) -> Answer:
     named = {} if user is None else {"Username": user}
-    return service.delete(path, Form_Definition_Version=1, **named)
+    return service.delete(path, **V1, **named)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -259,8 +253,7 @@ def test_only_the_holder_writes_where_the_property_asks_for_it(service: Service,
 def test_a_refused_put_stops_before_its_body_is_stored(service: Service, form: str) -> None:
     path = f"{form}/data/{form[4:12]}/data.xml"
     assert lock(service, path).status == 200
-    refused = service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", Form_Definition_Version=1)
-    assert refused.status == 423
+    assert service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 423
     assert service.leftovers() == []
     assert unlock(service, path).status == 200
 
@@ -270,7 +263,7 @@ def test_deleting_all_data_leaves_what_others_have_leased(started: Service, form
         assert put(started, f"{form}/data/{form[4:12]}{document}/data.xml", "bob").status == 201
     leased = f"{form}/data/{form[4:12]}1/data.xml"
     assert lock(started, leased).status == 200
-    cleared = started.delete(f"{form}/data/", Form_Definition_Version=1, Username="bob")
+    cleared = started.delete(f"{form}/data/", **V1, Username="bob")
     counts = cleared[f"{started.prefix}Deleted"], cleared[f"{started.prefix}Refused"]
     assert (cleared.status, counts) == (200, ("1", "1"))
     assert started.get(leased).status == 200
@@ -301,7 +294,7 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
     with alone(tmp_path, dialect=dialect, workers=2, options=("--config", file)) as service:
 
         def save(user: str, text: str) -> Answer:
-            return service.put(path, f"<d>{text}</d>".encode(), Username=user, Form_Definition_Version=1)
+            return service.put(path, f"<d>{text}</d>".encode(), Username=user, **V1)
 
         until = time.monotonic() + 20
         while service.log.read_bytes().count(b"Booting worker") < 2:
@@ -324,8 +317,6 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
 
 
 class Elsewhere:
-    """A provider of no published form that answers LOCK and UNLOCK as a test says."""
-
     def __init__(self) -> None:
         self.reply = Reply(200)
 
@@ -346,7 +337,6 @@ def far(directory: Path, port: int) -> str:
 
 
 def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
-    """Its holder and its remaining time are passed on, and so are its other refusals."""
     path, answers = "a/b/data/D/data.xml", Elsewhere()
     with providing(answers) as provider:
         file = far(tmp_path, provider.port)
@@ -411,8 +401,7 @@ OWN = (
 @pytest.mark.parametrize("name", NAMES)
 def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Service, form: str, name: str) -> None:
     """LOCK and UNLOCK need what a PUT of the document needs, where others are kept from writing by a lease."""
-    published = started.put(f"{form}/form/form.xhtml", definition(OWN), Form_Definition_Version=1)
-    assert published.status == 201
+    assert started.put(f"{form}/form/form.xhtml", definition(OWN), **V1).status == 201
     saved, path = f"{form}/data/{form[4:12]}/data.xml", f"{form}/{name.format(form[4:12])}".replace(" ", "%20")
     assert put(started, saved, "lea").status == 201
     bob, lea = {**LEA, f"{started.prefix}Username": "bob"}, {**LEA, f"{started.prefix}Username": "lea"}

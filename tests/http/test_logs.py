@@ -1,7 +1,5 @@
 """The log: one format for the service, gunicorn and libraries, with or without users, from a level on."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -12,7 +10,7 @@ import pytest
 
 from persistence.http import logs
 from persistence.http.logs import ServerLines, choose
-from tests.service import PUBLIC, running
+from tests.service import PUBLIC, V1, running
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (debug|info|warning|error) +\S.*")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,7 +19,6 @@ SOURCE = Path(__file__).parents[2] / "persistence"
 
 @pytest.fixture(autouse=True)
 def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the format and the level of this process as they were."""
     for name in ("format", "is_text", "level"):
         chosen = logs._Chosen  # noqa: SLF001 - there is one of each process
         monkeypatch.setattr(chosen, name, getattr(chosen, name))
@@ -42,8 +39,7 @@ def test_every_line_is_json_where_nobody_looks_on(tmp_path: Path) -> None:
     assert all({"event", "level", "timestamp"} <= line.keys() for line in lines)
     assert {line["event"] for line in lines} == {"service", "server", "request"}
     (request,) = [line for line in lines if line.get("id") == "r-1"]
-    assert (request["status"], request["level"]) == (404, "info")
-    assert "user" not in request
+    assert (request["status"], request["level"], "user" not in request) == (404, "info", True)
     assert "lea" not in str(lines)
     documented = re.findall(r"(?m)^\| `([^|]+)` \| [^|]+ \| [^|]+ \|$", (DOCS / "logging.md").read_text())
     known = {name for cell in documented for name in re.split("`, `", cell)}
@@ -55,15 +51,14 @@ def test_text_is_for_people_and_users_are_named_if_the_setting_says_so(tmp_path:
     assert lines[0].startswith("persistence: version ")
     assert [line for line in lines if not (LINE.fullmatch(line) or line.startswith("persistence: "))] == []
     (request,) = [line for line in lines if "id=r-1" in line]
-    assert "user=lea" in request
-    assert 'cause="a/b/data/1/data.xml does not exist"' in request
+    assert ("user=lea" in request, 'cause="a/b/data/1/data.xml does not exist"' in request) == (True, True)
     assert any("Listening at: http://127.0.0.1:" in line for line in lines)
 
 
 def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
     env = {"PERSISTENCE_LOG_LEVEL": "debug"}
     with running(tmp_path, env=env) as service:
-        assert service.put("a/b/data/1/data.xml", Form_Definition_Version=1).status == 201
+        assert service.put("a/b/data/1/data.xml", **V1).status == 201
         lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert {"debug", "info"} <= {line["level"] for line in lines}
 
@@ -94,8 +89,7 @@ def test_a_traceback_of_the_server_is_in_its_line_or_below(log_format: logs.LogF
     error = ValueError("here")
     info = (ValueError, error, error.__traceback__)
     line = ServerLines().format(logging.LogRecord("x", logging.ERROR, "", 1, "failed", (), info))
-    assert "ValueError: here" in line
-    assert ("\n" in line) == (log_format == "text")
+    assert ("ValueError: here" in line, "\n" in line) == (True, log_format == "text")
 
 
 def test_every_event_is_documented() -> None:

@@ -1,7 +1,5 @@
 """The service behind a real nginx that runs ``config/nginx.conf``: nothing on the wire may differ but speed."""
 
-from __future__ import annotations
-
 import fcntl
 import http.client
 import json
@@ -16,7 +14,7 @@ import pytest
 
 from tests import nginx
 from tests.nginx import Faces, seen
-from tests.service import PROVIDER, PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 pytestmark = pytest.mark.skipif(nginx.NGINX is None, reason="nginx is not installed")
 
@@ -28,7 +26,6 @@ PROMPT = 1.0
 
 @pytest.fixture(scope="module", params=[pytest.param(d, marks=pytest.mark.xdist_group(d)) for d in ("svc", "orbeon")])
 def faces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faces]:
-    """The faces of a service in each dialect."""
     with nginx.faces(tmp_path_factory.mktemp(f"nginx-{request.param}"), request.param) as faces:
         yield faces
 
@@ -42,14 +39,13 @@ def large(faces: Faces) -> str:
     for place, main in (("data/D", "data.xml"), ("draft/D", "data.xml"), ("form", "form.xhtml")):
         for name, content in ((main, BIG_XML), ("a.bin", BIG)):
             path = f"large/form/{place}/{name}?valid=true"
-            assert faces.nginx.put(path, content, kind, Form_Definition_Version=1, **known).status == 201
+            assert faces.nginx.put(path, content, kind, **V1, **known).status == 201
     return "large/form"
 
 
 @pytest.fixture
 def document(faces: Faces, form: str) -> str:
-    """A form with a document, without which its attachments would not be read."""
-    assert faces.nginx.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
+    assert faces.nginx.put(f"{form}/data/D/data.xml", **V1).status == 201
     return f"{form}/data/D"
 
 
@@ -67,7 +63,6 @@ def document(faces: Faces, form: str) -> str:
     ],
 )
 def test_life_of_a_resource(faces: Faces, form: str, face: str, path: str, contents: tuple[bytes, bytes]) -> None:
-    """Seed, Endpoints: 201, 200, 204, 200, 204 and gone."""
     service, url = faces.nginx, f"{face}/crud/{form}/{path}"
     version = {service.prefix + "Form-Definition-Version": "1"}
     headers = XML | version
@@ -98,7 +93,7 @@ def test_a_chunked_body_is_stored(faces: Faces, document: str, pieces: list[byte
 def test_names_survive(faces: Faces, document: str, name: str) -> None:
     """A name that is percent-encoded on the wire is decoded once, by the service."""
     path = f"{document}/{quote(name)}"
-    assert faces.nginx.put(path, b"1", Form_Definition_Version=1).status == 201
+    assert faces.nginx.put(path, b"1", **V1).status == 201
     assert faces.nginx.get(path).body == faces.direct.get(path).body == b"1"
     assert name in {file.name.replace("%25", "%").replace("%3F", "?") for file in faces.direct.data.glob("*/*/*/*/*")}
 
@@ -122,7 +117,6 @@ def test_doubled_slashes_below_crud_mean_one(faces: Faces, document: str, path: 
     ],
 )
 def test_paths_that_lead_elsewhere_are_refused(faces: Faces, path: str) -> None:
-    """400, from the service or, for what leaves the root, from nginx."""
     assert faces.nginx.raw("GET", path).status == 400
 
 
@@ -143,7 +137,6 @@ def test_paths_that_lead_elsewhere_are_refused(faces: Faces, path: str) -> None:
 def test_errors_of_the_service_come_through(
     faces: Faces, large: str, status: int, method: str, path: str, headers: Mapping[str, str], body: bytes | None
 ) -> None:
-    """The line of text and every header, such as the Allow of a 405, are those of the service."""
     through = faces.nginx.ask(method, f"{large}/{path}", body, headers)
     assert through.status == status
     assert seen(through) == seen(faces.direct.ask(method, f"{large}/{path}", body, headers))
@@ -152,7 +145,6 @@ def test_errors_of_the_service_come_through(
 
 
 def test_retry_after_comes_through(faces: Faces, document: str) -> None:
-    """A 503 of the service is its own, not nginx's."""
     with ExitStack() as stack:
         for path in (faces.direct.data / ".locks").glob("[0-9a-f][0-9a-f]"):
             fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
@@ -176,7 +168,6 @@ def test_a_body_over_client_max_body_size_is_refused(faces: Faces, document: str
 
 
 def test_a_refused_body_harms_nobody_else(faces: Faces, document: str) -> None:
-    """A body is refused before it is read: the client reads why, and the next request is not hung up on."""
     for _ in range(20):
         assert faces.nginx.put(f"{document}/a.bin", BIG[: 1 << 18], {"If-Match": "other"}).status == 412
         assert faces.nginx.put(f"{document}/data.xml").status == 204
@@ -184,7 +175,6 @@ def test_a_refused_body_harms_nobody_else(faces: Faces, document: str) -> None:
 
 @pytest.mark.parametrize("path", ["data/D/a.bin", "form/a.bin", "draft/D/a.bin", "data/D/data.xml", "form/form.xhtml"])
 def test_x_accel_redirect_shows_in_nothing(faces: Faces, large: str, path: str) -> None:
-    """A large content has the same bytes and the same headers whether nginx sends it or the service."""
     assert faces.direct.get(f"{large}/{path}")["X-Accel-Redirect"]
     sent = {"Accept-Encoding": "gzip"}
     by_nginx, by_service = (face.get(f"{large}/{path}", sent) for face in (faces.nginx, faces.without_accel))
@@ -210,7 +200,6 @@ def test_x_accel_redirect_shows_in_nothing(faces: Faces, large: str, path: str) 
 def test_conditions_and_ranges_are_the_services(
     faces: Faces, large: str, status: int, headers: Mapping[str, str]
 ) -> None:
-    """What the service has decided, nginx does not judge again by the file's own date."""
     by_nginx = faces.nginx.get(f"{large}/data/D/a.bin", headers)
     assert by_nginx.status == status
     assert seen(by_nginx) == seen(faces.without_accel.get(f"{large}/data/D/a.bin", headers))
@@ -220,12 +209,11 @@ def test_every_level_of_an_organization_is_told(faces: Faces, form: str) -> None
     """A header that is sent several times is complete when nginx sends the content."""
     user = '{"username":"u","groups":["g"],"roles":[],"organizations":[["a","b","c"]]}'
     path = f"{form}/data/D/data.xml"
-    faces.nginx.put(path, BIG_XML, Form_Definition_Version=1, Credentials=user)
+    faces.nginx.put(path, BIG_XML, **V1, Credentials=user)
     assert seen(faces.nginx.get(path)) == seen(faces.without_accel.get(path))
 
 
 def test_nginxs_own_location_is_closed(faces: Faces, large: str) -> None:
-    """What X-Accel-Redirect names is 404 to anyone who asks for it, as is everything around it."""
     link = faces.direct.get(f"{large}/data/D/a.bin")["X-Accel-Redirect"] or ""
     around = ["/protected", "/protected/", "/protected/layout.json", "/crud/../protected/.serve/x"]
     for url in [link, *around]:
@@ -299,7 +287,6 @@ def dripping(service: Service, document: str) -> Iterator[list[socket.socket]]:
 
 
 def test_slow_clients_hold_nobody_up(faces: Faces, document: str) -> None:
-    """While more clients than there are threads drip their bodies, others are served; then theirs are stored."""
     with dripping(faces.nginx, document) as clients:
         for _ in range(10):
             began = time.monotonic()

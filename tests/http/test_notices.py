@@ -1,7 +1,5 @@
 """Queries that are misspelt: refused where the interface knows all words, and told where a name may be anyone's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +8,7 @@ from tests import orders
 from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control, field
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 pytestmark = pytest.mark.xdist_group("notices")  # a tree is planted and served once
 
@@ -32,11 +30,6 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
     planted.face = request.param
     return planted
-
-
-def post(service: Service, path: str, body: str, **own: object) -> Answer:
-    headers = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    return service.raw("POST", f"{service.face}{path}", {"Content-Type": "application/xml", **headers}, body.encode())
 
 
 def notice(answer: Answer) -> str | None:
@@ -70,7 +63,7 @@ def test_what_is_unknown_in_a_query_is_refused_with_the_nearest_name(
     acme: Service, path: str, body: str, cause: str
 ) -> None:
     """In dialect orbeon it is ignored, as the real system does: its own client sends a lot."""
-    answer = post(acme, path, body)
+    answer = acme.post(path, body)
     if acme.dialect == "svc":
         assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
         assert cause in answer.cause, answer.cause
@@ -85,14 +78,14 @@ def test_what_a_runtime_says_besides_is_known(acme: Service) -> None:
     )
     query = f'<!-- c --><?p i?><query xml:lang="en" path="{NAME}" {said}/><lang>en</lang>'
     body = f'<search xml:lang="en" xml:space="preserve">{query}</search>'
-    assert notice(post(acme, "/search/acme/order", body)) is None
+    assert notice(acme.post("/search/acme/order", body)) is None
     remote = '<remote-server url="u" username="n" password="p"/>'
     body = f'<search xml:lang="de">{remote}<filter metadata="title" match="exact" xml:lang=""/></search>'
-    assert post(acme, "/form", body).status == 200
+    assert acme.post("/form", body).status == 200
 
 
 def test_a_very_long_name_is_refused_in_one_short_line(acme: Service) -> None:
-    answer = post(acme, "/search/acme/order", f"<search><{'q' * 9000}/></search>")
+    answer = acme.post("/search/acme/order", f"<search><{'q' * 9000}/></search>")
     if acme.dialect == "svc":
         assert (answer.status, len(answer.body) < 310) == (400, True)
 
@@ -107,49 +100,49 @@ def test_a_very_long_name_is_refused_in_one_short_line(acme: Service) -> None:
     ],
 )
 def test_an_unknown_control_is_told_with_the_nearest(acme: Service, body: str) -> None:
-    said = notice(post(acme, "/search/acme/order", body))
+    said = notice(acme.post("/search/acme/order", body))
     assert said == "version 2 of acme/order has no indexed control 'customer/nam' (the nearest is 'customer/name')"
-    distinct = post(acme, "/distinct-values/acme/order", f"<d>{control('customer/nam')}{control(STATUS)}</d>")
+    distinct = acme.post("/distinct-values/acme/order", f"<d>{control('customer/nam')}{control(STATUS)}</d>")
     assert notice(distinct) == said
 
 
 def test_a_control_that_is_not_indexed_is_told_too(acme: Service) -> None:
-    answer = post(acme, "/search/acme/order", f"<search>{control('customer/notes', 'call')}</search>")
+    answer = acme.post("/search/acme/order", f"<search>{control('customer/notes', 'call')}</search>")
     assert b'search-total="0"' in answer.body
     assert "has no indexed control 'customer/notes'" in str(notice(answer))
 
 
 def test_many_unknown_controls_are_one_short_notice(acme: Service) -> None:
     body = "".join(control(f"customer/{number}") for number in range(150))
-    said = str(notice(post(acme, "/search/acme/order", f"<search>{body}</search>")))
+    said = str(notice(acme.post("/search/acme/order", f"<search>{body}</search>")))
     assert (said.endswith("and 147 more"), len(said) <= 300) == (True, True)
-    long = str(notice(post(acme, "/search/acme/order", f"<search>{control('é/' * 2000)}</search>")))
+    long = str(notice(acme.post("/search/acme/order", f"<search>{control('é/' * 2000)}</search>")))
     assert len(long) <= 700  # UTF-8 in Latin-1
 
 
 @pytest.mark.parametrize(("path", "body"), [("search", "<search/>"), ("distinct-values", f"<d>{control(NAME)}</d>")])
 def test_an_unknown_form_is_told_with_the_nearest(acme: Service, path: str, body: str) -> None:
     assert (
-        notice(post(acme, f"/{path}/acme/ordre", body)) == "acme/ordre is not published; the nearest name is acme/order"
+        notice(acme.post(f"/{path}/acme/ordre", body)) == "acme/ordre is not published; the nearest name is acme/order"
     )
     assert (
-        notice(post(acme, f"/{path}/acne/order", body)) == "acne/order is not published; the nearest name is acme/order"
+        notice(acme.post(f"/{path}/acne/order", body)) == "acne/order is not published; the nearest name is acme/order"
     )
-    assert notice(post(acme, f"/{path}/hr/leafe", body)) == "hr/leafe is not published; the nearest name is hr/leave"
-    assert notice(post(acme, f"/{path}/zz/qq", body)) == "zz/qq is not published"
+    assert notice(acme.post(f"/{path}/hr/leafe", body)) == "hr/leafe is not published; the nearest name is hr/leave"
+    assert notice(acme.post(f"/{path}/zz/qq", body)) == "zz/qq is not published"
 
 
 def test_a_name_that_the_list_hides_is_not_told(acme: Service) -> None:
     """The list of forms leaves out those with which the caller may do nothing."""
     for form in ("hr/secre", "hr/secrets"):
-        assert "secret" not in str(notice(post(acme, f"/search/{form}", "<search/>"))).removeprefix(form)
+        assert "secret" not in str(notice(acme.post(f"/search/{form}", "<search/>"))).removeprefix(form)
 
 
 def test_an_unknown_version_is_told_with_those_there_are(acme: Service) -> None:
     for path, body in (("search", "<search/>"), ("distinct-values", f"<d>{control(NAME)}</d>")):
-        answer = post(acme, f"/{path}/acme/order", body, Form_Definition_Version=7)
+        answer = acme.post(f"/{path}/acme/order", body, Form_Definition_Version=7)
         assert notice(answer) == "acme/order has no published version 7; it has 2, 1"
-    answer = post(acme, "/search/acme/ordre", "<search/>", Form_Definition_Version=7)
+    answer = acme.post("/search/acme/ordre", "<search/>", Form_Definition_Version=7)
     assert notice(answer) == "acme/ordre is not published; the nearest name is acme/order"
 
 
@@ -158,16 +151,16 @@ def test_nothing_is_told_where_all_is_there(acme: Service) -> None:
     for body in every:
         for version in (None, 1, 2, "all"):
             own = {} if version is None else {"Form_Definition_Version": version}
-            assert notice(post(acme, "/search/acme/order", body, **own)) is None
-    assert notice(post(acme, f"/search/{acme.designer}/builder", "<search/>")) is None
-    assert notice(post(acme, "/search/hr/leave", "<search/>")) is None
+            assert notice(acme.post("/search/acme/order", body, **own)) is None
+    assert notice(acme.post(f"/search/{acme.designer}/builder", "<search/>")) is None
+    assert notice(acme.post("/search/hr/leave", "<search/>")) is None
 
 
 def test_roles_without_a_user_name_are_told(acme: Service) -> None:
     said = f"roles and groups count only together with a user name ({acme.prefix}Username)"
-    assert notice(post(acme, "/search/hr/own", "<search/>", Roles="clerk")) == said
-    assert notice(post(acme, "/search/hr/own", "<search/>", Roles="clerk", Username="lea")) is None
-    assert notice(post(acme, "/search/acme/order", "<search/>", Roles="clerk")) is None
+    assert notice(acme.post("/search/hr/own", "<search/>", Roles="clerk")) == said
+    assert notice(acme.post("/search/hr/own", "<search/>", Roles="clerk", Username="lea")) is None
+    assert notice(acme.post("/search/acme/order", "<search/>", Roles="clerk")) is None
 
 
 def test_a_damaged_definition_is_no_reason_to_answer_otherwise(acme: Service) -> None:
@@ -176,4 +169,4 @@ def test_a_damaged_definition_is_no_reason_to_answer_otherwise(acme: Service) ->
     sidecar.parent.mkdir(parents=True, exist_ok=True)
     sidecar.write_text("{")
     sidecar.with_name("form.xhtml").write_bytes(orders.definition())
-    assert notice(post(acme, "/search/hr/broken", "<search/>", Form_Definition_Version=1)) is None
+    assert notice(acme.post("/search/hr/broken", "<search/>", **V1)) is None

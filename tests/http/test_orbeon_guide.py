@@ -1,7 +1,5 @@
 """docs/orbeon.md, literally: its commands run, its settings are accepted, and its properties choose as it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -21,7 +19,7 @@ from tests.docs.markdown import DOCS, blocks
 from tests.docs.sandbox import home_of, shell, statuses
 from tests.in_process import serving
 from tests.orders import found
-from tests.service import PROVIDER, running
+from tests.service import PROVIDER, V1, running
 
 HERE = {"oxf.fr.persistence.*.lease": True}
 GUIDE = (DOCS / "orbeon.md").read_text()
@@ -53,8 +51,7 @@ def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     (tmp_path / "persistence.toml").write_text(settings)
     env = {**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
     done = forkserver.run("persistence.cli", ["config"], cwd=tmp_path, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert 'dialect = "orbeon"' in done.stdout
+    assert (done.returncode, done.stderr, 'dialect = "orbeon"' in done.stdout) == (0, "", True)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +66,7 @@ def test_data_without_definitions_is_searched_by_the_permissions_of_the_settings
     file.write_text(settings)
     with serving(tmp_path, dialect="orbeon", env={"PERSISTENCE_CONFIG": str(file)}) as service:
         provider = replace(service, face=PROVIDER)
-        put = provider.put("hr/leave/data/D/data.xml", b"<d>Monday</d>", Form_Definition_Version=1, Username="lea")
-        assert put.status == 201
+        assert provider.put("hr/leave/data/D/data.xml", b"<d>Monday</d>", **V1, Username="lea").status == 201
         query = b"<search><query>monday</query></search>"
         shown = []
         for who in ({"Username": "lea"}, {"Username": "bob"}, {"Username": "eve", "Roles": "hr-admin"}, {}):

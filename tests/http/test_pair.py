@@ -3,8 +3,6 @@
 ``make test-proxy`` runs every test of the interface so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from tests import orders
 from tests.published import definition
 from tests.search_faults import found
-from tests.service import PUBLIC, Service, pair
+from tests.service import PUBLIC, V1, Service, pair
 
 pytestmark = pytest.mark.xdist_group("pair")
 
@@ -31,8 +29,7 @@ def front(services: tuple[Service, Service]) -> Service:
 
 
 def search(front: Service, form: str, body: str, **own: str) -> list[str]:
-    headers = {f"Svc-{name}": value for name, value in own.items()}
-    answer = front.raw("POST", f"{PUBLIC}/search/{form}", {**_XML, **headers}, body.encode())
+    answer = front.post(f"search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return found(answer.body)
 
@@ -42,11 +39,8 @@ def test_a_form_from_its_publication_to_the_deletion_of_its_data(services: tuple
     assert front.put("acme/order/form/form.xhtml", orders.definition()).status == 201
     for name in ("Ann", "Bob"):
         body = f"<form><customer><name>{name}</name></customer></form>".encode()
-        assert (
-            front.put(f"acme/order/draft/{name}/data.xml", body, Form_Definition_Version=1, Username="kim").status
-            == 201
-        )
-        put = front.put(f"acme/order/data/{name}/data.xml", body, Form_Definition_Version=1, Username="kim")
+        assert front.put(f"acme/order/draft/{name}/data.xml", body, **V1, Username="kim").status == 201
+        put = front.put(f"acme/order/data/{name}/data.xml", body, **V1, Username="kim")
         assert put.status == 201
         got = front.get(f"acme/order/data/{name}/data.xml")
         assert (got.body, got["ETag"], got["Svc-Username"]) == (body, put["ETag"], "kim")
@@ -61,7 +55,7 @@ def test_a_form_from_its_publication_to_the_deletion_of_its_data(services: tuple
     assert (changed["Svc-Username"], changed["Svc-Last-Modified-By-Username"]) == ("kim", "lea")
     assert front.get(f"acme/order/data/Bob/data.xml?last-modified-time={got['Svc-Last-Modified']}").body == got.body
     assert front.put("acme/order/data/Bob/data.xml", b"<form/>", {"If-Match": str(got["ETag"])}).status == 412
-    assert front.delete("acme/order/data/", Form_Definition_Version=1).status == 200
+    assert front.delete("acme/order/data/", **V1).status == 200
     assert search(front, "acme/order", "<search/>") == []
     assert front.delete("acme/order/data/Ann/data.xml").status == 410
 
@@ -84,7 +78,7 @@ def test_permissions_are_those_of_the_definition_behind(front: Service) -> None:
     permissions = '<permissions><permission operations="read update create"><owner/></permission></permissions>'
     assert front.put("acme/own/form/form.xhtml", definition(permissions)).status == 201
     path = "acme/own/data/D/data.xml"
-    assert front.put(path, Form_Definition_Version=1, Username="kim").status == 201
+    assert front.put(path, **V1, Username="kim").status == 201
     statuses = [front.get(path, Username=name).status for name in ("kim", "lea")]
     assert statuses == [200, 403]
     assert front.get(path, {"Orbeon-Username": "kim"}).status == 400
@@ -94,7 +88,7 @@ def test_permissions_are_those_of_the_definition_behind(front: Service) -> None:
 
 def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
     content = bytes(range(256)) * 4096
-    front.put("acme/files/data/D/data.xml", Form_Definition_Version=1)
+    front.put("acme/files/data/D/data.xml", **V1)
     sent = {"Content-Type": "video/mp4"}
     assert front.put("acme/files/data/D/film.bin", content, sent, Hash_Algorithm="x", Hash_Value="y").status == 201
     got = front.get("acme/files/data/D/film.bin")
@@ -126,12 +120,11 @@ def test_searches_show_no_more_than_gets_though_the_service_behind_would(front: 
         assert front.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
 
     def status(body: str, path: str = "search", **own: str) -> int:
-        headers = {f"Svc-{name.replace('_', '-')}": value for name, value in own.items()}
-        return front.raw("POST", f"{PUBLIC}/{path}/{form}", {**_XML, **headers}, body.encode()).status
+        return front.post(f"{path}/{form}", body, **own).status
 
     publish(("create -list", ""), ("read", "<owner/>"))
     for name, user in (("A", lea), ("B", bob)):
-        assert front.put(f"{form}/data/{name}/data.xml", b"<form/>", Form_Definition_Version=1, **user).status == 201
+        assert front.put(f"{form}/data/{name}/data.xml", b"<form/>", **V1, **user).status == 201
     assert search(front, form, everything) == []
     assert search(front, form, everything, **lea) == ["A"]
     assert status(values, "distinct-values", **lea) == 501

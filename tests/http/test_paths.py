@@ -1,7 +1,5 @@
 """Paths of controls over HTTP: marks without effect are refused, and all else goes by one path (spec forms 4.2)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,9 +20,8 @@ from tests.forms.test_paths import SHAPES, data_at, definitions
 from tests.forms.vectors import Form, bind, changed, section
 from tests.http.test_encryption import attach, keyed, raw, save
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
-V1 = {"Form_Definition_Version": 1}
 REFUSED = {
     "no id": '<xf:input bind="x-bind"><fr:encrypt/></xf:input>',
     "a ref": '<xf:input id="x-control" ref="s/x"><fr:index/></xf:input>',
@@ -34,7 +31,6 @@ REFUSED = {
 
 
 def with_view(view: str, form: str) -> bytes:
-    """A definition of a form with some control."""
     app, name = form.split("/")
     text = Form("<form><s><x/></s></form>", bind("s", bind("x")), section("s", view)).document()
     text = changed(text, "<application-name>lab<", f"<application-name>{app}<")
@@ -151,13 +147,11 @@ def test_a_stored_definition_with_a_mark_without_effect_is_found(tmp_path: Path)
 
 
 def command(service: Service, *arguments: str) -> Result:
-    """A command with the settings of the service, if it has a file of its own."""
     file = service.data.parent / "settings.toml"
     own = ["--config", str(file)] if file.exists() else []
     return CliRunner().invoke(commands, [*arguments, *own, "--data", services.place_of(service.data)])
 
 
 def kinds(service: Service, *options: str) -> list[str]:
-    """The kinds that a check finds."""
     known = {kind.label for kind in FindingKind}
     return [kind for kind in re.findall(r": ([a-z-]+): ", command(service, "check", *options).stdout) if kind in known]

@@ -32,11 +32,9 @@ REENCRYPT = f"{PUBLIC}/reencrypt"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a key, through its public API."""
     directory = tmp_path_factory.mktemp("again")
     keys_of(directory).new()
     with serving(directory) as service:
-        service.face = PUBLIC
         yield service
 
 
@@ -57,7 +55,6 @@ NAMES = ("data/1/data.xml", "draft/1/data.xml", "data/1/scan.bin", "data/1/photo
 
 
 def reencrypted(service: Service, form: str) -> None:
-    """Re-encrypt a form over HTTP, and wait."""
     report = service.data / ".index/.reencrypted"
     before = report.stat().st_mtime_ns if report.exists() else 0
     started = service.raw("POST", f"{REENCRYPT}/{form}")
@@ -101,8 +98,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Se
     assert (texts(older.body)[0], older["Svc-Hash-Value"]) == (SECRETS[0], "hash-of-data")
     assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
     assert service.get(f"{form}/data/1/scan.bin").body.startswith(MAGIC)
-    put = service.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
-    assert put.status == 204
+    assert service.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]}).status == 204
     assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
     reencrypted(service, form)
     assert service.get(f"{form}/data/1/scan.bin").body == CONTENT[::-1]
@@ -127,7 +123,6 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
     keys = keys_of(tmp_path)
     old = keys.new()
     with serving(tmp_path) as service:
-        service.face = PUBLIC
         plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
         reencrypted(service, "a/b")
@@ -219,7 +214,6 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
     """The run is killed at its n-th rename: each is a step of a commit."""
     keys_of(tmp_path).new()
     with serving(tmp_path) as service:
-        service.face = PUBLIC
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
         killed = subprocess.run(
@@ -312,9 +306,7 @@ commands()
 
 def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
-        service.face = PUBLIC
-        answer = service.raw("POST", f"{REENCRYPT}/a/b")
-        assert (answer.status, "persistence encryption-key new" in answer.cause) == (501, True)
+        assert service.raw("POST", f"{REENCRYPT}/a/b").refuses(501, "persistence encryption-key new")
         keys_of(tmp_path).new()
         assert service.put("svc/builder/data/d/data.xml", data()).status == 201
         for form in ("a/b", "svc/builder"):
@@ -334,7 +326,6 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
     keys = keys_of(tmp_path)
     keys.new()
     with serving(tmp_path) as service:
-        service.face = PUBLIC
         assert service.put("hr/leave/form/form.xhtml", DEFINITION).status == 201
         save(service, "hr/leave", body=data())
         body = service.get("hr/leave/data/1/data.xml").body
@@ -379,3 +370,92 @@ def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
     while b'state="finished"' not in client.get(REENCRYPT).data and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(rebuilt) == 1
+
+
+# Attachments whose bodies have a directory of their own (spec forms 5.5).
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("apart")
+    keys_of(directory).new()
+    (directory / "big").mkdir()
+    config = directory / "settings.toml"
+    config.write_text(
+        'encryption_keys = "var/encryption-keys.json"\n'
+        '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "{directory}/big"\n'
+    )
+    with serving(directory, options=("--config", str(config))) as apart:
+        yield apart
+
+
+def reencrypt(apart: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
+    directory = apart.data.parent
+    options = ("--data", str(apart.data), "--config", str(directory / "settings.toml"))
+    done = subprocess.run(
+        [sys.executable, *command, "reencrypt", *options, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done
+    return done.stderr
+
+
+def bodies(apart: Service, form: str) -> list[Path]:
+    found = (apart.data.parent / f"big/{form}/data/1").rglob("*")
+    return sorted(path for path in found if path.is_file())
+
+
+def older_scan(apart: Service, form: str) -> bytes:
+    (record,) = (apart.data / form / "data/1/.history").glob("2*.scan.bin.json")
+    day, clock = record.name[:24].split("T")
+    instant = f"{day}T{clock.replace('-', ':')}"
+    got = apart.get(f"{form}/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
+    assert got.status == 200, got.cause
+    return got.body
+
+
+def test_bodies_elsewhere_are_reencrypted_with_their_history_and_opened_again(apart: Service, form: str) -> None:
+    tags = plain_form(apart, form)
+    keys, big = keys_of(apart.data.parent), apart.data.parent / "big"
+    old = keys.ring().to_write()
+    assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert "5 revisions" in reencrypt(apart, form, "--dry-run")
+    assert not traces(big, MAGIC)
+    reencrypted(apart, form)
+    assert not traces(apart.data / form, *SECRETS)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(apart, form)] == [True, False, True]
+    assert traces(big, old)
+    for name in NAMES:
+        assert apart.head(f"{form}/{name}")["ETag"] == tags[name]
+    assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert older_scan(apart, form) == CONTENT
+
+    keys.new()
+    assert "5 revisions" in reencrypt(apart, form)
+    assert not traces(big, old)
+    assert "0 revisions" in reencrypt(apart, form)
+    assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+
+    assert apart.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    reencrypted(apart, form)
+    assert [body.read_bytes() for body in bodies(apart, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
+    attach(apart, f"{form}/data/1/scan.bin", body=b"next")
+    assert len(bodies(apart, form)) == 4
+
+
+def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(apart: Service, form: str) -> None:
+    """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
+    plain_form(apart, form)
+    assert apart.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert not reencrypt(apart, form, command=("-c", KILLED, "12"))
+    assert [body.name[0] for body in bodies(apart, form)].count(".") == 1
+    for _ in range(2):
+        assert apart.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+        assert apart.get(f"{form}/data/1/photo.bin").body == CONTENT
+        assert older_scan(apart, form) == CONTENT
+        assert "0 revisions" in reencrypt(apart, form)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(apart, form)] == [True, False, True]

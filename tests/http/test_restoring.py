@@ -1,7 +1,5 @@
 """One document or form out of a backup, while the service runs: ``persistence restore SRC APP/FORM[/DOC]``."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -15,11 +13,10 @@ from tests import orders
 from tests import service as services
 from tests.in_process import serving
 from tests.orders import found
-from tests.service import Service
+from tests.service import V1, Service
 
 FORM = "acme/order"
 DATA = f"{FORM}/data/D"
-V1 = {"Form_Definition_Version": 1}
 _REFERENCE = "/fr/service/persistence/crud/acme/order/data/D"
 
 
@@ -49,13 +46,8 @@ class Saved:
         return self.run("restore", str(self.backups), *arguments)
 
     def names(self) -> list[str]:
-        """The names of all documents by a search, newest first."""
-        answer = self.service.raw(
-            "POST",
-            f"{self.service.face}/search/{FORM}",
-            {"Content-Type": "application/xml"},
-            b'<search><query path="customer/name" summary-show="true"/></search>',
-        )
+        query = '<search><query path="customer/name" summary-show="true"/></search>'
+        answer = self.service.post(f"search/{FORM}", query)
         assert answer.status == 200, answer.cause
         values = [detail[0][1] for detail in orders.details(answer.body)]
         return [f"{name} {value}" for name, value in zip(found(answer.body), values, strict=True)]

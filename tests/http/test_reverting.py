@@ -1,7 +1,5 @@
 """Bringing back older revisions over HTTP, on both APIs and in both dialects."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -11,14 +9,11 @@ import pytest
 
 from persistence.model.instants import Instant, one_later
 from tests.published import definition
-from tests.service import PUBLIC, Answer, Service
-
-V1 = {"Form_Definition_Version": 1}
+from tests.service import PUBLIC, V1, Answer, Service
 
 
 def restore(service: Service, path: str, query: str, headers: dict[str, str] | None = None, **own: object) -> Answer:
-    sent = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    return service.raw("POST", f"{service.face}/history/{path}/restore{query}", {**sent, **(headers or {})})
+    return service.call("POST", f"history/{path}/restore{query}", None, headers, **own)
 
 
 def instant(service: Service, answer: Answer) -> Instant:
@@ -31,14 +26,12 @@ def at(moment: str) -> str:
 
 
 def naming(form: str, document: str, *names: str, text: str = "") -> bytes:
-    """Data that names attachments of its document."""
     paths = (f"{PUBLIC}/crud/{form}/data/{document}/{quote(name)}" for name in names)
     return f"<d><t>{text}</t>{''.join(f'<a>{path}</a>' for path in paths)}</d>".encode()
 
 
 def history(service: Service, path: str, **own: str) -> list[dict[str, str]]:
-    sent = {service.prefix + name: value for name, value in own.items()}
-    answer = service.raw("GET", f"{service.face}/history/{path}", sent)
+    answer = service.call("GET", f"history/{path}", **own)
     assert answer.status == 200
     rows = re.findall(rb"<document ([^>]*)/>", answer.body)
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', row.decode())) for row in rows]
@@ -107,8 +100,7 @@ def test_a_deleted_document_comes_back_with_its_attachments(service: Service, fo
         assert (attachment.status, attachment.body, attachment["Content-Type"]) == (200, body, "image/png")
     assert len(history(service, f"{form}/D/kept.bin")) == 1
     assert [row["deleted"] for row in history(service, f"{form}/D/gone.bin")] == ["false", "true", "false"]
-    again = restore(service, f"{form}/D", at(saved))
-    assert again.status == 204
+    assert restore(service, f"{form}/D", at(saved)).status == 204
 
 
 def test_a_repetition_stores_no_attachment_again(service: Service, form: str) -> None:
@@ -189,17 +181,15 @@ def test_what_is_not_there_cannot_come_back(service: Service, form: str) -> None
     service.put(path, **V1)
     gone = instant(service, service.delete(path))
     for query in (at(gone), f"?as-of={one_later(gone)}"):
-        answer = restore(service, f"{form}/D", query)
-        assert (answer.status, "deleted" in answer.cause) == (410, True)
+        assert restore(service, f"{form}/D", query).refuses(410, "deleted")
     for method in ("PUT", "DELETE"):
-        assert service.raw(method, f"{service.face}/history/{form}/D/restore{at(moment)}").status == 405
+        assert service.call(method, f"history/{form}/D/restore{at(moment)}").status == 405
 
 
 def test_a_body_has_no_meaning(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     first = instant(service, service.put(path, b"<d>1</d>", **V1))
-    target = f"{service.face}/history/{form}/D/restore{at(first)}"
-    assert service.raw("POST", target, {"Content-Type": "application/xml"}, b"<not xml" * 1000).status == 204
+    assert service.post(f"history/{form}/D/restore{at(first)}", b"<not xml" * 1000).status == 204
 
 
 def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
@@ -209,7 +199,7 @@ def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
     service.delete(path)
     second = instant(service, service.put(path, b"<d>2</d>", Form_Definition_Version=2, Username="eve"))
     assert restore(service, f"{form}/D", at(first)).status == 400
-    assert restore(service, f"{form}/D", at(second), Form_Definition_Version=1).status == 400
+    assert restore(service, f"{form}/D", at(second), **V1).status == 400
     assert service.get(path).body == b"<d>2</d>"
     service.delete(path)
     assert restore(service, f"{form}/D", at(first), Form_Definition_Version=2).status == 400
@@ -271,11 +261,8 @@ def test_searches_find_what_came_back(service: Service, form: str) -> None:
     service.delete(path)
 
     def total() -> bytes:
-        query = b"<search><query>needle</query><page-size>10</page-size><page-number>1</page-number></search>"
-        sent = {f"{service.prefix}Form-Definition-Version": "1", "Content-Type": "application/xml"}
-        found = re.search(
-            rb'search-total="(\d+)"', service.raw("POST", f"{service.face}/search/{form}", sent, query).body
-        )
+        query = "<search><query>needle</query><page-size>10</page-size><page-number>1</page-number></search>"
+        found = re.search(rb'search-total="(\d+)"', service.post(f"search/{form}", query, **V1).body)
         return b"" if found is None else found[1]
 
     assert total() == b"0"

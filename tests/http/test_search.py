@@ -1,7 +1,5 @@
 """Searches, distinct values and reindexing over HTTP (spec search 1, 3 and 5): the vectors T1 to T13, and the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -17,7 +15,7 @@ from tests.in_process import serving
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
 pytestmark = pytest.mark.xdist_group("search")  # a tree is planted and served once
 
@@ -26,31 +24,23 @@ _FORM = "acme/order/form/form.xhtml"
 _XML = {"Content-Type": "application/xml"}
 
 
-def post(service: Service, path: str, body: str | None = None, **own: object) -> Answer:
-    headers = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
-    sent = None if body is None else body.encode()
-    return service.raw("POST", f"{service.face}{path}", {**_XML, **headers}, sent)
-
-
 def search(
     service: Service, body: str = "<search/>", version: object = None, form: str = "acme/order", **own: object
 ) -> Answer:
-    """A search, which must succeed."""
     if version is not None:
         own["Form_Definition_Version"] = version
-    answer = post(service, f"/search/{form}", body, **own)
+    answer = service.post(f"/search/{form}", body, **own)
     assert answer.status == 200, answer.cause
     return answer
 
 
 def of(service: Service, body: str = "<search/>", version: object = None, **own: object) -> list[str]:
-    """The documents that a search finds, in order."""
     return found(search(service, body, version, **own).body)
 
 
 def reindex(service: Service) -> None:
     """What was planted before the service began is found from now on."""
-    assert post(service, "/reindex", "").status == 200
+    assert service.post("/reindex").status == 200
 
 
 def canonical(xml: str | bytes) -> str:
@@ -75,7 +65,6 @@ def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Service]:
-    """The set-up of the vectors for one test, which may change it."""
     orders.plant(Planter(tmp_path / "data"))
     with running(tmp_path, workers=2) as service:
         reindex(service)
@@ -91,10 +80,8 @@ def test_t1_nothing_there(svc: Service, form: str) -> None:
         if is_published:
             assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
         answer = search(svc, body, version=1, form=form)
-        assert answer.body == b'<documents search-total="0"/>'
-        assert answer["Content-Type"] == "application/xml"
-        assert answer["Svc-Form-Definition-Version"] is None
-        assert answer["Svc-Operations"] is None
+        assert (answer.body, answer["Content-Type"]) == (b'<documents search-total="0"/>', "application/xml")
+        assert (answer["Svc-Form-Definition-Version"], answer["Svc-Operations"]) == (None, None)
 
 
 def test_signatures_are_not_searched_and_the_texts_beside_them_are(svc: Service, form: str) -> None:
@@ -102,7 +89,7 @@ def test_signatures_are_not_searched_and_the_texts_beside_them_are(svc: Service,
     body = f"<form><customer><name>{signature}</name><email>{'A' * 5000}</email><notes>{signature}</notes></customer>"
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     document = f"{body}<items><lines><product>Pump A</product></lines></items></form>".encode()
-    assert svc.put(f"{form}/data/d/data.xml", document, Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/d/data.xml", document, **V1).status == 201
     for text, names in (("Pump", ["d"]), ("iVBORw0KGgo", []), ("AAAA", []), ("image/png", [])):
         for query in (f"<query>{text}</query>", f'<query match="substring" path="{NAME}">{text}</query>'):
             expected = [] if NAME in query else names
@@ -115,8 +102,7 @@ def test_t2_default_order_and_details_in_the_order_of_the_request(acme: Service)
     answer = search(acme, searches.T2_QUERY)
     assert canonical(answer.body) == canonical(searches.T2)
     assert (answer["Content-Type"], answer["Content-Length"]) == ("application/xml", str(len(answer.body)))
-    assert answer[f"{acme.prefix}Form-Definition-Version"] is None
-    assert answer[f"{acme.prefix}Operations"] is None
+    assert (answer[f"{acme.prefix}Form-Definition-Version"], answer[f"{acme.prefix}Operations"]) == (None, None)
 
 
 @pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
@@ -134,7 +120,7 @@ def test_t3_details_of_what_is_not_indexed_and_of_what_is_asked_for_twice(acme: 
 
 @pytest.mark.parametrize("children", searches.ERRORS)
 def test_t8_errors(acme: Service, children: str) -> None:
-    answer = post(acme, "/search/acme/order", f"<search>{children}</search>")
+    answer = acme.post("/search/acme/order", f"<search>{children}</search>")
     assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert answer.cause
     assert "\n" not in answer.cause
@@ -143,7 +129,7 @@ def test_t8_errors(acme: Service, children: str) -> None:
 @pytest.mark.parametrize("version", ["x", "next", "0", "-1", "1.0", "", "latest"])
 def test_t8_a_version_that_is_none(acme: Service, version: str) -> None:
     for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert post(acme, path, "<search/>", Form_Definition_Version=version).status == 400
+        assert acme.post(path, "<search/>", Form_Definition_Version=version).status == 400
 
 
 @pytest.mark.parametrize("children", searches.NO_ERRORS)
@@ -153,7 +139,7 @@ def test_t8_no_errors(acme: Service, children: str) -> None:
 
 def test_t8_drafts_in_other_words_are_an_error_for_known_users_only(acme: Service) -> None:
     body = "<search><drafts> only </drafts></search>"
-    assert post(acme, "/search/acme/order", body, Username="bob").status == 400
+    assert acme.post("/search/acme/order", body, Username="bob").status == 400
     assert of(acme, body) == ["d-2", "d-3", "d-1"]
 
 
@@ -163,7 +149,7 @@ def test_t9_drafts(acme: Service, vector: searches.Vector) -> None:
 
 
 def test_t9_a_save_erases_the_draft(own: Service) -> None:
-    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", Form_Definition_Version=1).status == 201
+    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", **V1).status == 201
     assert of(own, "<search><drafts>only</drafts></search>", Username="bob") == ["d-3°"]
     assert of(own, "<search><drafts>exclude</drafts></search>", Username="bob") == ["d-4", "d-2", "d-3", "d-1"]
 
@@ -200,14 +186,14 @@ def test_t11_permissions(tmp_path: Path, dialect: str) -> None:
 
 def _t11(own: Service, cases: list[tuple[dict[str, str], str, list[str], set[str]]]) -> None:
     restricted = orders.definition(PERMISSIONS)
-    assert own.put(_FORM, restricted, Form_Definition_Version=1).status == 204
+    assert own.put(_FORM, restricted, **V1).status == 204
     for user, any_of, documents, allowed in cases:
         operations = f'<operations any-of="{any_of}"/>' if any_of else ""
         answer = search(own, f"<search>{operations}</search>", **user)
         assert found(answer.body) == documents
         assert {each.attrib["operations"] for each in orders.tree(answer.body)} == allowed
-    assert post(own, "/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
-    assert own.put(_FORM, orders.definition(), Form_Definition_Version=1).status == 204
+    assert own.post("/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
+    assert own.put(_FORM, orders.definition(), **V1).status == 204
     assert canonical(search(own, searches.T2_QUERY).body) == canonical(searches.T2)
 
 
@@ -224,9 +210,9 @@ def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
     assert of(own) == ["d-2", "d-3", "d-1"]
     assert of(own, version="all") == ["d-2", "d-3", "d-1"]
     assert own.get(_DATA.format("d-9")).status == 200
-    unsaid = post(own, "/reindex/acme/order", "")
+    unsaid = own.post("/reindex/acme/order")
     assert (unsaid.status, unsaid.cause.split(":")[0]) == (400, "the form definition version must be sent")
-    assert post(own, "/reindex", "").status == 200
+    assert own.post("/reindex").status == 200
     answer = search(own, names, version="all").body
     assert found(answer) == ["d-9", "d-2", "d-3", "d-1"]
     assert next(orders.details(answer)) == [(NAME, "")]
@@ -234,12 +220,12 @@ def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
     published = search(own, names, version="all").body
     assert found(published) == ["d-9", "d-2", "d-3", "d-1"]
     assert next(orders.details(published)) == [(NAME, "Nina")]
-    assert post(own, "/reindex/acme/order", "", Form_Definition_Version=2).status == 200
+    assert own.post("/reindex/acme/order", Form_Definition_Version=2).status == 200
     assert search(own, names, version="all").body == published
 
 
 def test_t13_distinct_values(acme: Service) -> None:
-    answer = post(acme, "/distinct-values/acme/order", searches.T13_QUERY, Username="bob", Form_Definition_Version=1)
+    answer = acme.post("/distinct-values/acme/order", searches.T13_QUERY, Username="bob", **V1)
     assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
     assert canonical(answer.body) == canonical(searches.T13)
     assert answer[f"{acme.prefix}Form-Definition-Version"] is None
@@ -247,33 +233,32 @@ def test_t13_distinct_values(acme: Service) -> None:
 
 def test_t13_anonymous_callers_get_no_values_of_drafts(acme: Service) -> None:
     body = f"<distinct-values>{control(NAME)}{control('unknown')}</distinct-values>"
-    answer = orders.tree(post(acme, "/distinct-values/acme/order", body).body)
+    answer = orders.tree(acme.post("/distinct-values/acme/order", body).body)
     assert [value.text for value in answer[0]] == ["Ada", "Bob", "Zoe"]
     assert (answer[1].attrib, len(answer[1])) == ({"path": "unknown"}, 0)
 
 
 @pytest.mark.parametrize("body", ['<d><query metadata="created"/></d>', '<d><query metadata="x"/></d>', "<d>", ""])
 def test_t13_errors(acme: Service, body: str) -> None:
-    assert post(acme, "/distinct-values/acme/order", body).status == 400
+    assert acme.post("/distinct-values/acme/order", body).status == 400
 
 
 def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
     for version in (None, 1, "all"):
         assert of(acme, version=version, form="none/none") == []
-    answer = post(acme, "/distinct-values/none/none", searches.T13_QUERY)
+    answer = acme.post("/distinct-values/none/none", searches.T13_QUERY)
     assert [len(query) for query in orders.tree(answer.body)] == [0, 0, 0]
     assert not (acme.data / "none").exists()
 
 
 def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own: Service) -> None:
     def names() -> set[tuple[str, ...]]:
-        """Through connections enough to reach both workers."""
         body = f"<search>{control(NAME, 'Eve', match='substring')}</search>"
         return {tuple(of(own, body)) for _ in range(8)}
 
     def put(name: str) -> None:
         body = f"<form><customer><name>{name}</name></customer></form>".encode()
-        assert own.put(_DATA.format("d-7"), body, Form_Definition_Version=1).status in (201, 204)
+        assert own.put(_DATA.format("d-7"), body, **V1).status in (201, 204)
 
     assert names() == {()}
     put("Eve")
@@ -306,10 +291,9 @@ def test_unpublished_definitions_are_found_by_what_the_designer_asks_for(svc: Se
 
 
 def test_values_come_back_as_they_were_saved(svc: Service, form: str) -> None:
-    """Whatever characters they have, in texts, paths of requests and names of documents."""
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     body = "<form><customer><name>&lt;&amp;&#13;\n\"' Ä\U0001f600</name></customer></form>".encode()
-    assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", **V1).status == 201
     answer = search(svc, f"<search>{control(NAME)}{control('&lt;&quot;&#10;')}</search>", form=form)
     assert found(answer.body) == ['<é"']
     assert next(orders.details(answer.body)) == [(NAME, "<&\r\n\"' Ä\U0001f600"), ('<"\n', "")]
@@ -320,7 +304,7 @@ def test_an_answer_may_be_large(svc: Service, form: str) -> None:
     assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
     text = "x y " * 25_000
     body = f"<form><customer><name>{text}</name></customer></form>".encode()
-    assert svc.put(f"{form}/data/large/data.xml", body, Form_Definition_Version=1).status == 201
+    assert svc.put(f"{form}/data/large/data.xml", body, **V1).status == 201
     answer = search(svc, f"<search>{control(NAME) * 200}</search>", form=form)
     assert next(orders.details(answer.body)) == [(NAME, text)] * 200
     assert answer["Content-Length"] is None
@@ -332,31 +316,31 @@ def test_a_request_is_at_most_a_mebibyte(planted: Service) -> None:
         return f"<search>{' ' * (size - len('<search></search>'))}</search>"
 
     for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert post(planted, path, filled(1 << 20)).status == 200
-        assert post(planted, path, filled((1 << 20) + 1)).status == 413
+        assert planted.post(path, filled(1 << 20)).status == 200
+        assert planted.post(path, filled((1 << 20) + 1)).status == 413
 
 
 @pytest.mark.parametrize(
     "body", ["<search>", "", "\x00", "<search/><search/>", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>"]
 )
 def test_a_request_that_is_no_xml_is_refused(planted: Service, body: str) -> None:
-    assert post(planted, "/search/acme/order", body).status == 400
+    assert planted.post("/search/acme/order", body).status == 400
 
 
 def test_a_name_that_no_form_can_have_is_refused(planted: Service) -> None:
     for path in ("search", "distinct-values"):
-        assert post(planted, f"/{path}/acme/.hidden", "<search/>").status == 400
-        assert post(planted, f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
+        assert planted.post(f"/{path}/acme/.hidden", "<search/>").status == 400
+        assert planted.post(f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
 
 
 def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
-    assert post(planted, "/search/acme/order", "<search/>", Credentials="{").status == 400
+    assert planted.post("/search/acme/order", "<search/>", Credentials="{").status == 400
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
 @pytest.mark.parametrize("path", ["/search/acme/order", "/distinct-values/acme/order", "/reindex/acme/order"])
 def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> None:
-    answer = acme.raw(method, acme.face + path)
+    answer = acme.call(method, path)
     assert (answer.status, answer["Allow"]) == (405, "POST")
 
 
@@ -364,15 +348,15 @@ def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> No
     "path", ["/search", "/search/acme", "/search/acme/order/", "/search/acme/order/1", "/reindex/x"]
 )
 def test_there_are_no_other_paths(planted: Service, path: str) -> None:
-    assert post(planted, path, "<search/>").status == 404
+    assert planted.post(path, "<search/>").status == 404
 
 
 def test_everything_is_reindexed_by_a_post(acme: Service) -> None:
     before = search(acme, searches.T2_QUERY, Username="bob").body
-    answer = acme.raw("POST", f"{acme.face}/reindex")
+    answer = acme.call("POST", "reindex")
     assert (answer.status, answer.body, answer["Content-Type"]) == (200, b"", None)
     assert search(acme, searches.T2_QUERY, Username="bob").body == before
-    assert acme.raw("GET", f"{acme.face}/reindex/status").body == b'<status state="stopped"/>'
+    assert acme.call("GET", "reindex/status").body == b'<status state="stopped"/>'
 
 
 def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
@@ -381,7 +365,7 @@ def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
         pytest.skip("it rebuilds there, as the runtime asks: test_provider_contract.py")
     indexes = {path: path.stat().st_mtime_ns for path in (acme.data / ".index").rglob("*") if path.is_file()}
     assert indexes
-    answer = acme.raw("GET", f"{acme.face}/reindex")
+    answer = acme.call("GET", "reindex")
     if acme.dialect == "svc":
         assert (answer.status, answer["Allow"]) == (405, "POST")
     else:
@@ -392,30 +376,30 @@ def test_a_get_of_reindex_rebuilds_nothing(acme: Service) -> None:
 def test_one_version_is_reindexed_and_one_that_there_is_not_is_nothing_to_do(acme: Service) -> None:
     for path in ("/reindex/acme/order", "/reindex/none/none"):
         for version in (1, 7):
-            assert post(acme, path, "", Form_Definition_Version=version).status == 200
+            assert acme.post(path, "", Form_Definition_Version=version).status == 200
         for wrong in ("x", "all", "next", "0", ""):
-            assert post(acme, path, "", Form_Definition_Version=wrong).status == 400
-        assert post(acme, path, "").status == 400
+            assert acme.post(path, "", Form_Definition_Version=wrong).status == 400
+        assert acme.post(path, "").status == 400
     assert of(acme, f"<search>{control(STATUS, 'closed')}</search>") == ["d-2"]
     assert not (acme.data / "none").exists()
 
 
 def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
     for method in ("HEAD", "PUT", "DELETE", "OPTIONS"):
-        answer = planted.raw(method, f"{planted.face}/reindex")
+        answer = planted.call(method, "reindex")
         assert (answer.status, answer["Allow"]) == (405, "POST" if planted.dialect == "svc" else "GET, POST")
     for method in ("HEAD", "PUT", "POST", "DELETE"):
-        answer = planted.raw(method, f"{planted.face}/reindex/status")
+        answer = planted.call(method, "reindex/status")
         assert (answer.status, answer["Allow"]) == (405, "GET")
 
 
 def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_served(tmp_path: Path) -> None:
     with running(tmp_path) as service, ThreadPoolExecutor(3) as threads:
-        service.put("a/b/data/D/data.xml", b"<d/>", Form_Definition_Version=1)  # without a form nobody waits
+        service.put("a/b/data/D/data.xml", b"<d/>", **V1)  # without a form nobody waits
         path = str(service.data / REINDEXING)
         files.ensure_file(path)
         with LockFile(path).exclusive("somebody else makes an index"):
-            calls = [threads.submit(post, service, "/reindex", "") for _ in range(3)]
+            calls = [threads.submit(service.post, "/reindex") for _ in range(3)]
             refused, waiting = wait(calls, timeout=20, return_when=FIRST_COMPLETED)
             assert [(call.result().status, call.result()["Retry-After"]) for call in refused] == [(503, "30")]
             assert of(service) == []

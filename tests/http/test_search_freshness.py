@@ -1,7 +1,5 @@
 """A search finds what was acknowledged before it, whatever became of the process that acknowledged it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

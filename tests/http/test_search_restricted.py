@@ -1,18 +1,16 @@
 """Over HTTP a search shows what a GET shows: the ways in which an attacker had seen more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import orders
-from tests.http.test_search import post, search
+from tests.http.test_search import search
 from tests.in_process import serving
 from tests.orders import found
 from tests.searches import NAME, control
-from tests.service import Service
+from tests.service import V1, Service
 
 CITY = "Paris"
 LEA, BOB = {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
@@ -22,7 +20,6 @@ EVERY_WAY = ("create", "list", "read", "update delete", "create read update dele
 
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def restricted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service in each dialect; in orbeon a property asks for it."""
     directory: Path = tmp_path_factory.mktemp(f"restricted-{request.param}")
     (directory / "own.toml").write_text(
         "" if request.param == "svc" else '"oxf.fr.persistence.*.search.restrict-to-readable" = true\n'
@@ -50,14 +47,14 @@ def sees(service: Service, form: str, version: object = 1, **user: object) -> se
     texts = search(service, "<search><query>72000</query></search>", version, form, **user)
     assert set(found(texts.body)) == shown
     body = f"<distinct-values>{control(NAME)}</distinct-values>"
-    values = post(service, f"/distinct-values/{form}", body, Form_Definition_Version=version, **user)
+    values = service.post(f"/distinct-values/{form}", body, Form_Definition_Version=version, **user)
     assert (CITY.encode() in values.body) is bool(shown)
     return shown
 
 
 def test_who_may_only_create_sees_nothing(restricted: Service, form: str) -> None:
     publish(restricted, form, permission("create -list"), permission("read update", "<owner/>"))
-    restricted.put(f"{form}/data/A/data.xml", DATA, Form_Definition_Version=1, **LEA)
+    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
     assert restricted.get(f"{form}/data/A/data.xml").status == 403
     assert sees(restricted, form) == sees(restricted, form, **BOB) == set()
     assert sees(restricted, form, **LEA) == {"A"}
@@ -66,7 +63,7 @@ def test_who_may_only_create_sees_nothing(restricted: Service, form: str) -> Non
 def test_of_two_conditions_both_must_hold(restricted: Service, form: str) -> None:
     both = '<group-member/><user-role any-of="clerk"/>'
     publish(restricted, form, permission("create -list"), permission("read", both))
-    restricted.put(f"{form}/data/A/data.xml", DATA, Form_Definition_Version=1, **LEA)
+    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
     assert sees(restricted, form, **BOB) == sees(restricted, form, Username="kim", Roles="clerk") == set()
     assert sees(restricted, form, **BOB, Roles="clerk") == {"A"}
 
@@ -74,7 +71,7 @@ def test_of_two_conditions_both_must_hold(restricted: Service, form: str) -> Non
 def test_the_permissions_of_its_own_version_count_for_each_document(restricted: Service, form: str) -> None:
     publish(restricted, form, permission("create -list"), permission("read", "<owner/>"))
     publish(restricted, form, version=2)
-    restricted.put(f"{form}/data/A/data.xml", DATA, Form_Definition_Version=1, **LEA)
+    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
     restricted.put(f"{form}/data/B/data.xml", DATA, Form_Definition_Version=2, **LEA)
     assert sees(restricted, form, "all", **BOB) == {"B"}
     assert sees(restricted, form, "all", **LEA) == {"A", "B"}
@@ -85,7 +82,7 @@ def test_a_draft_is_one_of_the_version_of_the_saved_document(restricted: Service
     """It would otherwise be shown by the permissions of another version than a GET goes by."""
     publish(restricted, form, permission("create -list"), permission("read update", "<owner/>"))
     publish(restricted, form, version=2)
-    restricted.put(f"{form}/data/A/data.xml", DATA, Form_Definition_Version=1, **LEA)
+    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
     draft = f"{form}/draft/A/data.xml"
     assert restricted.put(draft, DATA, Form_Definition_Version=2, **BOB).status == 403
     assert restricted.put(draft, DATA, Form_Definition_Version=2, **LEA).status == 201
@@ -97,7 +94,7 @@ def test_a_draft_is_one_of_the_version_of_the_saved_document(restricted: Service
 def test_a_draft_is_seen_by_those_who_see_what_is_saved(restricted: Service, form: str) -> None:
     publish(restricted, form)
     for path, user in (("data/A", LEA), ("draft/A", BOB), ("draft/N", BOB)):
-        assert restricted.put(f"{form}/{path}/data.xml", DATA, Form_Definition_Version=1, **user).status == 201
+        assert restricted.put(f"{form}/{path}/data.xml", DATA, **V1, **user).status == 201
     publish(restricted, form, permission("create read", "<owner/>"))
     assert sees(restricted, form, **LEA) == {"A", "A°"}
     assert sees(restricted, form, **BOB) == {"N°"}

@@ -8,34 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service import Service, running
+from tests.http.stories import play, stories
+from tests.published import definition
+from tests.service import V1, Service, running
 
-DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
-<xf:model id="fr-form-model"><xf:instance id="fr-form-instance"><form><singleton>true</singleton></form></xf:instance>
-<xf:instance id="fr-form-metadata"><metadata><title>T</title>{}</metadata></xf:instance></xf:model></xh:head>
-</xh:html>"""
-SINGLETON = DEFINITION.format("<singleton>true</singleton>").encode()
-
-
-def test_a_second_document_is_a_conflict(service: Service, form: str) -> None:
-    """15.10: the second is 409, updates are not; after deletion there may be one again."""
-    service.put(f"{form}/form/form.xhtml", SINGLETON)
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 201
-    second = service.put(f"{form}/data/B/data.xml", Form_Definition_Version=1)
-    assert (second.status, "only one document" in second.cause) == (409, True)
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 204
-    assert service.put(f"{form}/data/B/a.bin", b"x", Form_Definition_Version=1).status == 201
-    service.delete(f"{form}/data/A/data.xml")
-    assert service.put(f"{form}/data/B/data.xml", Form_Definition_Version=1).status == 201
-
-
-def test_drafts_do_not_count_and_are_not_refused(service: Service, form: str) -> None:
-    """15.10 and D17: draft first, then data; a draft beside the saved document."""
-    service.put(f"{form}/form/form.xhtml", SINGLETON)
-    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/data/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=1).status == 201
-    assert service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=1).status == 201
+SINGLETON = definition("<singleton>true</singleton>")
 
 
 @pytest.mark.parametrize(
@@ -43,42 +20,51 @@ def test_drafts_do_not_count_and_are_not_refused(service: Service, form: str) ->
 )
 def test_other_forms_have_as_many_as_they_like(service: Service, form: str, said: str) -> None:
     """4.12: only the element of the metadata counts."""
-    service.put(f"{form}/form/form.xhtml", DEFINITION.format(said).encode())
-    for name in "AB":
-        assert service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1).status == 201
+    service.publish(form, definition(said).replace(b"<form/>", b"<form><singleton>true</singleton></form>"))
+    play(service, form, "PUT data/A data/B v=1 -> 201")
 
 
-def test_it_is_a_matter_of_the_version(service: Service, form: str) -> None:
-    """4.12: documents of that application, form and version are counted."""
-    service.put(f"{form}/form/form.xhtml", DEFINITION.format("").encode())
-    service.put(f"{form}/form/form.xhtml", SINGLETON, Form_Definition_Version="next")
-    for name, version, status in (("A", 1, 201), ("B", 1, 201), ("C", 2, 201), ("D", 2, 409), ("E", 3, 201)):
-        assert service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=version).status == status
+@stories(
+    {
+        "the second is a conflict, updates are not; after deletion there may be one again (15.10)": """
+            PUT data/A v=1 -> 201
+            PUT data/B v=1 -> 409 `only one document`
+            PUT data/A data/B/a.bin v=1 -> 204 201
+            DELETE data/A
+            PUT data/B v=1 -> 201""",
+        "drafts do not count and are not refused (15.10, D17)": """
+            PUT draft/A data/A draft/A draft/B v=1 -> 201""",
+        "it is a matter of the version (4.12)": """
+            PUT form v=2
+            PUT data/A data/B v=2 -> 201
+            PUT data/C data/D v=1 -> 201 409
+            PUT data/E v=3 -> 201""",
+    }
+)
+def test_a_singleton(service: Service, form: str, story: str) -> None:
+    service.publish(form, SINGLETON)
+    play(service, form, story)
 
 
 def test_of_many_at_once_exactly_one_is_created(service: Service, form: str) -> None:
     """4.12: check and insert are atomic."""
     service.put(f"{form}/form/form.xhtml", SINGLETON)
     with ThreadPoolExecutor(12) as crowd:
-        answers = list(
-            crowd.map(lambda name: service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1), range(12))
-        )
+        answers = list(crowd.map(lambda name: service.put(f"{form}/data/{name}/data.xml", **V1), range(12)))
     assert sorted(answer.status for answer in answers) == [201] + [409] * 11
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with two workers."""
     with running(tmp_path_factory.mktemp("crowd"), workers=2) as service:
         yield service
 
 
 def create(service: Service, form: str, *names: str, user: str | None = None) -> list[int]:
-    """The statuses of creations, all at once, in ascending order."""
     sent = {} if user is None else {"Username": user}
 
     def one(name: str) -> int:
-        return service.put(f"{form}/data/{name}/data.xml", Form_Definition_Version=1, **sent).status
+        return service.put(f"{form}/data/{name}/data.xml", **V1, **sent).status
 
     with ThreadPoolExecutor(len(names)) as pool:
         return sorted(pool.map(one, names))
@@ -95,7 +81,7 @@ def test_workers_do_not_create_one_each(crowd: Service, form: str) -> None:
 def test_where_all_see_their_own_only_everyone_has_one(crowd: Service, form: str) -> None:
     """4.12: documents are counted that the user may see."""
     own = '<permissions><permission operations="create read update delete"><owner/></permission></permissions>'
-    crowd.put(f"{form}/form/form.xhtml", DEFINITION.format(f"<singleton>true</singleton>{own}").encode())
+    crowd.put(f"{form}/form/form.xhtml", definition(f"<singleton>true</singleton>{own}"))
     assert create(crowd, form, "a1", "a2", "a3", user="ann") == [201, 409, 409]
     assert create(crowd, form, "b1", "b2", "b3", user="bob") == [201, 409, 409]
 

@@ -1,7 +1,5 @@
 """Starting, reloading, exchanging and doubling a service: over real processes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -19,7 +17,7 @@ from persistence.storage.locks import Lease, Machine
 from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
-from tests.service import Service, running
+from tests.service import V1, Service, running
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -107,8 +105,7 @@ def test_the_socket_of_another_service_is_not_taken_away(tmp_path: Path) -> None
     path = f"unix:{tmp_path}/socket"
     with running(tmp_path / "first", bind=path, env={"PERSISTENCE_TRUSTED": "unix"}):
         done = persistence("serve", "--init", "--data", "data", "--bind", path, "--insecure", cwd=tmp_path)
-        assert done.returncode == 1
-        assert f"cannot serve on {path}: another program serves there" in done.stderr
+        assert (done.returncode, f"cannot serve on {path}: another program serves there" in done.stderr) == (1, True)
     (tmp_path / "left").write_text("")  # what a service that was killed leaves is no obstacle
     with running(tmp_path / "first", bind=path, env={"PERSISTENCE_TRUSTED": "unix"}):
         pass
@@ -119,14 +116,14 @@ def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text("max_body = 1000\n")
     with running(tmp_path, options=("--config", "own.toml")) as service:
-        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>", Form_Definition_Version=1).status == 201
+        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>", **V1).status == 201
         before = service.workers()
         own.write_text('max_body = 100\n"svc.persistence.*.autosave" = false\n')
         service.process.send_signal(signal.SIGHUP)
         until(lambda: '"message":"the settings were read again"' in service.log.read_text())
         until(lambda: not set(before) & set(service.workers()))
         assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
-        assert service.put("hr/leave/draft/D/data.xml", Form_Definition_Version=1).status == 403
+        assert service.put("hr/leave/draft/D/data.xml", **V1).status == 403
         assert service.get(PATH).status == 200
 
 
@@ -151,12 +148,11 @@ def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, te
         until(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
         line = next(line for line in first_lines(service) if "not taken" in line)
         assert cause in line
-        assert service.put(PATH, b"<d/>", Form_Definition_Version=1).status == 201
+        assert service.put(PATH, b"<d/>", **V1).status == 201
         assert service.put(PATH, b"<d>" + b"x" * 2000 + b"</d>").status == 413, "the old settings count"
 
 
 def saving_and_loading(port: int) -> Ask:
-    """Save a document and load it, each on a connection of its own."""
     service = Service(port, Path(), Path(), None)
 
     def ask(client: int, _number: int) -> str | None:
@@ -222,7 +218,7 @@ def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
         running(tmp_path / "one", data=tmp_path / "tree") as one,
         running(tmp_path / "two", data=tmp_path / "tree") as two,
     ):
-        assert one.put(PATH, b"<d>0</d>", Form_Definition_Version=1).status == 201
+        assert one.put(PATH, b"<d>0</d>", **V1).status == 201
         counts = dict.fromkeys((one.port, two.port), 0)
 
         def count_up(service: Service, rounds: int) -> None:
@@ -241,7 +237,7 @@ def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
         assert one.get(PATH).body == two.get(PATH).body == b"<d>60</d>", "an update was lost"
         for service, name in ((one, "by-one"), (two, "by-two")):
             path = f"hr/leave/data/{name}/data.xml"
-            assert service.put(path, f"<d>{name}</d>".encode(), Form_Definition_Version=1).status == 201
+            assert service.put(path, f"<d>{name}</d>".encode(), **V1).status == 201
             for asked in (one, two):
                 found = asked.raw(
                     "POST", f"{asked.face}/search/hr/leave", body=f"<search><query>{name}</query></search>".encode()
@@ -254,7 +250,6 @@ def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
 
 @contextmanager
 def another_machine(data: Path) -> Iterator[None]:
-    """The tree, open on another machine, which renews its lease."""
     other = Lease(str(data), machine=Machine("elsewhere", "2" * 32, "another-boot"), interval=0.2)
     try:
         yield
@@ -281,7 +276,7 @@ def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path, command
 
 def test_a_service_whose_tree_another_machine_has_taken_over_stops_writing(tmp_path: Path) -> None:
     with running(tmp_path) as service:
-        assert service.put(PATH, Form_Definition_Version=1).status == 201
+        assert service.put(PATH, **V1).status == 201
         lease = service.data / ".locks/lease"
         assert b'"host"' in lease.read_bytes()
         before = lease.read_bytes()
@@ -290,8 +285,7 @@ def test_a_service_whose_tree_another_machine_has_taken_over_stops_writing(tmp_p
             refused = service.put(PATH)
             assert (refused.status, refused["Retry-After"]) == (503, "60")
             assert "was taken over by machine elsewhere since" in refused.cause
-            ready = service.raw("GET", "/readyz")
-            assert (ready.status, "was taken over by machine elsewhere" in ready.cause) == (503, True)
+            assert service.raw("GET", "/readyz").refuses(503, "was taken over by machine elsewhere")
             assert service.get(PATH).status == 200
         assert service.put(PATH).status == 503, "until it is started again"
         assert before != lease.read_bytes()
@@ -315,6 +309,5 @@ def test_a_real_process_with_another_boot_id_is_refused(tmp_path: Path) -> None:
         )
         if "unshare" in done.stderr or "mount:" in done.stderr:
             pytest.skip(done.stderr)
-        assert done.returncode == 1
-        assert "is open on machine" in done.stderr
-        assert service.put(PATH, Form_Definition_Version=1).status == 201
+        assert (done.returncode, "is open on machine" in done.stderr) == (1, True)
+        assert service.put(PATH, **V1).status == 201

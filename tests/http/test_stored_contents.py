@@ -1,36 +1,27 @@
 """What a browser is told about contents, and the address of the pages: nothing that is stored acts on their origin."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from persistence.keys import Keys
 from tests import service as services
-from tests.service import PROVIDER, PUBLIC, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><script>alert(1)</script></head><body/></html>'
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "text/plain; charset=utf-8")
 SAVED = (
-    "text/html",
-    "IMAGE/SVG+XML",
-    "application/xml",
-    "text/xml",
-    "application/octet-stream",
+    *("text/html", "IMAGE/SVG+XML", "application/xml", "text/xml", "application/octet-stream"),
     "application/xslt+xml",
 )
-V1: dict[str, Any] = {"Form_Definition_Version": 1}
 NAVIGATING = {"Sec-Fetch-Mode": "navigate"}
 
 
 def told(answer: Answer) -> list[str | None]:
-    """What a browser is told, of any content."""
     names = ("Content-Security-Policy", "X-Content-Type-Options", "Cross-Origin-Resource-Policy")
     return [answer[name] for name in names]
 
@@ -121,11 +112,9 @@ def test_pages_with_an_address_of_their_own_are_nowhere_else_and_nothing_else_is
         Keys(str(tmp_path / "var/keys.json"), tree=str(service.data)).set_password(
             "ada", "correct horse battery staple"
         )
-        stored = service.put("a/b/data/D/data.xml", b"<d/>", Form_Definition_Version=1)
-        assert stored.status == 201
+        assert service.put("a/b/data/D/data.xml", b"<d/>", **V1).status == 201
         for path in ("/admin", "/admin/", "/admin/login", "/admin/static/pages.css"):
-            answer = service.raw("GET", path)
-            assert (answer.status, "admin_bind" in answer.cause) == (404, True)
+            assert service.raw("GET", path).refuses(404, "admin_bind")
             assert through(own, path)[0] in (200, 302, 303, 404)
         assert through(own, "/admin/keys") == (303, "/admin/login?next=%2Fadmin%2Fkeys")
         for path in (f"{PUBLIC}/crud/a/b/data/D/data.xml", "/crud/a/b/data/D/data.xml", "/", "/version", "/metrics"):

@@ -1,15 +1,19 @@
-"""What the properties switch, over HTTP: seed "What the service does" 4, spec crud 4.12, 5.5, 6.3, 10.2."""
+"""What properties switch, over HTTP: seed "What the service does" 4, spec crud 4.12, 5.5, 6.3, 10.2."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from persistence.dialect import DIALECTS
+from tests.http.stories import play, stories
 from tests.in_process import serving
-from tests.service import Service
+from tests.published import definition
+from tests.service import PROVIDER, PUBLIC, V1, Service, running
 
 pytestmark = pytest.mark.xdist_group("switches")  # each dialect is served once
 
-PREFIXES = {"svc": "svc.", "orbeon": "oxf.fr."}
 PROPERTIES = """
 "{0}persistence.provider.quiet.*.data" = "quiet"
 "{0}persistence.quiet.autosave" = false
@@ -22,107 +26,207 @@ PROPERTIES = """
 "{0}permissions.*.guarded" = '{{"owner": ["read"], "anyone": ["create"]}}'
 "{0}detail.singleton.enabled.*.single" = true
 """
-DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
-<xf:model id="fr-form-model"><xf:instance id="fr-form-metadata"><metadata>{}</metadata></xf:instance></xf:model>
-</xh:head></xh:html>"""
-V1 = {"Form_Definition_Version": 1}
+OWN = '<permissions><permission operations="create -list"/><permission operations="read update"><owner/></permission>\
+</permissions>'
 
 
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def switched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(request.param)
-    settings = directory / "persistence.toml"
-    settings.write_text(PROPERTIES.format(PREFIXES[request.param]))
-    with serving(directory, dialect=request.param, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    settings = PROPERTIES.format(DIALECTS[request.param].property_prefix)
+    with serving(tmp_path_factory.mktemp(request.param), dialect=request.param, settings=settings) as service:
         yield service
 
 
-def define(service: Service, form: str, metadata: str = "", **own: object) -> None:
-    assert service.put(f"{form}/form/form.xhtml", DEFINITION.format(metadata).encode(), **own).status in (201, 204)
+def prefix(service: Service) -> str:
+    return f"{DIALECTS[service.dialect].property_prefix}persistence."
 
 
-def test_no_autosave_means_no_drafts(switched: Service) -> None:
+@stories(
+    {
+        "no permissions means that nobody is refused, and says so (16, D19)": """
+            PUT /open/f/form /shut/f/form {closed} -> 201
+            PUT /open/f/data/A /shut/f/data/A v=1 -> 201 403
+            PUT /open/f/data/A -> 204 Operations=*""",
+        "the format of data at rest is compared with the parameter, for each provider (3.1)": """
+            PUT /new/f/data/A?data-format-version=2019.1.0 /old/f/data/A?data-format-version=4.0.0 v=1 -> 201
+            PUT /new/f/data/B?data-format-version=4.0.0 /old/f/data/B?data-format-version=2019.1.0 v=1 -> 400""",
+        "a form without permissions of its own has those of the property, also unpublished; else its element wins": """
+            PUT /x/guarded/data/A v=1 by=lea -> 201 Operations=`create read`
+            GET /x/guarded/data/A by=lea -> 200
+            GET /x/guarded/data/A by=bob -> 403
+            PUT /x/guarded/form {nothing}
+            GET /x/guarded/data/A by=lea -> 200
+            GET /x/guarded/data/A by=bob -> 403
+            PUT /x/guarded/form {readable}
+            GET /x/guarded/data/A by=lea -> 200
+            GET /x/guarded/data/A by=bob -> 200
+            PUT /x/guarded/form {closed}
+            GET /x/guarded/data/A by=lea -> 403
+            GET /x/guarded/data/A by=bob -> 403""",
+        "singletons by property, where the definition does not say (4.12)": """
+            PUT /s1/single/form {nothing}
+            PUT /s1/single/data/A /s1/single/data/B v=1 -> 201 409
+            PUT /s2/single/form {many}
+            PUT /s2/single/data/A /s2/single/data/B v=1 -> 201 201
+            PUT /s3/single/form {one}
+            PUT /s3/single/data/A /s3/single/data/B v=1 -> 201 409
+            PUT /never/single/data/A /never/single/data/B v=1 -> 201 409""",
+        "everyone has one singleton where everyone sees their own only (4.12)": """
+            PUT /o/single/form {own}
+            PUT /o/single/data/A /o/single/data/B v=1 by=lea -> 201 409
+            PUT /o/single/data/C /o/single/data/D v=1 by=bob -> 201 409
+            PUT /o/single/data/E v=1 by=lea -> 409""",
+    }
+)
+def test_switches(switched: Service, form: str, story: str) -> None:
+    definitions = {
+        "nothing": "",
+        "closed": "<permissions/>",
+        "readable": '<permissions><permission operations="read"/></permissions>',
+        "many": "<singleton>false</singleton>",
+        "one": "<singleton>true</singleton>",
+        "own": OWN,
+    }
+    play(switched, form, story, **{name: definition(each).decode() for name, each in definitions.items()})
+
+
+def test_no_autosave_means_no_drafts(switched: Service, form: str) -> None:
     """Seed: the reason is said, and names the property; data is stored all the same."""
-    path = "quiet/f/draft/A/data.xml"
-    for answer in (switched.put(path, **V1), switched.get(path), switched.delete(path)):
-        assert (answer.status, f"{PREFIXES[switched.dialect]}persistence.quiet.autosave" in answer.cause) == (403, True)
-    assert switched.head(path).status == 403
-    assert switched.put("quiet/f/draft/A/a.bin", b"1", **V1).status == 403
-    assert switched.put("quiet/f/data/A/data.xml", **V1).status == 201
-    assert switched.put("loud/f/draft/A/data.xml", **V1).status == 201
+    told = f"""
+        PUT|GET|DELETE /quiet/f/draft/A v=1 -> 403 `{prefix(switched)}quiet.autosave`
+        HEAD /quiet/f/draft/A -> 403
+        PUT /quiet/f/draft/A/a.bin v=1 -> 403
+        PUT /quiet/f/data/A /loud/f/draft/A v=1 -> 201"""
+    play(switched, form, told)
 
 
-def test_no_permissions_means_that_nobody_is_refused(switched: Service) -> None:
-    """16, D19: everything is allowed, and says so."""
-    define(switched, "open/f", "<permissions/>")
-    define(switched, "shut/f", "<permissions/>")
-    answer = switched.put("open/f/data/A/data.xml", **V1)
-    assert (answer.status, answer[switched.prefix + "Operations"]) == (201, "*")
-    assert switched.put("shut/f/data/A/data.xml", **V1).status == 403
-
-
-def test_no_versioning_means_version_1(switched: Service) -> None:
+def test_no_versioning_means_version_1(switched: Service, form: str) -> None:
     """5.5: next and other numbers are refused, for definitions and for data."""
-    for version, status in ((None, 201), (1, 204), ("next", 400), (2, 400)):
-        own = {} if version is None else {"Form_Definition_Version": version}
-        answer = switched.put("flat/f/form/form.xhtml", DEFINITION.encode(), **own)
-        assert answer.status == status, version
-        if status < 400:
-            assert answer[switched.prefix + "Form-Definition-Version"] == "1"
-    assert switched.get("flat/f/form/form.xhtml", Form_Definition_Version=2).status == 400
-    assert switched.delete("flat/f/form/form.xhtml", Form_Definition_Version=2).status == 400
-    assert switched.put("flat/f/data/A/data.xml").status == 201
-    assert switched.put("flat/f/data/B/data.xml", Form_Definition_Version=2).status == 400
-    assert switched.get("flat/f/form/form.xhtml", For_Document_Id="A").status == 200
-    answer = switched.raw(
-        "POST",
-        "/fr/service/publish?form-definition-version=next",
-        {},
-        DEFINITION.format("<application-name>flat</application-name><form-name>f</form-name>").encode(),
+    told = """
+        PUT /flat/f/form -> 201 v=1
+        PUT /flat/f/form v=1 -> 204 v=1
+        PUT /flat/f/form v=next -> 400
+        GET|PUT|DELETE /flat/f/form v=2 -> 400
+        PUT /flat/f/data/A -> 201
+        PUT /flat/f/data/B v=2 -> 400
+        GET /flat/f/form For-Document-Id=A -> 200"""
+    play(switched, form, told)
+    body = definition("<application-name>flat</application-name><form-name>f</form-name>")
+    answer = switched.raw("POST", "/fr/service/publish?form-definition-version=next", {}, body)
+    assert answer.refuses(400, "only version 1")
+
+
+# Data of what was never published is refused: a misspelt form is not a new one, open to everybody.
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp(f"published-only-{request.param}")
+    settings = f'"{DIALECTS[request.param].property_prefix}persistence.files.published-only" = true'
+    with serving(directory, dialect=request.param, settings=settings) as service:
+        yield service
+
+
+@pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])
+def strict(request: pytest.FixtureRequest, started: Service) -> Service:
+    """Each face, also that of a proxy (orbeon)."""
+    return replace(started, face=request.param)
+
+
+NAMES = ["data/D", "draft/D", "data/D/a.bin", "draft/D/a.bin"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_of_a_form_that_was_never_published_is_refused(strict: Service, form: str, name: str) -> None:
+    cause = f"""version 1 of {form} was never published, and data is stored of published versions only:\
+ the property {prefix(strict)}files.published-only is true"""
+    play(strict, form, f"PUT {name} v=1 -> 404 `{cause}`\nGET {name} -> 404")
+    assert not (strict.data / form).exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_of_a_published_version_is_stored_and_of_another_one_refused(
+    strict: Service, form: str, name: str
+) -> None:
+    """Attachments come before their document, so that the version is asked for and not the document."""
+    play(strict, form, f"PUT form v=3 -> 201\nPUT {name} v=99 -> 404\nPUT {name} v=3 -> 201")
+    if strict.face == PUBLIC:
+        play(strict, form, f"PUT {name} v=3 -> 204")
+
+
+def test_without_a_header_it_is_version_1_that_must_be_published(started: Service, form: str) -> None:
+    if started.dialect == "orbeon":
+        pytest.skip("the header is required there")
+    play(started, form, "PUT data/D -> 404\nPUT form\nPUT data/D -> 201")
+
+
+def test_attachments_of_a_definition_do_not_publish_it(strict: Service, form: str) -> None:
+    play(strict, form, "PUT form/a.bin v=1\nPUT data/D v=1 -> 404")
+
+
+def test_what_was_begun_with_a_version_that_is_deleted_can_be_saved(strict: Service, form: str) -> None:
+    """It was published: its tombstone keeps who may see the data."""
+    play(strict, form, "PUT form v=1\nPUT data/D v=1 -> 201\nDELETE form v=1 -> 204\nPUT data/D data/E v=1")
+
+
+def test_the_designer_s_own_form_needs_no_publication(strict: Service, form: str) -> None:
+    document = f"{{app}}-{strict.face.count('/')}"
+    paths = " ".join(f"/{{builder}}/{each}/{document}{name}" for each in ("data", "draft") for name in ("/a.bin", ""))
+    play(strict, form, f"PUT {paths} v=1 -> 201")
+
+
+def test_the_body_of_a_refused_put_leaves_nothing(strict: Service, form: str) -> None:
+    assert strict.put(f"{form}/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 404
+    assert strict.leftovers() == []
+
+
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(
+    tmp_path: Path, dialect: str, face: str
+) -> None:
+    """A tree from before the property was set, which asks for no publication."""
+    with serving(tmp_path, dialect=dialect, alone=True) as service:
+        play(replace(service, face=face), "a/b", "PUT data/D data/E v=1 -> 201\nPUT data/F v=99 -> 201")
+    settings = f'"{DIALECTS[dialect].property_prefix}persistence.files.published-only" = true'
+    with serving(tmp_path, dialect=dialect, settings=settings, alone=True) as service:
+        told = """
+            GET data/D -> 200
+            PUT data/D v=1 -> 404
+            DELETE data/D v=1 -> 204"""
+        play(replace(service, face=face), "a/b", told)
+        assert service.delete("a/b/data/", **V1).status == 200
+
+
+# What the settings file says of properties.
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) -> None:
+    settings = (
+        '"svc.persistence.*.data-format-version" = "4.8.0"\n"svc.persistence.*.reindex" = true\n'
+        '"svc.persistence.hr.autosave" = false\n'
     )
-    assert (answer.status, "only version 1" in answer.cause) == (400, True)
+    with running(tmp_path, command=command, settings=settings) as service:
+        path = "hr/leave/data/D/data.xml"
+        assert service.put(f"{path}?data-format-version=4.8.0").status == 201
+        assert service.get(f"{path}?data-format-version=4.8.0").status == 200
+        refused = service.get(f"{path}?data-format-version=4.0.0")
+        assert (refused.status, refused.cause) == (400, "form data is stored in format 4.8.0, not 4.0.0")
+        assert service.put(f"{path}?data-format-version=4.0.0").status == 400
+        said = service.log.read_text()
+    assert said.count('"the property svc.persistence.*.reindex has no effect in this version"') == 1
+    assert "the property svc.persistence.hr.autosave has no effect: no form has that provider" in said
 
 
-def test_the_format_of_data_at_rest(switched: Service) -> None:
-    """3.1: compared with the parameter, for each provider."""
-    for app, asked, status in (
-        ("new", "2019.1.0", 201),
-        ("new", "4.0.0", 400),
-        ("old", "4.0.0", 201),
-        ("old", "2019.1.0", 400),
-    ):
-        answer = switched.put(f"{app}/f/data/{asked}/data.xml?data-format-version={asked}", **V1)
-        assert answer.status == status, (app, asked)
-
-
-def test_permissions_for_definitions_without_their_own(switched: Service) -> None:
-    """6.3: the element wins, also an empty one; a form that was never published has those of the property as well."""
-    path = "x/guarded/data/A/data.xml"
-    assert switched.put(path, **V1, Username="lea")[switched.prefix + "Operations"] == "create read"
-    assert [switched.get(path, Username=name).status for name in ("lea", "bob")] == [200, 403]
-    define(switched, "x/guarded")
-    assert [switched.get(path, Username=name).status for name in ("lea", "bob")] == [200, 403]
-    define(switched, "x/guarded", '<permissions><permission operations="read"/></permissions>')
-    assert [switched.get(path, Username=name).status for name in ("lea", "bob")] == [200, 200]
-    define(switched, "x/guarded", "<permissions/>")
-    assert [switched.get(path, Username=name).status for name in ("lea", "bob")] == [403, 403]
-
-
-def test_singletons_by_property(switched: Service) -> None:
-    """4.12: where the definition does not say."""
-    for metadata, second in (("", 409), ("<singleton>false</singleton>", 201), ("<singleton>true</singleton>", 409)):
-        app = f"s{len(metadata)}"
-        define(switched, f"{app}/single", metadata)
-        assert switched.put(f"{app}/single/data/A/data.xml", **V1).status == 201
-        assert switched.put(f"{app}/single/data/B/data.xml", **V1).status == second, metadata
-    assert switched.put("never/single/data/A/data.xml", **V1).status == 201
-    assert switched.put("never/single/data/B/data.xml", **V1).status == 409
-
-
-def test_everyone_has_one_where_everyone_sees_their_own_only(switched: Service) -> None:
-    """4.12: what counts are the documents that the user would find."""
-    own = '<permission operations="create -list"/><permission operations="read update"><owner/></permission>'
-    define(switched, "o/single", f"<permissions>{own}</permissions>")
-    asked = [("A", "lea", 201), ("B", "lea", 409), ("C", "bob", 201), ("D", "bob", 409), ("E", "lea", 409)]
-    for document, name, status in asked:
-        assert switched.put(f"o/single/data/{document}/data.xml", **V1, Username=name).status == status, document
+def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:
+    settings = (
+        '"svc.persistence.provider.hr.*.data" = "new"\n"svc.persistence.new.data-format-version" = "2019.1.0"\n'
+        '"svc.persistence.provider.shop.*.data" = ""\n'
+    )
+    with serving(tmp_path, settings=settings) as service:
+        assert service.put("hr/leave/data/D/data.xml?data-format-version=2019.1.0").status == 201
+        assert service.put("lab/leave/data/D/data.xml?data-format-version=2019.1.0").status == 400
+        unknown = service.put("shop/order/data/D/data.xml")
+        assert unknown.status == 500
+        assert unknown.cause == "no provider is configured: svc.persistence.provider.shop.order.data is blank"

@@ -1,17 +1,20 @@
-"""Large bodies over HTTP: streamed both ways, whatever their size."""
+"""Large bodies over HTTP, streamed both ways, and clients that stop sending or reading (spec runtime 8)."""
 
 import hashlib
 import http.client
 import re
 import shutil
+import socket
 import subprocess
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.service import Service, running
+from tests.service import PUBLIC, V1, Service, alone, running
 
 pytestmark = pytest.mark.xdist_group("transfers")  # the large content is stored once
 
@@ -25,7 +28,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service of its own, so that its memory is its own."""
     with running(tmp_path_factory.mktemp("large"), threads=1, env={"PERSISTENCE_MAX_XML": str(1 << 30)}) as service:
         service.timeout = 100
-        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
+        service.put("a/b/data/D/data.xml", **V1)
         yield service
 
 
@@ -43,7 +46,6 @@ def digest_of(path: Path) -> bytes:
 
 @cache
 def expected() -> bytes:
-    """Return the digest of the large content."""
     return digest([PIECE] * (SIZE // len(PIECE)))
 
 
@@ -59,7 +61,6 @@ def resident(pid: int, name: str) -> int:
 
 
 def upload(service: Service, name: str, *, chunked: bool) -> None:
-    """Store the large content as a new attachment."""
     path = f"{service.face}/crud/a/b/data/D/{name}"
     pieces = iter([PIECE] * (SIZE // len(PIECE)))
     headers = {"Content-Type": "video/mp4"} | ({} if chunked else {"Content-Length": str(SIZE)})
@@ -81,7 +82,6 @@ def test_an_upload_does_not_grow_the_worker(large: Service, *, chunked: bool) ->
 
 
 def test_a_download_does_not_grow_the_worker(large: Service) -> None:
-    """The issue: the same for a download; it comes back byte for byte."""
     (worker,) = large.workers()
     large.put("a/b/data/D/warm.bin", PIECE)
     large.get("a/b/data/D/warm.bin")
@@ -125,9 +125,131 @@ def test_large_xml_does_not_grow_the_worker(large: Service) -> None:
     (worker,) = large.workers()
     row = b"<row>" + b"x" * 4000 + b"</row>\n"
     body = b"<d>" + row * ((64 << 20) // len(row)) + b"</d>"
-    large.put("a/b/data/X/data.xml", b"<d/>", Form_Definition_Version=1)
+    large.put("a/b/data/X/data.xml", b"<d/>", **V1)
     large.get("a/b/data/X/data.xml?nonrelevant=remove")
     before = reset_peak(worker)
     assert large.put("a/b/data/X/data.xml", body).status == 204
     assert large.get("a/b/data/X/data.xml?nonrelevant=remove").body == body
     assert resident(worker, "VmHWM") - before < 2 * ALLOWED_GROWTH
+
+
+# Clients that stop hold a thread for ``progress_timeout``.
+
+
+DOCUMENT = f"{PUBLIC}/crud/a/b/data/D"
+LARGE = 12 << 20
+"""Bytes: more than the buffers of a connection on loopback hold."""
+THREADS = 4
+TIMEOUT = 1.0
+UNREAD = {
+    "data": f"GET {DOCUMENT}/data.xml HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "attachment": f"GET {DOCUMENT}/a.bin HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "range": f"GET {DOCUMENT}/a.bin HTTP/1.1\r\nHost: localhost\r\nRange: bytes=1-\r\n\r\n",
+    "transformed": f"GET {DOCUMENT}/data.xml?nonrelevant=remove HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+Connect = Callable[[], socket.socket]
+
+
+@pytest.fixture(scope="module", params=["tcp", "unix"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Connect, Path]]:
+    directory = tmp_path_factory.mktemp("standstill")
+    bind = "127.0.0.1:0" if request.param == "tcp" else f"unix:{directory}/socket"
+    env = {"PERSISTENCE_PROGRESS_TIMEOUT": str(TIMEOUT), "PERSISTENCE_TRUSTED": "unix,127.0.0.1"}
+    with alone(directory, threads=THREADS, bind=bind, env=env) as service:
+
+        def connect() -> socket.socket:
+            if request.param == "tcp":
+                return socket.create_connection(("127.0.0.1", service.port), 30)
+            own = socket.socket(socket.AF_UNIX)
+            own.settimeout(30)
+            own.connect(f"{directory}/socket")
+            return own
+
+        for name, body in ("data.xml", b"<d>%s</d>" % (b"x" * LARGE)), ("a.bin", b"x" * LARGE):
+            assert b" 201 " in asked(connect, f"PUT {DOCUMENT}/{name}", body)
+        yield connect, directory
+
+
+def asked(connect: Connect, line: str, body: bytes = b"") -> bytes:
+    with closing(connect()) as connection:
+        head = f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        return rest_of(connection)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1 << 20), b""))
+
+
+def is_broken_off(connection: socket.socket) -> bool:
+    try:
+        return len(rest_of(connection)) < LARGE
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+def test_responses_that_nobody_reads_give_their_threads_back(served: tuple[Connect, Path], kind: str) -> None:
+    connect, directory = served
+    log = directory / "service.log"
+    with ExitStack() as stack:
+        unread = [stack.enter_context(closing(connect())) for _ in range(THREADS)]
+        for each in unread:
+            each.sendall(UNREAD[kind].encode())
+            assert each.recv(1)  # large data is parsed in turns, before its response begins: it may take a while
+        time.sleep(0.3)
+        began, before = time.monotonic(), log.read_bytes().count(b"nothing has moved")
+        assert b" 200 " in asked(connect, f"GET {PUBLIC}/form")
+        waited = time.monotonic() - began
+        assert (0.1 if kind != "transformed" else 0) < waited < TIMEOUT + 5
+        time.sleep(TIMEOUT + 0.5)
+        assert all(is_broken_off(each) for each in unread)
+    text = log.read_bytes()
+    assert text.count(b"nothing has moved") >= before + THREADS
+    assert b"Traceback" not in text
+
+
+def test_a_slow_reader_gets_everything(served: tuple[Connect, Path]) -> None:
+    """It takes several times the limit, but something moves all the time."""
+    connect, _ = served
+    with closing(connect()) as connection:
+        connection.sendall(UNREAD["attachment"].replace("localhost", "localhost\r\nConnection: close").encode())
+        began, size = time.monotonic(), 0
+        while piece := connection.recv(LARGE // 32):
+            size += len(piece)
+            if time.monotonic() < began + 3 * TIMEOUT:
+                time.sleep(TIMEOUT / 8)
+        assert (size > LARGE, time.monotonic() - began > 2 * TIMEOUT) == (True, True)
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 100000", "Transfer-Encoding: chunked"], ids=["length", "chunked"])
+def test_an_upload_that_stops_is_refused_and_not_stored(served: tuple[Connect, Path], head: str) -> None:
+    connect, directory = served
+    with closing(connect()) as connection:
+        begun = f"PUT {DOCUMENT}/b.bin HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n5\r\nxxxxx\r\n"
+        connection.sendall(begun.encode())
+        began = time.monotonic()
+        answer = connection.recv(1 << 16)
+        assert (b" 408 " in answer, TIMEOUT / 2 < time.monotonic() - began < TIMEOUT + 5) == (True, True)
+        connection.sendall(b"x" * 10)
+        assert b" 404 " in asked(connect, f"GET {DOCUMENT}/b.bin")
+        assert list((directory / "data/.spool").rglob("*.bin")) == []
+
+
+def test_a_slow_upload_is_stored(served: tuple[Connect, Path]) -> None:
+    connect, _ = served
+    with closing(connect()) as connection:
+        connection.sendall(f"PUT {DOCUMENT}/c.bin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n".encode())
+        for _ in range(8):
+            time.sleep(TIMEOUT / 3)
+            connection.sendall(b"x")
+        assert b" 201 " in connection.recv(1 << 16)
+
+
+def test_a_request_that_stops_in_its_headers_gives_its_thread_back(served: tuple[Connect, Path]) -> None:
+    connect, directory = served
+    with ExitStack() as stack:
+        for _ in range(THREADS):
+            stack.enter_context(closing(connect())).sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        assert b" 200 " in asked(connect, f"GET {PUBLIC}/form")
+    assert b"Traceback" not in (directory / "service.log").read_bytes()

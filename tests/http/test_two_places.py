@@ -1,7 +1,5 @@
 """A form with its definition in one service and its data in another: it is indexed where it is published, too."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -14,10 +12,9 @@ from tests import orders
 from tests.http.test_flat_views import order, reporting
 from tests.in_process import serving
 from tests.search_faults import found
-from tests.service import PROVIDER, PUBLIC, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 FORM = "acme/order"
-V1 = {"Form_Definition_Version": 1}
 ADA = '<search><query path="customer/name" match="exact">Ada</query></search>'
 READERS = '<permissions><permission operations="create read update list"/></permissions>'
 NOBODY = "<permissions/>"
@@ -50,8 +47,7 @@ def publish(service: Service, metadata: str = READERS, **own: object) -> int:
 
 
 def search(service: Service, body: str = ADA) -> tuple[list[str], str]:
-    xml = {"Content-Type": "application/xml"}
-    answer = service.raw("POST", f"{service.face}/search/{FORM}", xml, body.encode())
+    answer = service.post(f"search/{FORM}", body)
     assert answer.status == 200, answer.cause
     return sorted(found(answer.body)), answer[f"{service.prefix}Notice"] or ""
 
@@ -66,7 +62,6 @@ def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(
 ) -> None:
     """The copy is published on the provider API. It decides nothing else: rules go by the definition behind."""
     with front(tmp_path / "front", dialect, behind, "form") as service:
-        service.face = PUBLIC
         own_tree = replace(service, face=PROVIDER)
         assert publish(service) == 201
         assert not (service.data / FORM / "form").exists()
@@ -94,7 +89,6 @@ def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(
 
 def test_data_here_has_flat_views_by_a_copy_of_its_definition(tmp_path: Path, dialect: str, behind: Service) -> None:
     with front(tmp_path / "front", dialect, behind, "form") as service:
-        service.face = PUBLIC
         refused = service.put(f"{FORM}/form/form.xhtml", orders.definition(), **V1, Create_Flat_View="true")
         assert (refused.status, "publish the form there" in refused.cause) == (501, True)
         assert publish(service) == 201

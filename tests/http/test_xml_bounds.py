@@ -1,18 +1,22 @@
-"""What XML may cost a worker: reproductions of what an attack got through, with processor time and memory."""
+"""What XML may cost a worker: reproductions of attacks with processor time and memory, and bounds of large XML."""
 
-from __future__ import annotations
-
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.limits import LONGEST_TITLE, MOST_ENCRYPTED
+from persistence.errors import BusyError
+from persistence.limits import LONGEST_TITLE, MOST_ENCRYPTED, MOST_PARSED, PARSING_PATIENCE, SMALL
+from persistence.services.transforms import parsing
 from tests.cost.measured import MIB, Process
 from tests.encrypted_form import DEFINITION
 from tests.forms.vectors import Form, bind, section
-from tests.service import PUBLIC, Answer, Service, alone
+from tests.in_process import serving
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 
 LONG = "u" * 999
 QUOTED = "''"
@@ -25,30 +29,25 @@ GROWN = 40 * MIB
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One worker, with a key for what is to be encrypted."""
     directory = tmp_path_factory.mktemp("xml")
     EncryptionKeys(str(directory / "var/keys.json"), trees=[str(directory / "data")]).new()
     (directory / "settings.toml").write_text('encryption_keys = "var/keys.json"\n')
     with alone(directory, options=("--config", str(directory / "settings.toml"))) as running:
         assert running.put("hr/warm/form/form.xhtml", DEFINITION).status == 201
         for _ in range(4):
-            running.put("hr/warm/data/d/data.xml", b"<form/>", Form_Definition_Version=1)
+            running.put("hr/warm/data/d/data.xml", b"<form/>", **V1)
         migrated(running, "hr/warm")
         yield running
 
 
 @dataclass
 class Cost:
-    """What a request took: seconds of processor time, and bytes above what there were before, at most and now."""
-
     seconds: float
     highest: int
     kept: int
 
 
 class Meter:
-    """Measures the one worker of a service."""
-
     def __init__(self, service: Service) -> None:
         self._process = Process(service.workers()[0])
         self._process.rest()
@@ -56,7 +55,6 @@ class Meter:
         self._seconds, self._resident = self._process.seconds, self._process.resident
 
     def read(self) -> Cost:
-        """What was taken so far, by threads behind requests as well."""
         self._process.rest()
         return Cost(
             self._process.seconds - self._seconds,
@@ -100,7 +98,7 @@ NAMES = {
 def test_names_are_not_multiplied_by_their_namespaces(service: Service, name: str) -> None:
     """Finding 3: 687 and 937 MB, which stayed."""
     meter = Meter(service)
-    answer = service.put("hr/x/data/d/data.xml", NAMES[name].encode(), Form_Definition_Version=1)
+    answer = service.put("hr/x/data/d/data.xml", NAMES[name].encode(), **V1)
     assert answer.status in ((201, 204) if name in {"prefixes", "attributes of 1 MB"} else (400,))
     cost = meter.read()
     assert cost.seconds < SECONDS
@@ -127,7 +125,7 @@ def test_blanks_in_a_tag_do_not_stop_a_worker(service: Service) -> None:
     assert service.raw("PUT", "/crud/x/y/data/d/data.xml", {"Svc-Form-Definition-Version": "1"}, document).status == 201
     for _ in range(4):
         assert service.get("x/y/data/d/data.xml").status in (200, 500)
-    assert service.put("x/y/data/e/data.xml", document, Form_Definition_Version=1).status == 201
+    assert service.put("x/y/data/e/data.xml", document, **V1).status == 201
     assert meter.read().seconds < SECONDS
 
 
@@ -136,11 +134,10 @@ def test_prefixes_do_not_make_encryption_slow(service: Service) -> None:
     declared = "".join(f' xmlns:fr{number or ""}="u"' for number in range(990))
     data = f"<form{declared}><person>{'<ssn>1</ssn>' * 10_000}</person></form>"
     meter = Meter(service)
-    assert service.put("hr/warm/data/p/data.xml", data.encode(), Form_Definition_Version=1).status == 201
+    assert service.put("hr/warm/data/p/data.xml", data.encode(), **V1).status == 201
     assert meter.read().seconds < SECONDS
     more = f"<form><person>{'<ssn>1</ssn>' * (MOST_ENCRYPTED + 1)}</person></form>"
-    answer = service.put("hr/warm/data/p/data.xml", more.encode(), Form_Definition_Version=1)
-    assert (answer.status, str(MOST_ENCRYPTED) in answer.cause) == (413, True)
+    assert service.put("hr/warm/data/p/data.xml", more.encode(), **V1).refuses(413, str(MOST_ENCRYPTED))
 
 
 def test_comments_in_a_value_are_not_collected(service: Service) -> None:
@@ -148,7 +145,7 @@ def test_comments_in_a_value_are_not_collected(service: Service) -> None:
     comments = f"<!--{'y' * 900_000}-->" * 7
     data = f"<form><person><ssn>1{comments}</ssn></person></form>"
     meter = Meter(service)
-    assert service.put("hr/warm/data/c/data.xml", data.encode(), Form_Definition_Version=1).status == 201
+    assert service.put("hr/warm/data/c/data.xml", data.encode(), **V1).status == 201
     cost = meter.read()
     assert cost.seconds < SECONDS
     assert cost.highest < GROWN
@@ -206,8 +203,7 @@ def test_codecs_that_are_no_encodings_are_refused(service: Service, encoding: st
     """Finding 17: what was stored was not what was acknowledged."""
     document = f"<?xml version='1.0' encoding='{encoding}'?><city encrypted='true' a='\\u0041'>Paris</city>"
     for path in ("hr/x/data/e/data.xml", "hr/warm/data/e/data.xml", "hr/e/form/form.xhtml"):
-        answer = service.put(path, document.encode(), Form_Definition_Version=1)
-        assert (answer.status, encoding in answer.cause) == (400, True)
+        assert service.put(path, document.encode(), **V1).refuses(400, encoding)
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-15", "windows-1251", "koi8-r", "utf-16"])
@@ -215,5 +211,62 @@ def test_data_in_another_encoding_comes_back_as_it_was_sent(service: Service, en
     letter = {"iso-8859-15": "€", "windows-1251": "Ж", "koi8-r": "Ж", "utf-16": "\U0001f600"}[encoding]
     document = f"<?xml version='1.0' encoding='{encoding}'?><form a='{letter}'><x b='{letter}'>{letter}</x></form>"
     data = document.encode(encoding)
-    assert service.put(f"hr/warm/data/{encoding}/data.xml", data, Form_Definition_Version=1).status == 201
+    assert service.put(f"hr/warm/data/{encoding}/data.xml", data, **V1).status == 201
     assert service.get(f"hr/warm/data/{encoding}/data.xml").body == data
+
+
+# Large XML: a bound of its own when it is sent, and turns for requests that parse what is stored (limits.py).
+
+
+LARGEST = 2 << 20
+HEADERS = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
+
+
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+def test_data_and_definitions_have_a_bound_of_their_own(tmp_path: Path, face: str) -> None:
+    with serving(tmp_path, env={"PERSISTENCE_MAX_XML": str(LARGEST)}) as service:
+        large, small = b"<d>%s</d>" % (b"x" * LARGEST), b"<d>%s</d>" % (b"x" * (LARGEST - 7))
+        for path in ("form/form.xhtml", "data/D/data.xml", "draft/D/data.xml"):
+            url = f"{face}/crud/a/b/{path}"
+            refused = service.raw("PUT", url, HEADERS, large)
+            assert (refused.status, refused.cause) == (413, f"the body is larger than the limit of {LARGEST} bytes")
+            pieces = b"%x\r\n%s\r\n0\r\n\r\n" % (len(large), large)
+            assert service.raw("PUT", url, {**HEADERS, "Transfer-Encoding": "chunked"}, pieces).status == 413
+            assert service.raw("GET", url, HEADERS).status == 404
+            assert service.raw("PUT", url, HEADERS, small).status == 201
+        assert service.raw("PUT", f"{face}/crud/a/b/data/D/a.bin", HEADERS, large).status == 201
+
+
+def test_few_large_documents_are_parsed_at_a_time_and_small_ones_always(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        for document, size in (("large", 2 * SMALL), ("small", 10)):
+            body = b"<d>%s</d>" % (b"x" * size)
+            assert service.raw("PUT", f"{PUBLIC}/crud/a/b/data/{document}/data.xml", HEADERS, body).status == 201
+        assert service.raw("PUT", f"{PUBLIC}/crud/a/b/form/form.xhtml", HEADERS, b"<html/>").status == 201
+        began = time.monotonic()
+        with parsing(SMALL + 1), parsing(SMALL + 1):
+            for path in ("crud/a/b/data/{}/data.xml?nonrelevant=remove", "../a/b/attachments?document={}"):
+                url = f"{PUBLIC}/{path}".replace("/persistence/..", "")
+                busy = service.raw("GET", url.format("large"), HEADERS)
+                assert (busy.status, busy["Retry-After"]) == (503, "1"), busy.cause
+                assert service.raw("GET", url.format("small"), HEADERS).status == 200
+            with pytest.raises(BusyError), parsing(SMALL + 1):
+                pass
+        assert time.monotonic() - began < 10 * PARSING_PATIENCE
+        assert service.raw("GET", f"{PUBLIC}/crud/a/b/data/large/data.xml?nonrelevant=remove", HEADERS).status == 200
+
+
+def test_a_turn_is_given_back(tmp_path: Path) -> None:
+    del tmp_path
+    for _ in range(3 * MOST_PARSED):
+        with pytest.raises(RuntimeError), parsing(SMALL + 1):
+            raise RuntimeError
+    taken = [threading.Event() for _ in range(MOST_PARSED)]
+
+    def take(event: threading.Event) -> None:
+        with parsing(SMALL + 1):
+            event.set()
+
+    for each in taken:
+        threading.Thread(target=take, args=(each,)).start()
+    assert all(each.wait(10) for each in taken)

@@ -21,7 +21,6 @@ def _pieces(error: type[Exception] | None) -> Iterator[bytes]:
 
 
 def app(environ: dict[str, Any], start_response: StartResponse) -> Iterator[bytes]:
-    """Answer by the path."""
     path = environ["PATH_INFO"]
     announced = [("Content-Length", str(3 * len(PIECE)))] if path.endswith("-announced") else []
     start_response("200 OK", [("X-Process", str(os.getpid())), *announced])

@@ -16,8 +16,7 @@ from persistence.postgresql.connections import parse
 from persistence.settings import Settings
 from tests import orders
 from tests.cli.command_runner import Ended, ended
-from tests.http.test_export import Archive
-from tests.http.test_export_elsewhere import real_archive
+from tests.http.test_export import Archive, real_archive
 from tests.opened import opened
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql

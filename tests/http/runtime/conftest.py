@@ -1,7 +1,5 @@
 """The releases of the runtime, and the service that is their provider."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace

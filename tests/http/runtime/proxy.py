@@ -53,8 +53,6 @@ _LOCK = (
 
 @dataclass(frozen=True)
 class Version:
-    """What the list of forms says of a version."""
-
     form: str
     number: int
     is_available: bool
@@ -79,7 +77,6 @@ class Proxy:
     published: dict[str, set[int]] = field(default_factory=dict)
 
     def of(self, person: Person) -> Proxy:
-        """The same for somebody else."""
         return replace(self, person=person)
 
     # Data: what a request of the runtime's pages becomes.
@@ -163,7 +160,6 @@ class Proxy:
         return [answer.status for answer in puts]
 
     def remove_all(self, form: str, version: int) -> int:
-        """DELETE of all data of a form: as many searches as it takes; returns how many documents were deleted."""
         count = 0
         while documents := self._page(form, version, '<operations any-of="delete"/>', 100, 1)[1]:
             statuses = [self.remove(f"{form}/data/{document}/data.xml").status for document in documents]
@@ -172,7 +168,6 @@ class Proxy:
         return count
 
     def lease(self, method: str, path: str) -> int:
-        """LOCK or UNLOCK, which the proxy hands on."""
         headers = {"Timeout": "Second-600"} if method == "LOCK" else {}
         return self.send(method, path, _LOCK.format(self.person.name, self.person.group).encode(), headers).status
 
@@ -204,7 +199,6 @@ class Proxy:
         return put
 
     def remove_form(self, form: str, version: int) -> Answer:
-        """DELETE of a definition."""
         self.published[form].discard(version)
         return self.send("DELETE", f"{form}/form/form.xhtml", Form_Definition_Version=version)
 
@@ -253,13 +247,11 @@ class Proxy:
     # Queries.
 
     def search(self, form: str, body: str, version: object = 1, kind: str = "search") -> ET.Element:
-        """POST of a search, or of a query for distinct values."""
         answer = self.post(f"/{kind}/{form}", body, Form_Definition_Version=version)
         assert (answer.status, answer["Content-Type"]) == (200, "application/xml"), answer.body
         return tree(answer.body)
 
     def revisions(self, form: str, document: str, size: int = 10) -> list[ET.Element]:
-        """The history of a document, newest first, page by page."""
         found: list[ET.Element] = []
         for number in range(1, 100):
             answer = self.get(f"/history/{form}/{document}?page-number={number}&page-size={size}&include-diffs=true")
@@ -271,7 +263,6 @@ class Proxy:
         return found
 
     def documents(self, form: str, version: object) -> list[str]:
-        """All documents, page by page."""
         found: list[str] = []
         for number in range(1, 100):
             total, page = self._page(form, version, "", 2, number)
@@ -294,11 +285,9 @@ class Proxy:
         return self._answer(method, f"/crud/{path}", body, {**kind, **(headers or {})}, own)
 
     def post(self, path: str, body: str = "", **own: object) -> Answer:
-        """One POST."""
         return self._answer("POST", path, body.encode(), {"Content-Type": "application/xml"}, own)
 
     def get(self, path: str, **own: object) -> Answer:
-        """One GET outside of ``/crud/``."""
         return self._answer("GET", path, None, {}, own)
 
     def _answer(
@@ -366,7 +355,6 @@ class Proxy:
 
 
 def fresh() -> str:
-    """An id as the runtime makes them: 40 hex digits."""
     return (uuid.uuid4().hex + uuid.uuid4().hex)[:40]
 
 

@@ -1,7 +1,5 @@
 """What differs between the releases of the runtime, whom it knows, and what its permissions let them do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

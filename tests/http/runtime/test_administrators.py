@@ -1,7 +1,5 @@
 """What administrators do from the runtime's pages: export, purge and reindex (spec runtime 5 to 8)."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile
@@ -14,9 +12,7 @@ from tests import orders
 from tests.http.runtime.proxy import CRUD, SAVED, Proxy
 from tests.http.runtime.releases import BOB, CLEO, LEA, OWNERS
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, Service
-
-V1 = {"Form_Definition_Version": 1}
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What the proxy makes of the list of forms: versions, permissions, and what its pages show (spec runtime 1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What each release of the runtime depends on beside its sequences of requests: names, files and formats."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from urllib.parse import quote
@@ -12,9 +10,8 @@ from tests import orders
 from tests.http.runtime.proxy import CRUD, PROPERTIES, Proxy
 from tests.http.runtime.releases import BOB, CLEO, Person
 from tests.orders import found, tree
-from tests.service import PUBLIC
+from tests.service import PUBLIC, V1
 
-V1 = {"Form_Definition_Version": 1}
 SHARED = """<permissions><permission operations="create read update list"><any-authenticated-user/></permission>
     <permission operations="delete"><owner/></permission></permissions>"""
 OWN = '<search><drafts>exclude</drafts><operations any-of="delete"/></search>'

@@ -1,7 +1,5 @@
 """The sequences of requests of a real runtime, as its proxy sends them to a provider (spec crud 12, spec forms 5.6)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import orders
@@ -9,6 +7,7 @@ from tests.http.runtime.proxy import FORMAT, SAVED, Proxy, data, fresh
 from tests.http.runtime.releases import BOB, CLEO, LEA
 from tests.orders import found
 from tests.published import definition
+from tests.service import V1
 
 FACTS = ("Username", "Group", "Last-Modified-By-Username", "Workflow-Stage", "Form-Definition-Version")
 UPDATED = """<permissions><permission operations="create read update list"><any-authenticated-user/></permission>
@@ -23,7 +22,7 @@ def facts(proxy: Proxy, path: str) -> list[str | None]:
 
 def drafts(proxy: Proxy, form: str, which: str) -> list[str]:
     """The drafts that a search finds, as the proxy asks before a document is opened."""
-    answer = proxy.post(f"/search/{form}", f"<search><query/>{which}</search>", Form_Definition_Version=1)
+    answer = proxy.post(f"/search/{form}", f"<search><query/>{which}</search>", **V1)
     return found(answer.body)
 
 
@@ -92,13 +91,13 @@ def test_a_draft_is_saved_by_itself_and_then_the_data(lea: Proxy, form: str) -> 
     lea.publish(form, orders.definition())
     lea.save(form, document, old)
     for expected in (201, 204):
-        lea.write(f"{draft}/{new}", b"new", FORMAT, Form_Definition_Version=1)
+        lea.write(f"{draft}/{new}", b"new", FORMAT, **V1)
         body = data(draft, new)
-        assert lea.write(f"{draft}/data.xml", body, FORMAT, Form_Definition_Version=1).status == expected
+        assert lea.write(f"{draft}/data.xml", body, FORMAT, **V1).status == expected
     assert drafts(lea, form, f'<drafts for-document-id="{document}">only</drafts>') == [f"{document}°"]
     assert lea.read_form(form, For_Document_Id=document, For_Document_IsDraft="true").status == 200
     copied = lea.read(f"{draft}/{new}")
-    assert lea.write(f"{saved}/{new}", copied.body, SAVED, Form_Definition_Version=1).status == 201
+    assert lea.write(f"{saved}/{new}", copied.body, SAVED, **V1).status == 201
     assert lea.write(f"{saved}/data.xml", data(saved, old, new), SAVED).status == 204
     assert [lea.read(f"{draft}/{name}").status for name in ("data.xml", new)] == [404, 404]
     assert lea.send("HEAD", f"{draft}/{new}").status == 404
@@ -112,7 +111,7 @@ def test_a_new_form_is_kept_as_a_draft_and_opened_again(lea: Proxy, form: str) -
     for document in ("saved", "thrown-away"):
         path = f"{form}/draft/{document}/data.xml"
         for status in (201, 204):
-            assert lea.write(path, b"<form/>", FORMAT, Form_Definition_Version=1).status == status
+            assert lea.write(path, b"<form/>", FORMAT, **V1).status == status
         assert drafts(lea, form, never) == [f"{document}°"]
         assert drafts(lea, form, "<drafts>exclude</drafts>") == ["saved"] * (document != "saved")
         assert facts(lea, path) == ["lea", "staff", "lea", None, "1"]
@@ -198,7 +197,7 @@ def test_forms_are_published(lea: Proxy, form: str) -> None:
     source, files = fresh(), [f"{fresh()}.bin" for _ in range(2)]
     unpublished, query = f"orbeon/builder/data/{source}", f"?document={source}"
     for path in (*files, "data.xml"):
-        assert lea.write(f"{unpublished}/{path}", body, Form_Definition_Version=1).status == 201
+        assert lea.write(f"{unpublished}/{path}", body, **V1).status == 201
     for version in ("1", "2"):
         for path in (*files, "form.xhtml"):
             content = lea.read(f"{unpublished}/{path.replace('form.xhtml', 'data.xml')}").body
@@ -208,11 +207,11 @@ def test_forms_are_published(lea: Proxy, form: str) -> None:
         put = lea.publish(form, body, 1, name=path, query=query)
         replaced = (204,) if lea.release.says_existing else (201, 204)  # a new attachment, which is not said to exist
         assert (put.status in replaced, put["Orbeon-Form-Definition-Version"]) == (True, "1")
-        assert lea.read_form(form, path, Form_Definition_Version=1).body == body
+        assert lea.read_form(form, path, **V1).body == body
     assert lea.publish(form, body)["Orbeon-Form-Definition-Version"] == "2"
     assert (lea.remove_form(form, 2).status, lea.latest(form)) == (204, 1)
     assert lea.publish(form, body, "next").status == 201
-    created = lea.read_form(form, Form_Definition_Version=1)["Orbeon-Created"]
+    created = lea.read_form(form, **V1)["Orbeon-Created"]
     assert created != lea.read_form(form)["Orbeon-Created"]
 
 

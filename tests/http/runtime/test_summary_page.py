@@ -1,7 +1,5 @@
 """What the summary page asks for: searches with each filter, distinct values, revisions and their differences."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,6 +8,7 @@ from tests import orders
 from tests.http.runtime.proxy import Proxy
 from tests.http.runtime.releases import BOB, CLEO, CLERKS, NOBODY, OWNERS, Person
 from tests.orders import details, found, tree
+from tests.service import V1
 
 PRODUCT, NAME, TOPICS = "items/lines/product", "customer/name", "customer/topics"
 SHOWN = f"""<query path="{NAME}" name="name" type="xs:string" control="input" summary-show="true" html-label="false"/>
@@ -62,7 +61,7 @@ def saved(lea: Proxy, form: str) -> Proxy:
         proxy = lea.of(Person(save.by.name or "", save.by.group or ""))
         path = f"{form}/{'draft' if document.is_draft else 'data'}/{document.name}/data.xml"
         stage = {"Workflow_Stage": save.stage} if save.stage else {}
-        assert proxy.write(path, document.body, Form_Definition_Version=1, **stage).status in (201, 204)
+        assert proxy.write(path, document.body, **V1, **stage).status in (201, 204)
     return lea.of(BOB)
 
 
@@ -93,7 +92,6 @@ def test_the_pages_of_a_list_with_the_values_of_controls(saved: Proxy, form: str
     ]
 
 
-V1 = {"Form_Definition_Version": 1}
 RESTRICTED = {
     OWNERS: {"ann": ["d-3°", "d-3", "d-1"], "bob": ["d-4°", "d-2"], "cleo": [], "": []},
     CLERKS: {"ann": [], "bob": [], "cleo": ["d-4°", "d-3°", "d-2", "d-3", "d-1"], "": []},

@@ -1,0 +1,112 @@
+"""Stories for tests: requests about a form, line by line, and what is answered.
+
+    PUT data/D draft/D by=lea v=1 <d>1</d> -> 201 204 Operations=`create read`
+    GET|HEAD data/D If-None-Match={tag} -> 304
+    DELETE data/none -> 404 `does not exist`
+
+Paths are below the form, or from ``/`` on; ``data/D`` and ``form`` stand for their XML. Headers follow as
+``name=value``, the service's own without their prefix, and a body that begins with ``<``. Behind the arrow there is
+one status for all paths or one for each (``deleted`` is the dialect's), then headers (``name=`` is a missing one), the
+body or how many ``lines`` it has, and what is in the line of an error. ``name>word`` takes a header down, for which
+``{word}`` stands from then on. Without an arrow the request must succeed. ``PERMISSIONS`` publishes the form with
+some, or with ``none``.
+"""
+
+import re
+
+import pytest
+
+from tests.published import definition
+from tests.service import Answer, Service
+
+_WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
+_NAMED = re.compile(r"([A-Za-z-]+)([=>])(.*)", re.DOTALL)
+_SHORT = {
+    "v": "Form-Definition-Version",
+    "by": "Username",
+    "group": "Group",
+    "role": "Roles",
+    "stage": "Workflow-Stage",
+}
+_STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
+
+
+def stories(told: dict[str, str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("story", told.values(), ids=told)
+
+
+def play(service: Service, form: str, story: str, **words: str) -> None:
+    """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning."""
+    app, name = form.split("/")
+    known = {"app": app, "name": name, "form": form, "builder": f"{service.designer}/builder"} | words
+
+    def filled(text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), text)
+
+    for line in filter(None, map(str.strip, story.splitlines())):
+        asked, arrow, expected = line.partition(" -> ")
+        method, *words_of = map(filled, _WORD.findall(asked))
+        headers = _headers(service, words_of)
+        if method == "PERMISSIONS":
+            rules = "".join(asked.partition("<")[1:])
+            is_said = words_of[-1:] != ["none"]
+            service.publish(form, definition(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
+            continue
+        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
+        body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), b"<d/>")
+        answers = [
+            service.put(_path(form, path), body, headers)
+            if each == "PUT"
+            else service.ask(each, _path(form, path), None, headers)
+            for each in method.split("|")
+            for path in paths
+        ]
+        wanted = list(map(filled, _WORD.findall(expected)))
+        statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
+        for number, answer in enumerate(answers):
+            said = f"{line}: {answer.status} {answer.body[:200]!r}"
+            if not arrow:
+                assert answer.status < 300, said
+                continue
+            status = statuses[number if len(statuses) > 1 else 0]
+            assert answer.status == (service.deleted if status == "deleted" else int(status)), said
+            for word in wanted:
+                _compare(service, answer, word, known, said)
+
+
+def _headers(service: Service, words: list[str]) -> dict[str, str]:
+    found = [_NAMED.fullmatch(word) for word in words if not word.startswith("<")]
+    return {_header(service, each[1]): each[3].replace("`", "") for each in found if each is not None}
+
+
+def _header(service: Service, name: str) -> str:
+    is_standard = name in _STANDARD or name.startswith("If-")
+    return name if is_standard else service.prefix + _SHORT.get(name, name.title())
+
+
+def _path(form: str, path: str) -> str:
+    if path.startswith("/"):
+        app, name, path = path[1:].split("/", 2)
+        form = f"{app}/{name}"
+    main, mark, query = path.partition("?")
+    if main == "form":
+        main = "form/form.xhtml"
+    elif re.fullmatch(r"(data|draft)/[^/]+", main):
+        main += "/data.xml"
+    return f"{form}/{main}{mark}{query}"
+
+
+def _compare(service: Service, answer: Answer, word: str, known: dict[str, str], said: str) -> None:
+    named = _NAMED.fullmatch(word)
+    if word.startswith("<"):
+        assert answer.body == word.replace("`", "").encode(), said
+    elif word.startswith("`"):
+        assert word[1:-1] in answer.cause, said
+    elif named and named[2] == ">":
+        known[named[3]] = str(answer[_header(service, named[1])])
+    elif named and named[1] == "lines":
+        assert answer.body.count(b"\n") == int(named[3]), said
+    elif named and named[1] == "body":
+        assert answer.body == named[3].encode(), said
+    elif named:
+        assert answer[_header(service, named[1])] == (named[3].replace("`", "") or None), (named[1], said)
