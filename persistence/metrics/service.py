@@ -296,7 +296,6 @@ class Measuring:
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
 
     def delays(self) -> dict[str, float]:
-        """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
         return {place: tree.index.delay for place, tree in self._providers.trees.items()}
 
 

@@ -155,9 +155,6 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-_READ_ONLY = "read-only"  # The name of the lock that writers share, and that is taken alone to keep them out
-
-
 class DatabaseStorage(DatabaseReader, Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
@@ -174,7 +171,8 @@ class DatabaseStorage(DatabaseReader, Storage):
         self._listener = listener
         self._local = local
         self._keeps_history = keeps_history
-        self._gate = lock_key(database.address.schema, _READ_ONLY)
+        # Writers share this lock, and it is taken alone to keep them out.
+        self._gate = lock_key(database.address.schema, "read-only")
         self.leases = DatabaseLeases(database)
         self.reencryption = DatabaseJob(database, "re-encryption")
 

@@ -25,8 +25,6 @@ from persistence.storage.commit import Upload
 from persistence.storage.storage import KeepsHistory, Writing
 from persistence.storage.stored_revision import StoredRevision
 
-_encoder = msgspec.json.Encoder()
-
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
 _AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(name)s"
 _CURRENT = f"{_AT} AND is_current AND id = %(over)s"
@@ -289,7 +287,7 @@ def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | N
     return place._asdict() | {
         "modified": sidecar.modified,
         "id": sidecar.id,
-        "sidecar": _encoder.encode(sidecar),
+        "sidecar": msgspec.json.encode(sidecar),
         "body": body,
         "over": over,
     }
