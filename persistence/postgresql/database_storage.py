@@ -212,7 +212,11 @@ class DatabaseStorage(DatabaseReader, Storage):
             self._lookups.inside.append(writer.lookup)
             try:
                 yield writer
-                writer.tell()
+                if self._listener is not None:
+                    for form, version in writer.definitions:
+                        self._listener.published(form, version)
+                    for form, document in writer.documents:
+                        self._listener.changed(form, document)
                 self.database.require_committing()
             finally:
                 self._lookups.inside.pop()

@@ -97,11 +97,7 @@ class DatabaseWriter(Writing):
     """
 
     def __init__(
-        self,
-        connection: Session,
-        numbers: FormNumbers,
-        keeps_history: KeepsHistory,
-        listener: CommitListener | None = None,
+        self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory, listener: CommitListener | None
     ) -> None:
         self._connection = connection
         self._numbers = numbers
@@ -123,14 +119,6 @@ class DatabaseWriter(Writing):
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
         if found is not None:
             self.lookup.add(address, found.fetchall())
-
-    def tell(self) -> None:
-        if self._listener is None:
-            return
-        for form, version in self.definitions:
-            self._listener.published(form, version)
-        for form, document in self.documents:
-            self._listener.changed(form, document)
 
     def current(self, address: Address) -> StoredRevision | None:
         if address not in self.lookup.sidecars:
