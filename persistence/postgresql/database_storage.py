@@ -208,7 +208,7 @@ class DatabaseStorage(DatabaseReader, Storage):
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
             writer = DatabaseWriter(connection, self.numbers, self._keeps_history, self._listener)
-            writer.begin(address, number, lock_key(self.database.address.schema, *address.scope), self._gate)
+            writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:
                 yield writer
@@ -242,7 +242,10 @@ class DatabaseStorage(DatabaseReader, Storage):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        key = lock_key(self.database.address.schema, form.app, form.name, "creation")
+        key = self._key(form.app, form.name, "creation")
         with self.database.joined("creating a document of", form) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
             yield
+
+    def _key(self, *scope: str) -> int:
+        return lock_key(self.database.address.schema, *scope)
