@@ -11,8 +11,6 @@ import msgspec
 from persistence.errors import PersistenceError
 from persistence.index.sync.rebuild import IndexJob
 
-_ENDED = 143  # The status of a process that was terminated, as shells have it
-
 
 def main() -> int:
     """Do the job on standard input; return 1 where that was not possible, and log the cause."""
@@ -28,7 +26,7 @@ def main() -> int:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(_ENDED)
+    raise SystemExit(143)  # the status of a process that was terminated, as shells have it
 
 
 if __name__ == "__main__":

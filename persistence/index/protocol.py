@@ -52,7 +52,6 @@ class Budget:
         return self._used + running > self._allowed
 
     def check(self) -> None:
-        """Make sure that there is time left; raise ``BadRequestError`` otherwise."""
         if self.is_over():
             raise self.too_long()
 

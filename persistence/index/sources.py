@@ -44,7 +44,6 @@ from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
 _RULES = f"{PATH_RULES} "
-_NOTHING = ExtractedText({}, "")
 
 
 class DocumentName(NamedTuple):
@@ -329,7 +328,7 @@ class Source:
                 try:
                     return self._reader(version, definition).read(iter(partial(found.file.read, CHUNK), b""))
                 except MalformedXmlError:  # edited by hand: it is found by its sidecar
-                    return _NOTHING
+                    return ExtractedText({}, "")
 
     def _fingerprint(self, name: DocumentName) -> str:
         found = self.view.fingerprint(self._address(name))

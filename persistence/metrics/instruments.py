@@ -119,7 +119,6 @@ _COUNTED_AT_ONCE = OBSERVATIONS_KEPT // 2
 
 
 def kind_of(method: str, path: str) -> str:
-    """Return the kind of resource that a request is for."""
     if method in {"LOCK", "UNLOCK"}:
         return "lease"
     found = _RESOURCE.match(path, len(PUBLIC_PREFIX) if path.startswith(PUBLIC_PREFIX) else 0)
@@ -154,7 +153,6 @@ class RequestFigures:
         self._answered: deque[Answered] = deque(maxlen=OBSERVATIONS_KEPT)
 
     def add(self, answered: Answered) -> None:
-        """Put a request down that was answered."""
         self._answered.append(answered)
         if len(self._answered) >= _COUNTED_AT_ONCE:  # where nobody counts them each second
             self.count()
@@ -237,7 +235,6 @@ class Plots:
         return int(at) // SPAN != int(now) // SPAN
 
     def put(self, totals: Totals) -> None:
-        """Keep a sample."""
         sample = _FORMAT.pack(*totals[:4], *totals.classes)
         place = _place(totals.at)
         self._map[place : place + len(sample)] = sample

@@ -60,6 +60,7 @@ _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _BYTES = {"counter": 1 << 18, "histogram": 1 << 19, "gauge_livesum": 1 << 14, "gauge_livemax": 1 << 14}
 """Bytes of the files of one worker, by their kinds: more than all combinations of labels need that can occur."""
 
+_merged: Callable[[list[str]], Iterable[Metric]] = multiprocess.MultiProcessCollector.merge
 
 _worker: int | None = None
 
@@ -128,11 +129,6 @@ def collected(path: str) -> Iterable[Metric]:
         return _merged(found)
     except Exception:  # noqa: BLE001 - as below
         return _merged([each for each in found if _is_readable(each)])
-
-
-def _merged(paths: list[str]) -> Iterable[Metric]:
-    merged: Iterable[Metric] = multiprocess.MultiProcessCollector.merge(paths)
-    return merged
 
 
 def _is_readable(path: str) -> bool:
@@ -296,7 +292,6 @@ class Measuring:
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
 
     def delays(self) -> dict[str, float]:
-        """Return the seconds for which the oldest change of this process waits for the index, for each tree."""
         return {place: tree.index.delay for place, tree in self._providers.trees.items()}
 
 

@@ -226,7 +226,7 @@ class Session(Connection[TupleRow]):
         self.on_overdue: Callable[[Session, float], None] = lambda *_: None
         self.on_silence: Callable[[str], None] = lambda _: None
         self.first = ClientCursor(self)
-        self.asked: dict[object, object] = {}
+        self.asked: dict[object, Any] = {}
         self._pipelined = ExitStack()
         self._waited: float | None = None
         self.add_notice_handler(self._noticed)

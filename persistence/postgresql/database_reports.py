@@ -69,8 +69,7 @@ class FlatRows:
     def changed(self, form: Form, document: str) -> None:
         """Bring the rows of a saved document up to date after a change, in its transaction."""
         with self._database.reading("writing the flat views of", form) as connection:
-            asked = connection.asked.pop(form, None)
-            if found := tuple(asked if isinstance(asked, Cursor) else self.ask(form)):
+            if found := tuple(connection.asked.pop(form, None) or self.ask(form)):
                 self._views(connection, form, found).write(connection, self._source_of(form), [document])
 
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:

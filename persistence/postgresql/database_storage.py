@@ -155,9 +155,6 @@ def _refusal(held: DocumentLease) -> LockedError:
     return held.refusal(Moment("", 0.0, held.wall))
 
 
-_READ_ONLY = "read-only"  # The name of the lock that writers share, and that is taken alone to keep them out
-
-
 class DatabaseStorage(DatabaseReader, Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
@@ -174,7 +171,8 @@ class DatabaseStorage(DatabaseReader, Storage):
         self._listener = listener
         self._local = local
         self._keeps_history = keeps_history
-        self._gate = lock_key(database.address.schema, _READ_ONLY)
+        # Writers share this lock, and it is taken alone to keep them out.
+        self._gate = lock_key(database.address.schema, "read-only")
         self.leases = DatabaseLeases(database)
         self.reencryption = DatabaseJob(database, "re-encryption")
 
@@ -210,11 +208,15 @@ class DatabaseStorage(DatabaseReader, Storage):
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
             writer = DatabaseWriter(connection, self.numbers, self._keeps_history, self._listener)
-            writer.begin(address, number, lock_key(self.database.address.schema, *address.scope), self._gate)
+            writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:
                 yield writer
-                writer.tell()
+                if self._listener is not None:
+                    for form, version in writer.definitions:
+                        self._listener.published(form, version)
+                    for form, document in writer.documents:
+                        self._listener.changed(form, document)
                 self.database.require_committing()
             finally:
                 self._lookups.inside.pop()
@@ -240,7 +242,10 @@ class DatabaseStorage(DatabaseReader, Storage):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        key = lock_key(self.database.address.schema, form.app, form.name, "creation")
+        key = self._key(form.app, form.name, "creation")
         with self.database.joined("creating a document of", form) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,)).fetchone()
             yield
+
+    def _key(self, *scope: str) -> int:
+        return lock_key(self.database.address.schema, *scope)

@@ -25,8 +25,6 @@ from persistence.storage.commit import Upload
 from persistence.storage.storage import KeepsHistory, Writing
 from persistence.storage.stored_revision import StoredRevision
 
-_encoder = msgspec.json.Encoder()
-
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
 _AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(name)s"
 _CURRENT = f"{_AT} AND is_current AND id = %(over)s"
@@ -99,11 +97,7 @@ class DatabaseWriter(Writing):
     """
 
     def __init__(
-        self,
-        connection: Session,
-        numbers: FormNumbers,
-        keeps_history: KeepsHistory,
-        listener: CommitListener | None = None,
+        self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory, listener: CommitListener | None
     ) -> None:
         self._connection = connection
         self._numbers = numbers
@@ -125,14 +119,6 @@ class DatabaseWriter(Writing):
             raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
         if found is not None:
             self.lookup.add(address, found.fetchall())
-
-    def tell(self) -> None:
-        if self._listener is None:
-            return
-        for form, version in self.definitions:
-            self._listener.published(form, version)
-        for form, document in self.documents:
-            self._listener.changed(form, document)
 
     def current(self, address: Address) -> StoredRevision | None:
         if address not in self.lookup.sidecars:
@@ -289,7 +275,7 @@ def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | N
     return place._asdict() | {
         "modified": sidecar.modified,
         "id": sidecar.id,
-        "sidecar": _encoder.encode(sidecar),
+        "sidecar": msgspec.json.encode(sidecar),
         "body": body,
         "over": over,
     }

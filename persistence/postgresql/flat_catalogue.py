@@ -142,9 +142,7 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
     fresh = {view.name: view.column_names for view in new.views}
     unlike = {name for name, columns in there.items() if columns != fresh[name][: len(columns)]}
     with connection.pipeline():
-        _wait_briefly(connection)
-        for name in {*gone, *unlike}:
-            _drop(connection, address, name)
+        drop_views(connection, address, {*gone, *unlike})
         for view in new.views:
             own = view.column_names[1 : len(view.column_names) - len(view.columns)]
             first = "numbers" if view.repetitions else "unpacked.cells"
@@ -166,17 +164,9 @@ def replace_views(connection: Rows, address: DatabaseAddress, gone: Iterable[str
 
 def drop_views(connection: Rows, address: DatabaseAddress, names: Iterable[str]) -> None:
     with connection.pipeline():
-        _wait_briefly(connection)
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_LONGEST_CHANGE}s",))
         for name in names:
-            _drop(connection, address, name)
-
-
-def _wait_briefly(connection: Rows) -> None:
-    connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_LONGEST_CHANGE}s",))
-
-
-def _drop(connection: Rows, address: DatabaseAddress, name: str) -> None:
-    connection.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(sql.Identifier(address.flat_schema, name)))
+            connection.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(sql.Identifier(address.flat_schema, name)))
 
 
 def write_rows(

@@ -79,13 +79,10 @@ class NumberedKey(msgspec.Struct, frozen=True):
     key: IndexKey
 
 
-_decoder = msgspec.json.Decoder(tuple[NumberedKey, ...])
-
-
 @lru_cache(DEFINITIONS_KEPT)
 def keys_of(text: str) -> tuple[NumberedKey, ...]:
     """Return the indexed controls of an indexed version, which has them as JSON."""
-    return _decoder.decode(text)
+    return msgspec.json.decode(text, type=tuple[NumberedKey, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +141,12 @@ class IndexedVersions:
         self._definitions: BoundedCache[IndexedDefinition] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._lock = threading.Lock()
 
-    def ask(self, connection: Rows, form: int, version: int) -> Cursor[TupleRow]:
-        """Ask for a version of a form with a number, without waiting in a pipeline."""
-        return connection.execute(_VERSION, (form, version))
-
     def current(
         self, connection: Rows, form: Form, version: int, asked: Cursor[TupleRow] | None = None
     ) -> VersionState:
         """Return a version as it is indexed, and store it first where its definition is kept elsewhere."""
         number = self._numbers.require(form)
-        row = (asked or self.ask(connection, number, version)).fetchone()
+        row = (asked or connection.execute(_VERSION, (number, version))).fetchone()
         if row is None:
             with self._database.apart("indexing", form) as other:
                 made = self._read(other, form, version)
@@ -287,8 +280,6 @@ WHERE form = %s AND kind = ANY(%s::smallint[]) AND folder = ANY(%s::text[]) AND 
 
 
 class _IndexedRow(NamedTuple):
-    """The index row of a document or draft."""
-
     seq: int
     partition: int
     card: str
@@ -322,13 +313,6 @@ Kept = dict[DocumentName, _IndexedRow]
 Versions = Mapping[int, Cursor[TupleRow]]  # Indexed versions by number, asked for
 
 
-class _Asked(NamedTuple):
-    """The rows of a document and its draft, and indexed versions by number, asked for."""
-
-    kept: Cursor[TupleRow]
-    versions: Versions
-
-
 class IndexRows:
     """Writes the rows of the index, within the transaction of this thread. Methods raise domain errors."""
 
@@ -346,17 +330,16 @@ class IndexRows:
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             kept = self._lock(connection, number, document)
-            connection.asked[form, document] = _Asked(kept, {version: self.versions.ask(connection, number, version)})
+            connection.asked[form, document] = kept, {version: connection.execute(_VERSION, (number, version))}
 
     def changed(self, form: Form, document: str, *, is_rewritten: bool = False) -> None:
         """Bring the rows of a document and its draft up to date; ``is_rewritten`` writes all of them."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             asked = connection.asked.pop((form, document), None)
-            if not isinstance(asked, _Asked):
-                asked = _Asked(self._lock(connection, number, document), {})
-            now = self._read(connection, form, [document], asked.versions)  # the same round trip has the rows
-            self._replace(connection, number, _kept(asked.kept), now, is_rewritten=is_rewritten)
+            kept, versions = asked or (self._lock(connection, number, document), {})
+            now = self._read(connection, form, [document], versions)  # the same round trip has the rows
+            self._replace(connection, number, _kept(kept), now, is_rewritten=is_rewritten)
 
     def reread(
         self, form: Form, documents: Sequence[str], *, is_rewritten: bool = False, version: int | None = None

@@ -141,7 +141,7 @@ class IndexWriter(IndexState):
 
 
 class NewIndex(IndexWriter):
-    """A new index, in a file that no other process has open, filled in one tables.transaction.
+    """A new index, in a file that no other process has open, filled in one transaction.
 
     Methods raise ``sqlite3.Error`` and ``OSError``.
     """

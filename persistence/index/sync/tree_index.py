@@ -46,7 +46,6 @@ class TreeIndex(Closable):
         self._rebuilding: dict[Form, Child] = {}
 
     def close(self) -> None:
-        """End the processes that rebuild, close the files, and leave the journal to others."""
         self._processes.close()
         self._check.close()
         self.files.close()
@@ -59,7 +58,6 @@ class TreeIndex(Closable):
 
     @property
     def delay(self) -> float:
-        """Seconds for which the oldest change of this process has not been in the index."""
         return 0.0 if self._updater is None else self._updater.delay
 
     def waiting(self) -> int:
@@ -135,7 +133,6 @@ class TreeIndex(Closable):
         )
 
     def rebuild(self, forms: Sequence[Form], version: int | None = None) -> None:
-        """Rebuild the indexes of some forms in a process of its own, and read the rows of their flat views again."""
         with disk_errors("rebuilding the index"):
             is_done = self._processes.run(self.job(forms, RebuildAim.REBUILT, version))
         if not is_done:
