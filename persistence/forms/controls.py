@@ -187,12 +187,10 @@ class Control:
     view_steps: Steps = ()
 
     def path(self, data_format: str) -> Names:
-        """Return the element names from the data root in data of a format."""
         return path_in(data_format, self.steps)
 
     @property
     def shapes(self) -> frozenset[Names]:
-        """Return its paths in data of every format."""
         every = (self.steps, self.view_steps) if self.view_steps else (self.steps,)
         return frozenset(path_in(version, steps) for steps in every for version in DATA_FORMATS)
 
@@ -398,7 +396,6 @@ class Label:
     is_html: bool
 
     def in_language(self, language: str | None) -> str:
-        """Return the text in a language, else in the first one."""
         first = next(iter(self.texts.values()), "")
         return first if language is None else self.texts.get(language, first)
 

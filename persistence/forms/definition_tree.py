@@ -382,7 +382,6 @@ def instance_of(model: Element, identifier: str) -> Element | None:
 
 
 def text_in(element: Element) -> str:
-    """Return all text in an element, without surrounding blanks."""
     return str(element.xpath("string()")).strip()
 
 

@@ -65,7 +65,6 @@ class DataNode:
         return self.inside.get(name, [])
 
     def close(self) -> None:
-        """Compute the digest, when all inside is known."""
         parts = [repr((self.value, self.items, self.other)).encode("utf-8", "surrogatepass")]
         for name in sorted(self.inside):
             parts += (b"\0", name.encode(), *(each.digest for each in self.inside[name]))

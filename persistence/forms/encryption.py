@@ -146,13 +146,12 @@ class LeafEditor(Streaming):
         """Handle text in a wanted element, after an element inside."""
 
     def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the changed document."""
         for piece in pieces:
             self._bytes += piece
             self.feed(piece)
             after = self._from + len(self._bytes)
             if after - self._unchanged() > MOST_EDITED:
-                self._begin_text()
+                self._look_at({})
                 self._give_up()
             if settled := self._settled(min(self._unchanged(), after)):
                 yield settled
@@ -282,7 +281,7 @@ class LeafEditor(Streaming):
             self._value_from = self._value_from or (self.depth if _VALUE in self._place.found else 0)
         self._at = self.parser.CurrentByteIndex
         if attributes:
-            self._begin_at(self._at, attributes)
+            self._look_at(attributes)
 
     def end(self, name: str) -> None:
         self._at = None
@@ -299,15 +298,11 @@ class LeafEditor(Streaming):
         if self.depth < self._value_from:
             self._value_from = 0
 
-    def _begin_text(self) -> None:
-        if self._at is not None:
-            self._begin_at(self._at, {})
-
-    def _begin_at(self, at: int, attributes: Mapping[str, str]) -> None:
-        self._at = None
+    def _look_at(self, attributes: Mapping[str, str]) -> None:
+        at, self._at = self._at, None
         is_wanted = self._wanted_from > 0
-        most = self.looks_at(attributes, is_wanted=is_wanted)
-        if most:
+        most = 0 if at is None else self.looks_at(attributes, is_wanted=is_wanted)
+        if at is not None and most:
             tag = None
             is_labelled = attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
             if self._dropped_names and is_labelled:
@@ -327,7 +322,7 @@ class LeafEditor(Streaming):
             self.replace(begin, begin + len(written), b"")
 
     def _text(self, text: str) -> None:
-        self._begin_text()
+        self._look_at({})
         begun = self._begun
         if begun is None:
             if self._wanted_from:

@@ -229,7 +229,6 @@ class PathState(Generic[T]):
         self._chosen: dict[tuple[str | None, str | None], PathState[T]] = {}
 
     def entered(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
-        """Return the state of an element inside."""
         return self.chosen(name, attributes) if self.following is None else self.following.get(name, OFF_PATH)
 
     def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
@@ -417,10 +416,8 @@ class TextExtraction(Streaming):
             self._leaves.clear()
 
     def extracted(self) -> ExtractedText:
-        """Return the values and the other text of the whole document."""
-        return ExtractedText(
-            {path: tuple(values) for path, values in self._values.items()}, NODE_END.join(self._rest)[:MOST_REST]
-        )
+        values = {path: tuple(each) for path, each in self._values.items()}
+        return ExtractedText(values, NODE_END.join(self._rest)[:MOST_REST])
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         super()._parse(piece, is_final=is_final)
@@ -452,11 +449,7 @@ class Column(NamedTuple):
     iteration: tuple[str, ...] = ()
 
 
-class CellPlace(NamedTuple):
-    """An element with a value of a column, or an iteration around such elements."""
-
-    column: int
-    is_iteration: bool
+CellPlace = tuple[int, bool]  # A column, and whether the element is an iteration around its values, or has one of them
 
 
 class CellReader(Streaming):
@@ -521,9 +514,9 @@ def cell_matcher(columns: Iterable[Column]) -> PathState[CellPlace]:
     paths: list[tuple[tuple[PathStep, ...], CellPlace]] = []
     for at, column in enumerate(columns):
         steps = tuple(map(PathStep, column.path))
-        paths.append((steps, CellPlace(at, is_iteration=False)))
+        paths.append((steps, (at, False)))
         if column.takes_files:
-            paths.append(((*steps, PathStep(ITEM)), CellPlace(at, is_iteration=False)))
+            paths.append(((*steps, PathStep(ITEM)), (at, False)))
         if column.iteration:
-            paths.append((steps[: len(column.iteration)], CellPlace(at, is_iteration=True)))
+            paths.append((steps[: len(column.iteration)], (at, True)))
     return path_matcher(paths)

@@ -149,10 +149,6 @@ def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
 _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
 
 
-def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
-    return _plan(definition, repeated_grids)
-
-
 def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
     return _plan(definition, partial(plain_grids, cells=cell_bound()))
 
@@ -284,7 +280,7 @@ def dissolve_repeated_grids(data: Element, definition: DefinitionTree, editor: E
 
     Of several wrappers of one name only the first counts.
     """
-    for parent, grids in reversed(list(visits(data, plan_repeats(definition)))):
+    for parent, grids in reversed(list(visits(data, _plan(definition, repeated_grids)))):
         wrappers: dict[str, Element] = {}
         for child in parent.iterchildren("*"):
             if child.tag in grids and not grids[child.tag].is_flat:
@@ -297,7 +293,7 @@ def dissolve_repeated_grids(data: Element, definition: DefinitionTree, editor: E
 
 def wrap_repeated_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
     """Put the elements of each repeated grid as iterations into a wrapper, even if there are none (4.0.0 to 4.8.0)."""
-    for parent, grids in reversed(list(visits(data, plan_repeats(definition)))):
+    for parent, grids in reversed(list(visits(data, _plan(definition, repeated_grids)))):
         iterations: dict[str, list[Element]] = {}
         for child in parent.iterchildren("*"):
             iterations.setdefault(child.tag, []).append(child)

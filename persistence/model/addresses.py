@@ -154,13 +154,11 @@ def parse_holder_path(text: str) -> AttachmentRef | None:
 
 
 def definition_holder_path(form: Form, name: str) -> str:
-    """Return the path by which data names an attachment of a form definition."""
     app, form_name, file = (quote(part, safe="") for part in (form.app, form.name, name))
     return f"{_CRUD}{app}/{form_name}/form/{file}"
 
 
 def document_holder_path(address: DocumentAddress) -> str:
-    """Return the path by which data names an attachment of a document."""
     names = (address.form.app, address.form.name, address.collection.value, address.document, address.name)
     return _CRUD + "/".join(quote(name, safe="") for name in names)
 

@@ -59,7 +59,6 @@ class CataloguedView(NamedTuple):
 
 
 def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
-    """Return the views of a version as a catalogue lists them, in the same order."""
     return [
         CataloguedView(
             view.name,
@@ -73,7 +72,6 @@ def catalogued(views: Iterable[FlatView]) -> list[CataloguedView]:
 
 
 def from_catalogue(listed: Iterable[CataloguedView]) -> tuple[FlatView, ...]:
-    """Return the views of a version that a catalogue lists in their order."""
     found: dict[str, FlatView] = {}
     for name, around, path, repetition, columns in listed:
         outer = () if around is None or repetition is None else (*found[around].repetitions, repetition)
@@ -105,7 +103,6 @@ _NOT_IN_IDENTIFIERS = re.compile("[^A-Za-z0-9_]")
 
 
 def identifier(name: str) -> str:
-    """Return a name as an identifier that needs no quotes."""
     return _NOT_IN_IDENTIFIERS.sub("", name.replace("-", "_")).strip("_") or "_"
 
 

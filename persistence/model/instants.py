@@ -55,12 +55,10 @@ def next_after(previous: Instant | None) -> Instant:
 
 
 def one_later(instant: Instant) -> Instant:
-    """Return the instant one millisecond past an instant."""
     return from_datetime(to_datetime(instant) + _MILLISECOND)
 
 
 def parse(text: str) -> Instant:
-    """Read an ISO 8601 instant with a time zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")

@@ -234,7 +234,6 @@ def is_bucket(text: str) -> bool:
 
 
 def parse_bucket(text: str, endpoint: str = "", region: str = "") -> Bucket:
-    """Read an address ``s3://BUCKET/PREFIX``."""
     name, _, prefix = text.strip().removeprefix(f"{SCHEME}://").partition("/")
     prefix = prefix.strip("/")
     names = prefix.split("/") if prefix else []

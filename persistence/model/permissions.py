@@ -168,7 +168,6 @@ class OwnerSet:
     holders: frozenset[OwnerPattern] = frozenset()
 
     def includes(self, owner: User) -> bool:
-        """Return whether documents that ``owner`` has created are seen."""
         return any(holder.matches(owner) for holder in self.holders)
 
 

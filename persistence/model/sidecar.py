@@ -145,7 +145,6 @@ class HashedPieces:
 
     @property
     def digest(self) -> str:
-        """The digest of all that has passed, as sidecars have it."""
         return digest_text(self._hashing.hexdigest())
 
 
@@ -165,7 +164,6 @@ def recorded(sidecar: Sidecar) -> Sidecar:
 
 
 def described(record: Sidecar) -> Sidecar:
-    """Return a record with the size and digest of its body."""
     body = record.body
     return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
 

@@ -109,7 +109,6 @@ def duration(text: str) -> int:
 
 
 def is_descending(direction: str) -> bool:
-    """Read the direction of a sort, in any letter case."""
     trimmed = direction.strip().lower()
     if trimmed not in ("asc", "desc"):
         raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")

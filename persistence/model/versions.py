@@ -63,7 +63,6 @@ class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     @property
     def weight(self) -> int:
-        """The bytes that the texts take in memory."""
         titles = sum(getsizeof(text) for title in self.titles.items() for text in title)
         return titles + getsizeof(self.permissions or "")
 
@@ -220,7 +219,6 @@ def must_leave_room(number: int, latest: int | None) -> None:
 
 
 def must_be_possible(number: int, what: object) -> int:
-    """Check the version of what comes from elsewhere."""
     if number > HIGHEST:
         raise VersionError(f"{what} has form definition version {number}, and no version is higher than {HIGHEST}")
     return number

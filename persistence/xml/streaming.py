@@ -196,7 +196,6 @@ class Streaming:
         """Keep the collected values for the content with this id, if the parser collects any."""
 
     def finish(self) -> None:
-        """Parse the end of the document."""
         rest = bytes(self._waiting)
         self._begin = self._begin or rest[:3]
         self._parse(rest, is_final=True)
