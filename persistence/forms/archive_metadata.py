@@ -180,8 +180,15 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
             fields.setdefault(name, []).append(text_in(child))
         elif name in fields:
             raise BadRequestError(f"the metadata of a revision has <{child.tag}> twice")
+        elif name == "client_hash":
+            fields[name] = {"algorithm": child.get("algorithm"), "value": text_in(child)}
+        elif name == "metadata":
+            titles = {title.get("lang", ""): text_in(title) for title in child.findall("title")}
+            fields[name] = {**child.attrib, "titles": titles}
+            if (permissions := child.find("permissions")) is not None:
+                fields[name]["permissions"] = text_in(permissions)
         else:
-            fields[name] = _value(name, child)
+            fields[name] = text_in(child)
     try:
         sidecar = msgspec.convert(fields, Sidecar, strict=False)
     except msgspec.ValidationError as error:
@@ -190,17 +197,6 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
     if not all(time is None or instants.is_in_calendar(time) for time in times):
         raise BadRequestError("the metadata of a revision has a time that does not exist in the calendar")
     return sidecar
-
-
-def _value(name: str, child: ET.Element) -> Any:
-    if name == "client_hash":
-        return {"algorithm": child.get("algorithm"), "value": text_in(child)}
-    if name != "metadata":
-        return text_in(child)
-    read: dict[str, Any] = dict(child.attrib)
-    read["titles"] = {title.get("lang", ""): text_in(title) for title in child.findall("title")}
-    permissions = child.find("permissions")
-    return read if permissions is None else read | {"permissions": text_in(permissions)}
 
 
 def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> ArchiveMetadata:

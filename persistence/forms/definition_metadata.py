@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
@@ -212,20 +212,18 @@ def _check_names(name: str, attributes: dict[str, str]) -> None:
         for key in attributes:
             if not key.startswith(_XML):
                 raise _unknown_encryption(f"the attribute {local_name(key)!r} of <fr:encrypt>, which has none")
-    elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
+    elif namespace in _OF_CONTROLS and (
+        _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
+    ):
         raise _unknown_encryption(f"the element <{local}>")
     for key in attributes:
         own, separator, local = key.rpartition(SEPARATOR)
         is_known = (own != FR_NAMESPACE if separator else namespace not in _OF_CONTROLS) or key in _OF_DATA
-        if not is_known and _is_about_encryption(own, local):
+        if not is_known and (_PART in local or (own == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))):
             raise _unknown_encryption(f"the attribute {local!r}")
     for word in attributes.get("class", "").split():
         if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
             raise _unknown_encryption(f"the class {word!r}")
-
-
-def _is_about_encryption(namespace: str, local: str) -> bool:
-    return _PART in local or (namespace == FR_NAMESPACE and _is_misspelt(local[:_LONGER]))
 
 
 @lru_cache(1024)
@@ -338,8 +336,10 @@ def prepare(
             raise BadRequestError("the definition has no metadata, which would name its form")
         form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
         held: dict[str, AttachmentRef] = {}
-        for element, one in _holders(tree):
-            if is_copied(form, one):
+        for element in tree.iter(etree.Element):
+            is_leaf = next(element.iterchildren(etree.Element), None) is None
+            one = parse_holder_path(element.text) if is_leaf and element.text else None
+            if one is not None and is_copied(form, one):
                 if held.setdefault(one.name, one) != one:
                     raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
                 element.text = definition_holder_path(form, one.name)
@@ -362,14 +362,6 @@ def _required(metadata: Element, name: str) -> str:
     if not text:
         raise BadRequestError(f"the metadata of the definition has no {name}")
     return text
-
-
-def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
-    for element in tree.iter(etree.Element):
-        is_leaf = next(element.iterchildren(etree.Element), None) is None
-        held = parse_holder_path(element.text) if is_leaf and element.text else None
-        if held is not None:
-            yield element, held
 
 
 def _set(metadata: Element, name: str, text: str | None) -> None:

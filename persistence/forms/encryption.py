@@ -44,14 +44,6 @@ _PREFIX = "fr"
 _MOST_DIGITS = 9  # Digits of a number after a prefix that count: no document has as many declarations
 
 
-@dataclass(frozen=True, slots=True)
-class StartTag:
-    """The new bytes of a start tag, and the byte of the document after the old tag."""
-
-    written: bytes
-    after: int
-
-
 def as_content(text: str) -> str:
     """Escape a text as an element's content; a bare carriage return would be read as a line feed."""
     return escape(text, {"\r": "&#13;"})
@@ -73,14 +65,16 @@ SEAL = f"{MARKER_WORD.decode()}-values"  # The target of the processing instruct
 class OpenElement:
     """An element that has begun, and has no elements inside so far.
 
-    ``at`` is the byte of its start tag; ``tag`` is that tag without dropped attributes, if it has any. ``prefix`` is
-    declared for the form runner's attributes. With ``is_wanted`` it is at or inside one of the paths, with ``is_value``
-    of the values. ``most`` is the number of characters of its text that are of interest.
+    ``at`` is the byte of its start tag; if that has attributes to drop, ``tag`` is the tag without them, and ``after``
+    the byte after the old one. ``prefix`` is declared for the form runner's attributes. With ``is_wanted`` it is at or
+    inside one of the paths, with ``is_value`` of the values. ``most`` is the number of characters of its text that are
+    of interest.
     """
 
     at: int
     attributes: Mapping[str, str]
-    tag: StartTag | None
+    tag: bytes | None
+    after: int
     prefix: str | None
     is_wanted: bool
     is_value: bool
@@ -90,10 +84,10 @@ class OpenElement:
 class LeafEditor(Streaming):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
-    It yields the bytes of the document that will not change any more; subclasses call ``replace`` and ``tag_of`` for
-    later ones. Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one
-    is declared. ``dropped`` are names of attributes of encryption in that namespace to be removed; so are the old
-    attribute, without namespace, and a seal. ``seal`` is that of the document, behind its root element.
+    It yields the bytes of the document that will not change any more; subclasses call ``replace`` for later ones.
+    Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is declared.
+    ``dropped`` are names of attributes of encryption in that namespace to be removed; so are the old attribute, without
+    namespace, and a seal. ``seal`` is that of the document, behind its root element.
     """
 
     dropped: tuple[str, ...] = ()
@@ -190,12 +184,7 @@ class LeafEditor(Streaming):
         """Encode content in the document's encoding; other characters become references."""
         return content.encode(self._codec, "xmlcharrefreplace")
 
-    def tag_of(self, at: int) -> StartTag:
-        """Return the start tag at a byte that has been parsed."""
-        written = self._markup_at(at, end_of_tag)
-        return StartTag(written, at + len(written))
-
-    def with_attribute(self, tag: StartTag, prefix: str | None, name: str) -> StartTag:
+    def with_attribute(self, tag: bytes, prefix: str | None, name: str) -> bytes:
         """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
@@ -203,22 +192,23 @@ class LeafEditor(Streaming):
             # prefixes would have to be searched.
             prefix = f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
             declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
-        text = self._markup(tag.written)
+        text = self._markup(tag)
         end = len(text) - (2 if text.endswith("/>") else 1)
         added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
-        return StartTag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
+        return self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:])
 
-    def _without_dropped(self, tag: StartTag) -> StartTag:
-        text, kept, at = self._markup(tag.written), [], 0
+    def _without_dropped(self, tag: bytes) -> bytes:
+        text, kept, at = self._markup(tag), [], 0
         for attribute in tag_attributes(text):
             prefix, _, local = self._written(attribute[1]).decode(self._codec).rpartition(":")
             if local in self.dropped and prefix in self._fitting if prefix else local == OLD_MARKER:
                 kept.append(text[at : attribute.start()])
                 at = attribute.end()
         kept.append(text[at:])
-        return StartTag(self._written("".join(kept)), tag.after)
+        return self._written("".join(kept))
 
-    def _markup_at(self, at: int, length_in: Callable[[str], int | None]) -> bytes:
+    def markup_at(self, at: int, length_in: Callable[[str], int | None] = end_of_tag) -> bytes:
+        """Return the markup at a byte that has been parsed, by its length at the beginning of a text."""
         begin, size = at - self._from, _WINDOW
         while True:
             data = bytes(self._bytes[begin : begin + size])
@@ -303,12 +293,13 @@ class LeafEditor(Streaming):
         is_wanted = self._wanted_from > 0
         most = 0 if at is None else self.looks_at(attributes, is_wanted=is_wanted)
         if at is not None and most:
-            tag = None
+            tag, after = None, 0
             is_labelled = attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
             if self._dropped_names and is_labelled:
-                tag = self._without_dropped(self.tag_of(at))
+                old = self.markup_at(at)
+                tag, after = self._without_dropped(old), at + len(old)
             prefix = next(iter(self._fitting), None)
-            self._begun = OpenElement(at, attributes, tag, prefix, is_wanted, self._value_from > 0, most)
+            self._begun = OpenElement(at, attributes, tag, after, prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
 
@@ -318,7 +309,7 @@ class LeafEditor(Streaming):
         self.seal = data
         if self.dropped:
             begin = self.parser.CurrentByteIndex
-            written = self._markup_at(begin, lambda text: text.find("?>") + 2 if "?>" in text else None)
+            written = self.markup_at(begin, lambda text: text.find("?>") + 2 if "?>" in text else None)
             self.replace(begin, begin + len(written), b"")
 
     def _text(self, text: str) -> None:
@@ -396,13 +387,16 @@ class ValueEncrypter(LeafEditor):
             raise BadRequestError("form data has text beside elements in a value to encrypt")
 
     def _retag(self, begun: OpenElement, added: str | None) -> int:
-        if begun.tag is None and added is None:
-            return begun.at
-        tag = begun.tag or self.tag_of(begun.at)
+        tag, after = begun.tag, begun.after
+        if tag is None:
+            if added is None:
+                return begun.at
+            tag = self.markup_at(begun.at)
+            after = begun.at + len(tag)
         if added is not None:
             tag = self.with_attribute(tag, begun.prefix, added)
-        self.replace(begun.at, tag.after, tag.written)
-        return tag.after
+        self.replace(begun.at, after, tag)
+        return after
 
 
 class ValueDecrypter(LeafEditor):
@@ -421,9 +415,9 @@ class ValueDecrypter(LeafEditor):
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         if begun.tag is None:
             return
-        self.replace(begun.at, begun.tag.after, begun.tag.written)
+        self.replace(begun.at, begun.after, begun.tag)
         if text:
-            self.replace(begun.tag.after, end, self.encoded(as_content(self._decrypt(text, self.place))))
+            self.replace(begun.after, end, self.encoded(as_content(self._decrypt(text, self.place))))
 
     def long(self, begun: OpenElement) -> None:
         del begun

@@ -248,7 +248,15 @@ def parse_entry(path: str) -> ArchiveEntry:
             address = DocumentAddress(form, Collection(collection), document, name)
         case _:
             raise _invalid_entry(path)
-    return ArchiveEntry(address, version, None if moment == LATEST else _instant(moment, path), is_metadata)
+    instant = None
+    if moment != LATEST:
+        without_colons = _WITHOUT_COLONS.fullmatch(moment)
+        text = moment if without_colons is None else ":".join(without_colons.groups())
+        try:
+            instant = instants.from_datetime(instants.parse_time(text, "the time"))
+        except BadRequestError as error:
+            raise _invalid_entry(path) from error
+    return ArchiveEntry(address, version, instant, is_metadata)
 
 
 def extended_timestamps(modified: Instant, created: Instant) -> tuple[bytes, bytes]:
@@ -278,15 +286,6 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
                     at += 4
             return found.get(_MODIFIED), found.get(_CREATED)
     return None, None
-
-
-def _instant(moment: str, path: str) -> Instant:
-    without_colons = _WITHOUT_COLONS.fullmatch(moment)
-    try:
-        text = moment if without_colons is None else ":".join(without_colons.groups())
-        return instants.from_datetime(instants.parse_time(text, "the time"))
-    except BadRequestError as error:
-        raise _invalid_entry(path) from error
 
 
 def _invalid_entry(path: str) -> BadRequestError:

@@ -238,9 +238,6 @@ class GrantCondition(Enum):
     UNKNOWN = ""
 
 
-_TOKEN = GrantCondition.TOKEN
-
-
 @dataclass(frozen=True, slots=True)
 class UserRole:
     """The condition that the caller has one of the named roles."""
@@ -295,9 +292,11 @@ def by_token(permissions: Permissions, user: User, owner: User, granted: frozens
     The token has ``granted`` them, and a permission for bearers has them whose other conditions hold.
     """
     of_bearers = tuple(
-        Permission(each.operations & granted, tuple(other for other in each.conditions if other is not _TOKEN))
+        Permission(
+            each.operations & granted, tuple(other for other in each.conditions if other is not GrantCondition.TOKEN)
+        )
         for each in permissions
-        if _TOKEN in each.conditions
+        if GrantCondition.TOKEN in each.conditions
     )
     return granted.intersection(on_data(of_bearers, user, owner).allowed or ())
 
@@ -450,15 +449,6 @@ def missing_headers(permissions: Permissions | None, user: User, any_of: Iterabl
     return tuple(name for name in ("Group", "Roles") if name in needed - sent)
 
 
-_JSON_CONDITIONS: dict[str, tuple[GrantCondition, ...]] = {
-    "anyone": (),
-    "anyone-with-token": (GrantCondition.TOKEN,),
-    "any-authenticated-user": (GrantCondition.AUTHENTICATED,),
-    "owner": (GrantCondition.OWNER,),
-    "group-member": (GrantCondition.GROUP_MEMBER,),
-}
-
-
 class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     anyone: list[str] = []
     anyone_with_token: list[str] = []
@@ -477,11 +467,15 @@ def from_json(text: str) -> Permissions:
         raw = _permissions_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadRequestError(f"malformed permissions: {error}") from error
-    found = [
-        Permission(_known(getattr(raw, name.replace("-", "_"))), conditions)
-        for name, conditions in _JSON_CONDITIONS.items()
+    rows: list[tuple[list[str], tuple[GrantCondition | UserRole, ...]]] = [
+        (raw.anyone, ()),
+        (raw.anyone_with_token, (GrantCondition.TOKEN,)),
+        (raw.any_authenticated_user, (GrantCondition.AUTHENTICATED,)),
+        (raw.owner, (GrantCondition.OWNER,)),
+        (raw.group_member, (GrantCondition.GROUP_MEMBER,)),
+        *((names, (UserRole(frozenset({role})),)) for role, names in raw.roles.items()),
     ]
-    found += [Permission(_known(names), (UserRole(frozenset({role})),)) for role, names in raw.roles.items()]
+    found = [Permission(_known(names), conditions) for names, conditions in rows]
     return tuple(permission for permission in found if permission.operations)
 
 

@@ -272,7 +272,8 @@ class _HolderMover(LeafEditor):
         held = parse_holder_path(text)
         if held is not None and held.is_of(self._source):
             path = document_holder_path(self._new.moved(Collection.DATA, held.name))
-            self.replace(self.tag_of(begun.at).after, end, self.encoded(as_content(path)))
+            after = begun.at + len(self.markup_at(begun.at))
+            self.replace(after, end, self.encoded(as_content(path)))
 
     def long(self, begun: OpenElement) -> None: ...
 

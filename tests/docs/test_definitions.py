@@ -77,7 +77,7 @@ def test_every_word_of_permissions_is_described_and_the_reverse() -> None:
     assert described("Operation") == set(OPERATIONS)
     assert described("Condition") == _CONDITIONS
     in_property = {span for cells in rows(TEXT, "Condition") for span in spans(cells[2])}
-    assert in_property == {*permissions._JSON_CONDITIONS, "roles"}  # noqa: SLF001 - the words of the code
+    assert in_property == {*permissions._PermissionsJson.__struct_encode_fields__}  # noqa: SLF001 - the words of the code
 
 
 def test_every_word_of_permissions_has_an_example() -> None:
