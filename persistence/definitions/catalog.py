@@ -242,10 +242,7 @@ class Definition:
         return self._part("encrypted", self._read_encrypted)
 
     def outline(self, data_format: str) -> Outline | None:
-        """Return the outline of data in a format; ``None`` where the version is not published.
-
-        Raises as ``encrypted``.
-        """
+        """Return the outline for a format; ``None`` where the version is not published. Raises as ``encrypted``."""
 
         def read(file: BinaryIO) -> Outline:
             return read_outline(file.read(LARGEST_TREE + 1), data_format)
@@ -325,10 +322,7 @@ _UNKNOWN_FORM = _KnownForm()  # Stands for every form without a cached snapshot
 
 
 class Catalog:
-    """The definitions of one storage, one cached snapshot for each version.
-
-    When there are too many snapshots, or bytes in their parts, it begins with an empty cache.
-    """
+    """The definitions of one storage, a cached snapshot for each version; with too many, or too large ones, all go."""
 
     def __init__(self, storage: Readable) -> None:
         self.storage = storage

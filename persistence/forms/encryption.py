@@ -124,10 +124,7 @@ class LeafEditor(Streaming):
 
     @abstractmethod
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Handle an element with attributes or text, and no elements inside.
-
-        ``end`` is the byte of its end tag, or of its only tag.
-        """
+        """Handle an element with attributes or text, and none inside, whose end tag or only tag is at ``end``."""
 
     @abstractmethod
     def long(self, begun: OpenElement) -> None:

@@ -36,10 +36,7 @@ from persistence.xml.streaming import Streaming
 def read_flat_views(
     stored: bytes, form: Form, version: int, naming: FlatNaming, taken: Iterable[str] = ()
 ) -> tuple[FlatView, ...]:
-    """Read the views of a stored definition, that of documents first, named unlike the ``taken`` ones.
-
-    A library, or a definition without a form model, has none.
-    """
+    """Read the views of a definition, that of documents first, named unlike the ``taken`` ones; a library has none."""
     if form.name == LIBRARY_FORM:
         return ()
     parts = (identifier(form.app), identifier(form.name), str(version))

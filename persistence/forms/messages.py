@@ -245,15 +245,11 @@ def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
 
 
 def write_lock(holder: LeaseHolder) -> bytes:
-    names = element("fr:username", content=text(holder.user)) + element(
-        "fr:groupname", content=text(holder.group or "")
-    )
+    group = element("fr:groupname", content=text(holder.group or ""))
+    names = element("fr:username", content=text(holder.user)) + group
     scope = element("d:lockscope", content=element("d:exclusive"))
     kind = element("d:locktype", content=element("d:write"))
     return element("d:lockinfo", _DAV + _FORM_RUNNER, scope + kind + element("d:owner", content=names)).encode()
-
-
-_REASONS = ("refused", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +324,7 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
     def take(child: ET.Element) -> None:
         if child.tag in counts:
             counts[child.tag] = {name: _number(text) for name, text in child.items()}
-        elif child.tag in _REASONS:
+        elif child.tag in ("refused", "skipped"):
             causes[child.get("name", "")] = text_in(child)
         elif child.tag == "note":
             notes[text_in(child)] = _number(child.get("count", "1"))

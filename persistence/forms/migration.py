@@ -276,10 +276,7 @@ def wrap_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) 
 
 
 def dissolve_repeated_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
-    """Replace the wrapper of each repeated grid by its iterations, under the grid's name (4.8.0 to 4.0.0).
-
-    Of several wrappers of one name only the first counts.
-    """
+    """Replace the first wrapper of each repeated grid by its iterations, under the grid's name (4.8.0 to 4.0.0)."""
     for parent, grids in reversed(list(visits(data, _plan(definition, repeated_grids)))):
         wrappers: dict[str, Element] = {}
         for child in parent.iterchildren("*"):
@@ -380,8 +377,7 @@ def _dissolve_all(main: FormPart, binds: list[Element], editor: Editor) -> None:
 _RELEASES = frozenset({"created-with-version", "updated-with-version"})
 _MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
 _SINCE = {tuple(map(int, version.split(".")[:2])): version for version in DATA_FORMATS}
-_SEPARATOR = re.compile(r"[. -]")
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+_RELEASE = re.compile(r"([0-9]{1,9})[. -]([0-9]{1,9})(?:[. -].*)?", re.ASCII | re.DOTALL)
 _FORMAT = f"{FR}data-format-version"
 
 _Change = tuple[Callable[[Element, DefinitionTree, Editor], None], Callable[[FormPart, Editor], None]]
@@ -443,7 +439,8 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
 def source_format(definition: DefinitionTree) -> str:
     """Return the data format of the newest release named; 4.8.0 without one, or for one before 4.0."""
     named = () if definition.metadata is None else _named(definition.metadata)
-    newest = max((release for text in named if (release := _release(text))), default=None)
+    releases = filter(None, map(_RELEASE.fullmatch, named))
+    newest = max(((int(each[1]), int(each[2])) for each in releases), default=None)
     known = [since for since in _SINCE if newest is not None and since <= newest]
     return _SINCE[max(known)] if known else V4_8_0
 
@@ -454,13 +451,6 @@ def _named(metadata: Element) -> Iterator[str]:
             yield text_in(child)
         elif child.tag == "migration" and child.get("version") in _MIGRATED and text_in(child):
             yield child.get("version", "")
-
-
-def _release(text: str) -> tuple[int, int] | None:
-    parts = _SEPARATOR.split(text, maxsplit=2)[:2]
-    if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
-        return None
-    return int(parts[0]), int(parts[1])
 
 
 def _rebuild_templates(definition: DefinitionTree, target: str, editor: Editor) -> None:

@@ -352,28 +352,21 @@ _FORMS = Vocabulary(
     },
 )
 
-_STRING = (FormMatch.EXACT, FormMatch.SUBSTRING)
+_TEXT_FIELDS = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.LAST_MODIFIED_BY, FormField.TITLE)
+_TIME_FIELDS = (FormField.CREATED, FormField.LAST_MODIFIED)
 _ORDERED = (FormMatch.EXACT, FormMatch.GTE, FormMatch.GT, FormMatch.LTE, FormMatch.LT)
 _MATCHES: Mapping[FormField, tuple[FormMatch, ...]] = {
-    FormField.APPLICATION_NAME: _STRING,
-    FormField.FORM_NAME: _STRING,
-    FormField.FORM_VERSION: _ORDERED,
-    FormField.CREATED: _ORDERED,
-    FormField.LAST_MODIFIED: _ORDERED,
-    FormField.LAST_MODIFIED_BY: _STRING,
-    FormField.TITLE: _STRING,
+    **dict.fromkeys(_TEXT_FIELDS, (FormMatch.EXACT, FormMatch.SUBSTRING)),
+    **dict.fromkeys((FormField.FORM_VERSION, *_TIME_FIELDS), _ORDERED),
     FormField.AVAILABLE: (FormMatch.EXACT,),
     FormField.OPERATIONS: (FormMatch.EXACT, FormMatch.TOKEN),
 }
-_TIME_FIELDS = (FormField.CREATED, FormField.LAST_MODIFIED)
 _COMBINATORS: Mapping[FormField, tuple[str, ...]] = {
     **dict.fromkeys(_TIME_FIELDS, ("min", "max")),
     **dict.fromkeys((FormField.AVAILABLE, FormField.OPERATIONS), ("or", "and")),
 }
 _LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VERSION)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-
-_KEPT_PARTS = ("application-name", "form-name", "form-version", "last-modified-time")
 
 
 def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> FormQuery:
@@ -503,7 +496,8 @@ def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
     versions: list[ListedVersion] = []
 
     def take(form: ET.Element) -> None:
-        app, name, version, modified = (text_in(form.find(part)).strip() for part in _KEPT_PARTS)
+        parts = ("application-name", "form-name", "form-version", "last-modified-time")
+        app, name, version, modified = (text_in(form.find(part)).strip() for part in parts)
         form.attrib.clear()  # the operations depend on the caller
         inside = [(each.tag, sorted(each.items()), each.text, each.tail) for each in form.iter()]
         checksum = zlib.crc32(repr(inside).encode(errors="replace"))

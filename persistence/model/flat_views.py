@@ -46,10 +46,7 @@ class FlatView:
 
 
 class CataloguedView(NamedTuple):
-    """A view in a catalogue: ``columns`` are names and paths, with ``/`` between the element names.
-
-    ``repetition`` is the column of the numbers of its own iterations.
-    """
+    """A view in a catalogue, its paths with ``/`` between names; ``repetition`` is the column of its own numbers."""
 
     name: str
     around: str | None

@@ -204,10 +204,7 @@ _LONGEST_PREFIX = 256
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket, and a ``prefix`` of keys without slashes around it.
-
-    The environment has ``endpoint`` and ``region`` where they are empty.
-    """
+    """A bucket, and a ``prefix`` of keys; the environment has ``endpoint`` and ``region`` where they are empty."""
 
     name: str
     prefix: str = ""

@@ -32,10 +32,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A caller or owner; without a ``name`` it is anonymous.
-
-    ``is_nameless`` says that a group or roles were sent without a name: they count for nothing.
-    """
+    """A caller or owner, anonymous without a ``name``; if ``is_nameless``, with a group or roles that do not count."""
 
     name: str | None = None
     group: str | None = None
@@ -319,10 +316,7 @@ _Grant = tuple[frozenset[str], OwnerPattern]
 
 
 def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple[_Grant, ...]]:
-    """Return the operations that a user has on all data, and those on the data of some owners.
-
-    For a creation, the user counts as the owner of the new data.
-    """
+    """Return a user's operations on all data, and on that of some owners; of a creation, the user is the owner."""
     roles: dict[str, set[str | None]] = {}
     for role in user.roles:
         roles.setdefault(role.name, set()).add(role.organization)

@@ -76,10 +76,7 @@ def require_plain(name: str) -> None:
 
 
 def flag(text: str | None, what: str, *, has_any_case: bool = False) -> bool | None:
-    """Read ``true`` or ``false``; return ``None`` where nothing was sent.
-
-    Only the form metadata API accepts them in any letter case (spec search 4.1).
-    """
+    """Read ``true`` or ``false``, in any case only for form metadata (spec search 4.1); ``None`` if it is absent."""
     if text is None:
         return None
     word = text.lower() if has_any_case else text

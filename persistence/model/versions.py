@@ -92,10 +92,7 @@ Place = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """An element on the way to a value: its local name, its namespace and, if one is given, its ``id``.
-
-    An empty ``name`` stands for any element.
-    """
+    """An element on the way to a value: local name (empty for any), namespace and, if one is given, ``id``."""
 
     name: str
     namespace: str = ""
