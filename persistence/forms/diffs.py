@@ -153,7 +153,17 @@ class _DataReader(Streaming):
                     self._foreign_from = 0
                 self._deeper -= 1
             else:
-                self._close_node()
+                ended = self._open.pop()
+                node = ended.node
+                if ended.known is not None and ended.known.is_control:
+                    node.items = tuple(ended.items)
+                    node.value = NO_VALUE if ended.items else _value(ended)
+                parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
+                if parts:
+                    node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
+                node.close()
+                if not self._open:
+                    self.root = node
         super().end(name)
 
     def finish(self) -> None:
@@ -164,19 +174,6 @@ class _DataReader(Streaming):
     def _note(self, content: str) -> None:
         if not self._foreign_from:
             self._open[-1].other.append(content)
-
-    def _close_node(self) -> None:
-        ended = self._open.pop()
-        node = ended.node
-        if ended.known is not None and ended.known.is_control:
-            node.items = tuple(ended.items)
-            node.value = NO_VALUE if ended.items else _value(ended)
-        parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
-        if parts:
-            node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
-        node.close()
-        if not self._open:
-            self.root = node
 
     def _characters(self, text: str) -> None:
         if self._count > MOST_DIFFED_ELEMENTS or not self._open:
