@@ -44,6 +44,7 @@ class HeldValue:
 NO_VALUE = HeldValue()
 
 
+@dataclass(slots=True, eq=False)
 class DataNode:
     """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
 
@@ -51,14 +52,11 @@ class DataNode:
     content, and ``digest`` of all content.
     """
 
-    __slots__ = ("digest", "inside", "items", "other", "value")
-
-    def __init__(self) -> None:
-        self.inside: dict[str, list[DataNode]] = {}
-        self.items: tuple[HeldValue, ...] = ()
-        self.value = NO_VALUE
-        self.other = b""
-        self.digest = b""
+    inside: dict[str, list[DataNode]] = field(default_factory=dict)
+    items: tuple[HeldValue, ...] = ()
+    value: HeldValue = NO_VALUE
+    other: bytes = b""
+    digest: bytes = b""
 
     def at(self, name: str) -> list[DataNode]:
         """Return the elements of a name inside, in document order."""
