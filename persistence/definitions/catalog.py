@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, BinaryIO, TypeVar
@@ -83,8 +83,7 @@ class IndexKeys:
 def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
     """Read the summary of a version, also of a deleted one; ``None`` where it was never published.
 
-    The sidecar has it, unless the definition was edited by hand or published by an old version of the service: then its
-    content is parsed.
+    The sidecar has it, unless the definition was edited by hand, or published by an old version: then it is parsed.
     """
     found = storage.read(address, content=False)
     if found is not None and not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited):
@@ -208,8 +207,7 @@ class Definition:
         """The permissions that the definition gives on its data.
 
         Data of a version that was deleted, or never published, has those of the version published last (spec crud 5.2).
-        Where none is left, the deleted one decides: a user who could not read its data must not be able to because the
-        form is gone.
+        Where none is left, the deleted one decides: its data must not become readable because the form is gone.
         """
         is_published, own = self.own_permissions()
         if is_published:
@@ -308,14 +306,12 @@ class Definition:
         return part
 
 
+@dataclass(slots=True)
 class _KnownForm:
     """The cached snapshots of a form by version, and which of them were ``listed`` for some fingerprints."""
 
-    __slots__ = ("listed", "versions")
-
-    def __init__(self) -> None:
-        self.versions: dict[int, Definition] = {}
-        self.listed: tuple[tuple[tuple[int, Fingerprint], ...], tuple[PublishedVersion, ...]] = ((), ())
+    versions: dict[int, Definition] = field(default_factory=dict)
+    listed: tuple[tuple[tuple[int, Fingerprint], ...], tuple[PublishedVersion, ...]] = ((), ())
 
 
 _UNKNOWN_FORM = _KnownForm()  # Stands for every form without a cached snapshot

@@ -7,7 +7,7 @@ elsewhere, has for owner, last modifier, stage and times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -156,20 +156,16 @@ def read_metadata(pieces: Iterable[bytes]) -> ArchiveMetadata:
         return _foreign(root.attrib, children)
     if form != FORMAT:
         raise BadRequestError(f"metadata of format {shown_name(form)!r} is not understood, only {FORMAT}")
-    is_decrypted = root.get("decrypted") == "true"
-    known = [child for child in children if child.tag in _FIELDS]
-    unknown = tuple(map(shown_name, _unknown(children)))
-    return ArchiveMetadata(_sidecar(known), is_decrypted=is_decrypted, unknown=unknown)
-
-
-def _unknown(children: Iterable[ET.Element]) -> Iterator[str]:
+    unknown: list[str] = []
     for child in children:
         if child.tag not in _FIELDS:
-            if child.tag not in _REAL:
-                yield child.tag
+            unknown += [child.tag] if child.tag not in _REAL else []
         elif _FIELDS[child.tag] == "metadata":
-            yield from (name for name in child.attrib if name not in _OF_FORM)
-            yield from (each.tag for each in child if each.tag not in _IN_FORM)
+            unknown += [name for name in child.attrib if name not in _OF_FORM]
+            unknown += [each.tag for each in child if each.tag not in _IN_FORM]
+    sidecar = _sidecar(child for child in children if child.tag in _FIELDS)
+    is_decrypted = root.get("decrypted") == "true"
+    return ArchiveMetadata(sidecar, is_decrypted=is_decrypted, unknown=tuple(map(shown_name, unknown)))
 
 
 def _sidecar(children: Iterable[ET.Element]) -> Sidecar:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from lxml import etree
 
-from persistence.errors import BadRequestError, one_line
+from persistence.errors import one_line
 from persistence.forms.definition_tree import (
     BIND,
     FR,
@@ -295,16 +295,10 @@ class UnusableMark:
 
 def unusable_marks(stored: bytes) -> tuple[UnusableMark, ...]:
     """Return the marks of a definition that have no effect, at most ``MOST_UNUSABLE``."""
-    return on_tree(stored, lambda tree: tuple(islice(_unusable(tree), MOST_UNUSABLE)), is_stored=True)
+    return on_tree(stored, lambda tree: tuple(islice(unusable_marks_in(tree), MOST_UNUSABLE)), is_stored=True)
 
 
-def require_usable_marks(tree: Tree) -> None:
-    """Refuse a mark without effect, which would leave secrets in plain text."""
-    for mark in _unusable(tree):
-        raise BadRequestError(mark.cause)
-
-
-def _unusable(tree: Tree) -> Iterator[UnusableMark]:
+def unusable_marks_in(tree: Tree) -> Iterator[UnusableMark]:
     places = _Places(DefinitionTree.read(tree))
     for element in tree.getroot().iter("*"):
         for name, control in _marks(element):

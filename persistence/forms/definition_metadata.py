@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms.controls import require_usable_marks, shown_parts
+from persistence.forms.controls import shown_parts, unusable_marks_in
 from persistence.forms.definition_tree import (
     INSTANCE,
     MODEL,
@@ -345,7 +345,8 @@ def prepare(
                 element.text = definition_holder_path(form, one.name)
         _set(metadata, "available", None if announcement.is_available else "false")
         _set(metadata, "version-comment", announcement.comment)
-        require_usable_marks(tree)
+        for mark in unusable_marks_in(tree):  # which would leave secrets in plain text
+            raise BadRequestError(mark.cause)
         definition = DefinitionTree.read(tree) if announcement.lists_grids else None
         if definition is not None:
             _list_grids(definition, metadata)

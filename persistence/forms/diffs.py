@@ -44,6 +44,7 @@ class HeldValue:
 NO_VALUE = HeldValue()
 
 
+@dataclass(slots=True, eq=False)
 class DataNode:
     """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
 
@@ -51,14 +52,11 @@ class DataNode:
     content, and ``digest`` of all content.
     """
 
-    __slots__ = ("digest", "inside", "items", "other", "value")
-
-    def __init__(self) -> None:
-        self.inside: dict[str, list[DataNode]] = {}
-        self.items: tuple[HeldValue, ...] = ()
-        self.value = NO_VALUE
-        self.other = b""
-        self.digest = b""
+    inside: dict[str, list[DataNode]] = field(default_factory=dict)
+    items: tuple[HeldValue, ...] = ()
+    value: HeldValue = NO_VALUE
+    other: bytes = b""
+    digest: bytes = b""
 
     def at(self, name: str) -> list[DataNode]:
         """Return the elements of a name inside, in document order."""
@@ -153,7 +151,17 @@ class _DataReader(Streaming):
                     self._foreign_from = 0
                 self._deeper -= 1
             else:
-                self._close_node()
+                ended = self._open.pop()
+                node = ended.node
+                if ended.known is not None and ended.known.is_control:
+                    node.items = tuple(ended.items)
+                    node.value = NO_VALUE if ended.items else _value(ended)
+                parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
+                if parts:
+                    node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
+                node.close()
+                if not self._open:
+                    self.root = node
         super().end(name)
 
     def finish(self) -> None:
@@ -164,19 +172,6 @@ class _DataReader(Streaming):
     def _note(self, content: str) -> None:
         if not self._foreign_from:
             self._open[-1].other.append(content)
-
-    def _close_node(self) -> None:
-        ended = self._open.pop()
-        node = ended.node
-        if ended.known is not None and ended.known.is_control:
-            node.items = tuple(ended.items)
-            node.value = NO_VALUE if ended.items else _value(ended)
-        parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
-        if parts:
-            node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
-        node.close()
-        if not self._open:
-            self.root = node
 
     def _characters(self, text: str) -> None:
         if self._count > MOST_DIFFED_ELEMENTS or not self._open:
@@ -260,11 +255,19 @@ class _Comparison:
         if outline.is_control:
             yield from self._values(older, newer, outline, place)
         for name, inner in outline.inside.items():
+            before, after, here = older.at(name), newer.at(name), (*place, (name, 0))
             if inner.is_iteration:
-                yield from self._iterations(older.at(name), newer.at(name), name, inner, place)
-            else:
-                is_new = older is NO_DATA  # then the element around it, or its iteration, is what was added
-                yield from self._element(older.at(name), newer.at(name), inner, (*place, (name, 0)), is_new=is_new)
+                yield from self._iterations(before, after, name, inner, place)
+                continue
+            is_around_iterations = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
+            if before and not after and not is_around_iterations:
+                yield Difference(DiffKind.ELEMENT_REMOVED, inner, here)
+                continue
+            # In new data, the element around it, or its iteration, is what was added.
+            if after and not before and not is_around_iterations and older is not NO_DATA:
+                yield Difference(DiffKind.ELEMENT_ADDED, inner, here)
+            yield from self.within(before[0] if before else NO_DATA, after[0] if after else NO_DATA, inner, here)
+            self.differs_elsewhere |= [each.digest for each in before[1:]] != [each.digest for each in after[1:]]
 
     def _values(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
         if older.value != newer.value:
@@ -276,18 +279,6 @@ class _Comparison:
             now = NO_VALUE if after is None else newer.items[after]
             if was != now:
                 yield Difference(DiffKind.VALUE_CHANGED, outline, place, was, now)
-
-    def _element(
-        self, older: list[DataNode], newer: list[DataNode], outline: OutlineNode, place: Place, *, is_new: bool
-    ) -> Iterator[Difference]:
-        is_around_iterations = any(each.is_iteration and each.name == outline.name for each in outline.inside.values())
-        if older and not newer and not is_around_iterations:
-            yield Difference(DiffKind.ELEMENT_REMOVED, outline, place)
-            return
-        if newer and not older and not is_around_iterations and not is_new:
-            yield Difference(DiffKind.ELEMENT_ADDED, outline, place)
-        yield from self.within(older[0] if older else NO_DATA, newer[0] if newer else NO_DATA, outline, place)
-        self.differs_elsewhere |= [each.digest for each in older[1:]] != [each.digest for each in newer[1:]]
 
     def _iterations(
         self, older: list[DataNode], newer: list[DataNode], name: str, outline: OutlineNode, place: Place

@@ -67,8 +67,7 @@ class OpenElement:
 
     ``at`` is the byte of its start tag; if that has attributes to drop, ``tag`` is the tag without them, and ``after``
     the byte after the old one. ``prefix`` is declared for the form runner's attributes. With ``is_wanted`` it is at or
-    inside one of the paths, with ``is_value`` of the values. ``most`` is the number of characters of its text that are
-    of interest.
+    inside one of the paths, with ``is_value`` of the values. ``most`` characters of its text are of interest.
     """
 
     at: int

@@ -156,28 +156,25 @@ class HolderReader(Streaming):
     def end(self, name: str) -> None:
         held = parse_holder_path(self._text) if self._text else None
         if held is not None and self._is_wanted(held):
-            self._take(held)
+            if len(self.holders) == MOST_HOLDERS:
+                raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+            own = {
+                name.replace(_FR, "fr:"): value
+                for name, value in self._attributes.items()
+                if name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
+            }
+            text, path = (self._text or "").strip(), tuple(map(sys.intern, self._path[1:]))
+            self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
+            self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
+            if self._left < 0:
+                most = LARGEST_ATTACHMENT_LIST
+                raise BadRequestError(f"the attachments in the form data take more than {most} bytes")
+            self.holders.append(AttachmentHolder(path, own, held, text, not self._irrelevant_from))
         self._path.pop()
         self._text = None
         if self._irrelevant_from == self.depth:
             self._irrelevant_from = 0
         super().end(name)
-
-    def _take(self, held: AttachmentRef) -> None:
-        if len(self.holders) == MOST_HOLDERS:
-            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
-        own = {
-            name.replace(_FR, "fr:"): value
-            for name, value in self._attributes.items()
-            if name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
-        }
-        text = (self._text or "").strip()
-        path = tuple(map(sys.intern, self._path[1:]))
-        self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
-        self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
-        if self._left < 0:
-            raise BadRequestError(f"the attachments in the form data take more than {LARGEST_ATTACHMENT_LIST} bytes")
-        self.holders.append(AttachmentHolder(path, own, held, text, not self._irrelevant_from))
 
     def _characters(self, text: str) -> None:
         if self._text is not None and len(self._text) <= LONGEST_PATH:
@@ -421,17 +418,13 @@ class TextExtraction(Streaming):
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         super()._parse(piece, is_final=is_final)
-        if not self._opened:
-            self._settle()
-            return
-        self._held += len(piece)
-        if self._held > MOST_HELD:
-            del self._parts[self._opened[0] :]
-            self.parser.CharacterDataHandler = None
-
-    def _settle(self) -> None:
         parts = self._parts
-        if NODE_END not in parts:
+        if self._opened:
+            self._held += len(piece)
+            if self._held > MOST_HELD:
+                del parts[self._opened[0] :]
+                self.parser.CharacterDataHandler = None
+        if self._opened or NODE_END not in parts:
             return
         ended = len(parts) - parts[::-1].index(NODE_END)
         if self._room > 0:

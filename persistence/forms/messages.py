@@ -13,8 +13,8 @@ from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
 from persistence.model.sidecar import HistoryPage
-from persistence.model.texts import nearest
-from persistence.model.write_conditions import LeaseHolder, holder_named
+from persistence.model.texts import nearest, short
+from persistence.model.write_conditions import LeaseHolder
 from persistence.xml.streaming import SEPARATOR, Streaming, local_name
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
@@ -241,7 +241,10 @@ def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
 
     with SmallReader(take) as reader:
         reader.read(pieces)
-    return holder_named(found.get("username", ""), found.get("groupname", ""))
+    user = short(found.get("username", "").strip(), "user name of the lease")
+    if user is None:
+        raise BadRequestError("the body does not name a user: it needs lockinfo/owner/username")
+    return LeaseHolder(user, short(found.get("groupname", "").strip(), "group name of the lease"))
 
 
 def write_lock(holder: LeaseHolder) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Generic, TypeVar
 
@@ -41,18 +41,16 @@ from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class PlanNode(Generic[T]):
     """The tasks at the elements of one path, by name, and the nodes below it; a template's plan is an ``overlay``.
 
     With this tree a single walk over the data finds every place; to look up each path would cost paths times data.
     """
 
-    __slots__ = ("below", "overlay", "tasks")
-
-    def __init__(self) -> None:
-        self.tasks: dict[str, T] = {}
-        self.below: dict[str, PlanNode[T]] = {}
-        self.overlay: PlanNode[T] | None = None
+    tasks: dict[str, T] = field(default_factory=dict)
+    below: dict[str, PlanNode[T]] = field(default_factory=dict)
+    overlay: PlanNode[T] | None = None
 
     def at(self, path: Names) -> PlanNode[T]:
         place = self

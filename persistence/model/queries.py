@@ -102,8 +102,7 @@ class Scope:
     """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
 
     For an index that decides itself: the user has one of the operations ``any_of`` on each found document.
-    ``definition`` is a version and the fingerprint of its definition as the request found it, so that an index need not
-    look again.
+    ``definition`` is a version and the fingerprint of its definition as the request found it: no index looks again.
     """
 
     versions: tuple[int, ...] | None = None
@@ -155,8 +154,7 @@ class SearchRequest:
 class Hit:
     """A found document; ``values`` are the values of its indexed controls in document order, without empty ones.
 
-    The version among the ``facts`` is 0 where it is not known. Of a draft, ``saved_owner`` is the owner of the saved
-    document.
+    The version among the ``facts`` is 0 where it is not known. A draft has the owner of the saved document, too.
     """
 
     document: str
@@ -337,8 +335,7 @@ class FormPattern:
 class ExportQuery:
     """The revisions to export: everything current, by default.
 
-    ``since`` is the first instant of form data that is exported, ``until`` the first after them, and ``document``, if
-    given, the only document.
+    Form data is exported from the instant ``since`` until before ``until``, and of one ``document`` if it is given.
     """
 
     patterns: tuple[FormPattern, ...] = (FormPattern(),)

@@ -43,11 +43,6 @@ def is_data_format(text: str) -> bool:
     return later is not False and later > (2019, 1, 0)
 
 
-def structure_of(data_format: str) -> str:
-    """Return the known format that has the elements of a format: later ones have those of the last one."""
-    return data_format if data_format in DATA_FORMATS else DATA_FORMATS[-1]
-
-
 class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2).
 

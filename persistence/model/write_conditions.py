@@ -13,7 +13,6 @@ from persistence.errors import BadRequestError, LockedError, PreconditionError
 from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
 from persistence.model.permissions import User
-from persistence.model.texts import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +180,3 @@ def parse_remaining(header: str | None) -> int | None:
     """Read the header ``Timeout`` of another service's 423; ``None`` where it is missing or invalid."""
     found = _TIMEOUT.fullmatch((header or "").strip())
     return None if found is None else int(found[1])
-
-
-def holder_named(user: str, group: str) -> LeaseHolder:
-    name = short(user.strip(), "user name of the lease")
-    if name is None:
-        raise BadRequestError("the body does not name a user: it needs lockinfo/owner/username")
-    return LeaseHolder(name, short(group.strip(), "group name of the lease"))

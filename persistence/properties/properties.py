@@ -17,7 +17,7 @@ from persistence.model.addresses import Form
 from persistence.model.instants import RetentionPeriods, is_retention, retention
 from persistence.model.network_addresses import SCHEME, Bucket, is_bucket, object_endpoint, parse_bucket
 from persistence.model.permissions import Permissions
-from persistence.model.versions import is_data_format, structure_of
+from persistence.model.versions import DATA_FORMATS, is_data_format
 from persistence.properties.property_table import (
     ANY,
     DATA,
@@ -34,7 +34,6 @@ from persistence.properties.property_table import (
     Name,
     Value,
     ValueType,
-    default_of,
     full_address,
     is_database,
     is_provider,
@@ -209,16 +208,25 @@ class NameTree:
         ends = list(_walk(self._root, (), asked))
         matches = [name for name, is_match in ends if is_match]
         until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
-        failed = tuple(Reason(name, _why_failed(name, asked)) for name, _ in ends[:until])
+        failed = []
+        for name, _ in ends[:until]:
+            reason = "no name ends there"
+            if len(name) < len(asked):
+                reason = f"no name continues there with {' or '.join(dict.fromkeys((asked[len(name)], ANY)))}"
+            failed.append(Reason(name, reason))
         if not matches:
-            return Explanation(None, (), failed)
+            return Explanation(None, (), tuple(failed))
         winner, *others = matches
-        losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
+        losers = []
+        for other in others:
+            pairs = enumerate(zip(winner, other, strict=True), 1)
+            place, literal = next((at, one) for at, (one, token) in pairs if one != token)
+            losers.append(Reason(other, f"token {place} is {ANY}, where the winner has {literal}"))
         if winner == asked:
             reason = "it is the name itself"
         else:
             reason = "it is the most literal from the left" if others else "nothing else matches"
-        return Explanation(Reason(winner, reason), losers, failed)
+        return Explanation(Reason(winner, reason), tuple(losers), tuple(failed))
 
     def reachable(self, asked: Name) -> Iterator[Name]:
         """Yield the names that could win for one with ``ANY`` for some tokens, most literal first (spec forms 5.1)."""
@@ -249,17 +257,6 @@ def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]
         yield gone, False
     for token in tokens:
         yield from _walk(branch.branches[token], (*gone, token), rest[1:])
-
-
-def _why_lost(loser: Name, winner: Name) -> str:
-    place, literal = next((at, one) for at, (one, other) in enumerate(zip(winner, loser, strict=True)) if one != other)
-    return f"token {place + 1} is {ANY}, where the winner has {literal}"
-
-
-def _why_failed(branch: Name, asked: Name) -> str:
-    if len(branch) == len(asked):
-        return "no name ends there"
-    return f"no name continues there with {' or '.join(dict.fromkeys((asked[len(branch)], ANY)))}"
 
 
 _ATTACHMENTS = "attachments"
@@ -481,7 +478,7 @@ class Properties:
             needs_publication=self._of_provider(data, "published-only") is True,
             has_leases=has_leases,
             enforces_leases=has_leases and self._of_provider(data, "enforce-lease") is True,
-            data_format=structure_of(data_format),
+            data_format=data_format if data_format in DATA_FORMATS else DATA_FORMATS[-1],
             data_format_name=data_format,
             permissions=None if granting is None else self._permissions.get(granting.name),
             is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,
@@ -535,7 +532,9 @@ class Properties:
         entry = self._winner(*tokens)
         if entry is not None and not entry.is_blank:
             return entry.value
-        return default_of(tokens)
+        # A name of an application or form may have what no stored name can have: ``*``, or invisible characters.
+        known = known_property(tuple(ANY if ANY in token or not token.isprintable() else token for token in tokens))
+        return None if known is None else known.default
 
     def _winner(self, *tokens: str) -> PropertyEntry | None:
         winner = self._names.find((*self._prefix_tokens, *tokens))

@@ -302,12 +302,6 @@ def known_property(name: Name) -> KnownProperty | None:
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
 
 
-def default_of(name: Name) -> Value | None:
-    # A name of an application or form may have what no stored name can have: ``*``, or invisible characters.
-    known = known_property(tuple(ANY if ANY in token or not token.isprintable() else token for token in name))
-    return None if known is None else known.default
-
-
 def general_names(prefix: str) -> list[str]:
     """Return the names of all properties with ``*`` in every place that allows it."""
     return [prefix + ".".join(map(_general, each.places)) for each in KNOWN]
