@@ -27,7 +27,7 @@ from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
-from persistence.keys import Keys, limited_administrators
+from persistence.keys import limited_administrators
 from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
@@ -172,7 +172,15 @@ def wired(effective: Effective, policy: Policy) -> Service:
             administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit
         ).add_to(app)
         request_audit.look_after(app)
-        app.tick = _ticking(app.tick, uses, keys, partial(records.note_all, settings.home, keys_at_rest))
+        count = app.tick
+
+        def tick() -> None:
+            count()
+            records.note_all(settings.home, keys_at_rest)
+            with suppress(PersistenceError):  # the keys cannot be read: every request says so
+                uses.note(frozenset(key.name for key in keys.read()))
+
+        app.tick = tick
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
     except BaseException:
@@ -189,18 +197,6 @@ def wired(effective: Effective, policy: Policy) -> Service:
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
-
-
-def _ticking(
-    count: Callable[[], None], uses: KeyUses, keys: Keys, note_needed: Callable[[], None]
-) -> Callable[[], None]:
-    def tick() -> None:
-        count()
-        note_needed()
-        with suppress(PersistenceError):  # the keys cannot be read: every request says so
-            uses.note(frozenset(key.name for key in keys.read()))
-
-    return tick
 
 
 def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:

@@ -208,7 +208,7 @@ def examined(file: BinaryIO, head: Head | None, seal_of: SealOf) -> Remains:
     for line in lines_of(file):
         at += len(line)
         found = parsed(line[:-1], seal_of) if line.endswith(b"\n") else None
-        if is_known and (found is None or last is None or not follows(found, last)):
+        if is_known and (found is None or last is None or (found.n, found.prev) != (last.number + 1, last.digest)):
             break
         if found is not None:
             last, end = Head(found.n, found.digest, at, 0), at
@@ -225,10 +225,6 @@ def piece_of(file: BinaryIO, start: int, end: int) -> TornPiece:
         hashing.update(chunk)
         left -= len(chunk)
     return TornPiece(length, hashing.hexdigest(), ends_line)
-
-
-def follows(line: ChainedLine, head: Head) -> bool:
-    return line.n == head.number + 1 and line.prev == head.digest
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:

@@ -166,7 +166,11 @@ class TreeCheck:
                 if folder.collection is not None:
                     change.begins(folder.form, folder.name)
                 try:
-                    done = self._take_care(folder, finding)
+                    if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
+                        self._adoption.take_in(folder, finding, finding.place)
+                        done = finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
+                    else:
+                        done = self._repair.of_folder(folder, finding) or finding.kind.deed
                 except (OSError, PersistenceError) as error:
                     failed[finding.kind, finding.path] = cause_of(error)
                 else:
@@ -179,12 +183,6 @@ class TreeCheck:
         for finding in found:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
-
-    def _take_care(self, folder: Folder, finding: Finding) -> str:
-        if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
-            self._adoption.take_in(folder, finding, finding.place)
-            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
-        return self._repair.of_folder(folder, finding) or finding.kind.deed
 
     def _foretell(self, folder: Folder, finding: Finding) -> Finding | Report:
         """Return a finding with its repair, or report its adoption, with the difference from the stored content."""
