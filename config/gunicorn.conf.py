@@ -4,7 +4,7 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import gunicorn_worker, processors, starting
+from persistence import gunicorn_worker, processes, starting
 from persistence.app import policy_of
 from persistence.cli.serve import require_log
 from persistence.errors import PersistenceError
@@ -24,7 +24,7 @@ except PersistenceError as error:
     sys.exit(f"persistence: {error}")
 _settings = _effective.settings
 bind = list(_settings.binds)
-workers = processors.workers(_settings.workers)
+workers = processes.workers(_settings.workers)
 threads = _settings.threads
 
 # Seconds after which a worker that does not report to its master is killed. A slow transfer does not count.

@@ -34,7 +34,7 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from persistence import processors
+from persistence import processes
 from persistence.limits import CHUNK, LINGER, LONGEST_GROWN, PEERS_KEPT, WORKER_MEMORY
 from persistence.metrics.service import count_as, forget_worker
 
@@ -253,7 +253,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.processor: int | None = processors.one_for(self.cfg.workers, (each.processor for each in self._running))
+        self.processor: int | None = processes.one_for(self.cfg.workers, (each.processor for each in self._running))
         numbers = {each.number for each in self._running}
         self.number: int = next(number for number in count() if number not in numbers)
         self._running.add(self)
@@ -263,7 +263,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         SocketUnreader.max_body_chunk = CHUNK
         RequestParser.mesg_class, wsgi.Response = PeerRequest, JoinedResponse
         if self.processor is not None:
-            processors.stay_on(self.processor)
+            processes.stay_on(self.processor)
         for log in (self.log.error_log, self.log.access_log):
             log.addFilter(without_queries)
         count_as(self.number)

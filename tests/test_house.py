@@ -46,13 +46,11 @@ LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
     "bounded_cache.py": "for all layers, and imports nothing",
-    "children.py": "the one place that starts processes, for all layers",
     "client_request.py": "what a provider forwards of a request: of no layer",
     "crypto/access_tokens.py": "its docstring is the specification of a format",
     "dialect.py": "a table for people, read by all layers",
     "http/history.py": "a blueprint of its own, as each API has",
     "metrics/observations.py": "every layer may append to its queues, and imports nothing with it",
-    "processors.py": "the processors of workers, for the first process and the pages",
     "providers/bucket_provider.py": "it loads an optional library",
     "providers/remote_provider.py": "it loads a heavy library",
 }

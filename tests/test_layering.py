@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("layering")  # each process would parse all
 PACKAGE = Path(__file__).parents[1] / "persistence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-EVERYWHERE = {"__version__", "shipped", "limits", "bounded_cache", "processors", "children"}
+EVERYWHERE = {"__version__", "shipped", "limits", "bounded_cache", "processes"}
 """The version, shipped files, and layers that every other may import; they import nothing else."""
 
 OBSERVATIONS = "persistence.metrics.observations."
@@ -23,8 +23,7 @@ ALLOWED = {
     "errors": set(),
     "limits": set(),
     "bounded_cache": set(),
-    "processors": set(),
-    "children": set(),
+    "processes": set(),
     "gunicorn_worker": {"metrics"},
     "client_request": set(),
     "closable": {"errors"},
@@ -219,11 +218,11 @@ ONE_PLACE = {
     ("os", "environ"): {
         "settings.py",
         "metrics/service.py",
-        "children.py",
+        "processes.py",
     },  # service: for the library, which looks there
-    ("subprocess", "Popen"): {"children.py"},
+    ("subprocess", "Popen"): {"processes.py"},
     ("subprocess", "run"): {"cli/transfer_commands.py"},  # the command of an administrator
-    ("sys", "executable"): {"children.py"},
+    ("sys", "executable"): {"processes.py"},
     ("os", "fork"): set(),
     ("etree", "XMLParser"): {"forms/definition_tree.py"},
     ("etree", "XMLPullParser"): {"forms/definition_tree.py"},

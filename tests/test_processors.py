@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from persistence import processors
+from persistence import processes
 from tests.service import alone
 
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "_ALL", frozenset({4, 6}))
+    monkeypatch.setattr(processes, "_ALL", frozenset({4, 6}))
 
 
 @pytest.mark.usefixtures("two")
@@ -38,7 +38,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_worker_takes_the_processor_with_the_fewest(size: int, taken: list[int | None], expected: int | None) -> None:
-    assert processors.one_for(size, taken) == expected
+    assert processes.one_for(size, taken) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_worker_takes_the_processor_with_the_fewest(size: int, taken: list[int
 def test_there_is_a_worker_for_each_processor_unless_the_settings_say_how_many(
     available: int, wanted: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processors, "_ALL", frozenset(range(available)))
-    monkeypatch.setattr(processors, "_CPU_MAX", "/nothing/there")
-    assert processors.workers(wanted) == expected
+    monkeypatch.setattr(processes, "_ALL", frozenset(range(available)))
+    monkeypatch.setattr(processes, "_CPU_MAX", "/nothing/there")
+    assert processes.workers(wanted) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_container_has_no_more_workers_than_it_may_use_processors(
     text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpu.max").write_text(text)
-    monkeypatch.setattr(processors, "_ALL", frozenset(range(64)))
-    monkeypatch.setattr(processors, "_CPU_MAX", str(tmp_path / "cpu.max"))
-    assert processors.workers(0) == expected
+    monkeypatch.setattr(processes, "_ALL", frozenset(range(64)))
+    monkeypatch.setattr(processes, "_CPU_MAX", str(tmp_path / "cpu.max"))
+    assert processes.workers(0) == expected
 
 
 def test_processes_that_a_worker_starts_use_all_processors() -> None:
@@ -71,9 +71,9 @@ def test_processes_that_a_worker_starts_use_all_processors() -> None:
     seen: list[set[int]] = []
 
     def work() -> None:
-        processors.stay_on(min(before))
+        processes.stay_on(min(before))
         seen.append(set(json.loads(subprocess.check_output(command))))
-        with processors.all_of_them():
+        with processes.all_of_them():
             seen.append(set(json.loads(subprocess.check_output(command))))
         seen.append(os.sched_getaffinity(0))
 
@@ -85,7 +85,7 @@ def test_processes_that_a_worker_starts_use_all_processors() -> None:
 
 
 def test_workers_divide_the_processors_and_so_does_one_that_is_replaced(tmp_path: Path) -> None:
-    size = processors.count()
+    size = processes.count()
     if size not in range(2, 5):
         pytest.skip(f"{size} processors: as many workers would be one or too many for a test")
     with alone(tmp_path, workers=size) as service:

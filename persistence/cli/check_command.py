@@ -30,9 +30,8 @@ from persistence.errors import BadRequestError, NotSupportedError, PersistenceEr
 from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import limited_administrators
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
-from persistence.maintenance.content_check import MarkCheck
 from persistence.maintenance.records import LastCheck, record
-from persistence.maintenance.storage_check import AttachmentsCheck, ObjectsCheck, StorageCheck
+from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
 from persistence.maintenance.treatment import FindingTotals, Outcome, Report, Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.instants import epoch_seconds, next_after

@@ -15,7 +15,7 @@ from flask import Flask
 from gunicorn.app.base import Application
 from gunicorn.glogging import Logger
 
-from persistence import gunicorn_worker, processors, starting
+from persistence import gunicorn_worker, processes, starting
 from persistence.app import wired
 from persistence.cli.declarations import command, exits, group
 from persistence.cli.options import (
@@ -126,7 +126,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("logger_class", "persistence.cli.serve.ServerLog")
         self.cfg.set("errorlog", settings.log_file or "-")
         self.cfg.set("bind", list(settings.binds))
-        self.cfg.set("workers", processors.workers(settings.workers))
+        self.cfg.set("workers", processes.workers(settings.workers))
         self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", lambda _: signal.signal(signal.SIGINT, signal.SIG_IGN))  # the master acts
         self.cfg.set("on_starting", _begin_metrics)

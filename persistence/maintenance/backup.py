@@ -37,7 +37,7 @@ from persistence.maintenance.backup_files import (
     PartFiles,
     previous_backup,
 )
-from persistence.maintenance.content_check import BodiesOf
+from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_backup import StorageBackup, TreeBackup
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import Collection, Form

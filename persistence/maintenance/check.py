@@ -20,10 +20,10 @@ from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
 from persistence.index.sources import DocumentName
 from persistence.maintenance import tree_walk
-from persistence.maintenance.content_check import BodiesOf, MarkCheck
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Adoption, Repair, preview
 from persistence.maintenance.reports import TreeReader
+from persistence.maintenance.storage_check import BodiesOf, MarkCheck
 from persistence.maintenance.treatment import Outcome, Quarantine, Report, Treatment, cause_of
 from persistence.maintenance.tree_walk import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection

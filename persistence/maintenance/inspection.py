@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.maintenance.content_check import BodiesOf, MarkCheck, body_faults
 from persistence.maintenance.repair import read_through
+from persistence.maintenance.storage_check import BodiesOf, MarkCheck, body_faults
 from persistence.maintenance.tree_walk import (
     AccessCheck,
     ContentMatch,

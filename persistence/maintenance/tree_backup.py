@@ -19,7 +19,7 @@ from typing import BinaryIO
 from persistence.errors import BusyError, ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
-from persistence.maintenance.content_check import BodiesOf, BodyFinder
+from persistence.maintenance.storage_check import BodiesOf, BodyFinder
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import msgspec
 from flask import render_template, url_for
 
-from persistence import children
-from persistence.children import Child
+from persistence import processes
 from persistence.errors import BadRequestError, BusyError, NotFoundError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.maintenance.treatment import Outcome
 from persistence.model.addresses import Form
 from persistence.pages.site import Action, Done, Question, Site, Values
+from persistence.processes import Child
 from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import GIVEN, Effective, passed_on
@@ -65,8 +65,8 @@ class BackgroundCommand:
                 raise BusyError(f"persistence {self._name} is running already: wait for its end")
             for each in (out, err):
                 files.set_size(each, 0)
-            self._process = children.start(  # it holds the lock from here on
-                *("-m", "persistence.children"),
+            self._process = processes.start(  # it holds the lock from here on
+                *("-m", "persistence.processes"),
                 *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),
                 given=passed_on(self._effective),
                 stdout=out,

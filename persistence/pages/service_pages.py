@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import render_template, request, url_for
 from markupsafe import Markup
 
-from persistence import processors
+from persistence import processes
 from persistence.audit.audit_log import seals
 from persistence.audit.verification import NewestLines, newest, outcome_of, subject_of
 from persistence.crypto.encryption_keys import EncryptionKeys
@@ -176,7 +176,7 @@ class OverviewPage:
         settings = self.effective.settings
         yield "Dialect", settings.dialect
         yield "Address", ", ".join(settings.binds)
-        yield "Workers", f"{processors.workers(settings.workers)}, with {settings.threads} threads each"
+        yield "Workers", f"{processes.workers(settings.workers)}, with {settings.threads} threads each"
         keys = len(self.keys.read())
         who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
         who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []

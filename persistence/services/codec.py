@@ -16,9 +16,8 @@ import msgspec
 
 from persistence.bounded_cache import BoundedCache
 from persistence.crypto import frames
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto.encryption_keys import DataCipher, EncryptionKeys, ValueCipher
 from persistence.crypto.frames import FileHeader, PlainFile
-from persistence.crypto.value_cipher import DataCipher, ValueCipher
 from persistence.definitions.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import (

@@ -13,7 +13,7 @@ import msgspec
 
 from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import frames
-from persistence.crypto.value_cipher import DataCipher, key_of
+from persistence.crypto.encryption_keys import DataCipher, key_of
 from persistence.errors import (
     BadRequestError,
     BusyError,

@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from persistence import children
+from persistence import processes
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
 from persistence.storage import files
@@ -75,7 +75,7 @@ _CONTEND = f"import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcep
 
 
 def _contend(path: str) -> int:
-    with children.start("-S", "-c", _CONTEND, path, stderr=subprocess.DEVNULL) as contender:
+    with processes.start("-S", "-c", _CONTEND, path, stderr=subprocess.DEVNULL) as contender:
         return contender.wait(_LONGEST_TRIAL)
 
 

@@ -1,7 +1,7 @@
 """Connections to another service, calls and their answers, with a deadline for each step.
 
-Redirects are not followed, and no proxy of the environment or cookie is used: users share connections. With the client
-of a service and ``timed_transport``, these are the only modules that know httpx.
+Redirects are not followed, and no proxy of the environment or cookie is used: users share connections. Only this
+module and the client of a service know httpx.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import quote, unquote
 
+import httpcore
 import httpx
 
 from persistence.closable import Closable, closed, taking
@@ -29,7 +31,6 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
 from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
 from persistence.model.texts import WHOLE
-from persistence.wire.timed_transport import TimedTransport
 
 HeaderField = tuple[str, str | bytes]
 """A text is sent in UTF-8."""
@@ -406,3 +407,129 @@ class Connection(Closable):
 @cache
 def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
+
+
+# The transport of connections on which the head of a response has one deadline, however often a byte comes.
+#
+# httpx limits each silence; a service that sends a header line or an interim response (1xx) now and then is never
+# silent.
+
+
+_in_head: ContextVar[bool] = ContextVar("in_head", default=False)
+"""True while this thread waits for the head of a provider's response."""
+
+
+_KEPT_FOR = 10.0
+"""Seconds that a connection stays idle: fewer than on servers, so that none is closed while it is used again."""
+
+
+class TimedTransport(httpx.BaseTransport):
+    """Sends requests of HTTP/1.1, over a ``socket`` of Unix if there is one.
+
+    The timeout ``read`` is for each silence. To a provider, it is for the whole head after the request was sent, too,
+    and a connection that was never made is tried once again: nothing of the request was sent.
+    """
+
+    def __init__(self, trusted: ssl.SSLContext, socket: str | None, *, is_provider: bool) -> None:
+        self._is_provider = is_provider
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=trusted,
+            max_connections=None,
+            max_keepalive_connections=32,
+            keepalive_expiry=_KEPT_FOR,
+            retries=int(is_provider),
+            uds=socket,
+            network_backend=_Network(),
+        )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        sent = httpcore.Request(
+            request.method,
+            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        before = _in_head.set(self._is_provider)
+        try:
+            with _errors_of_httpx():
+                got = self._pool.handle_request(sent)
+        finally:
+            _in_head.reset(before)
+        return httpx.Response(got.status, headers=got.headers, stream=_Body(got), extensions=got.extensions)
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        with _errors_of_httpx():
+            yield from self._response.iter_stream()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+@contextmanager
+def _errors_of_httpx() -> Iterator[None]:
+    try:
+        yield
+    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
+    except httpcore.UnsupportedProtocol as error:
+        raise httpx.UnsupportedProtocol(str(error)) from error
+
+
+class _Network(httpcore.NetworkBackend):
+    def __init__(self) -> None:
+        self._own = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        return _Connection(self._own.connect_tcp(host, port, timeout, local_address, socket_options))
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
+    ) -> httpcore.NetworkStream:
+        return _Connection(self._own.connect_unix_socket(path, timeout, socket_options))
+
+
+class _Connection(httpcore.NetworkStream):
+    """Reads the head of a response until ``timeout`` seconds after the last byte of the request was sent."""
+
+    def __init__(self, own: httpcore.NetworkStream) -> None:
+        self._own = own
+        self._sent = time.monotonic()
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if timeout is not None and _in_head.get():
+            timeout = self._sent + timeout - time.monotonic()
+            if timeout <= 0:
+                raise httpcore.ReadTimeout("the deadline of the head of the response is over")
+        return self._own.read(max_bytes, timeout)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._own.write(buffer, timeout)
+        self._sent = time.monotonic()
+
+    def close(self) -> None:
+        self._own.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Connection(self._own.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> object:
+        return self._own.get_extra_info(info)

@@ -14,7 +14,7 @@ import click
 import msgspec
 import pytest
 
-from persistence import children
+from persistence import processes
 from persistence.cli import commands, main
 from persistence.cli.service_directory import make_service_directory
 from persistence.errors import StartupError
@@ -115,7 +115,7 @@ def test_settings_are_passed_on_whole_and_show_no_password(effective: Effective,
         check.begin(["--json"])
         seen = []
         while check.is_running():
-            seen += [each for each in processes() if effective.file not in each]
+            seen += [each for each in command_lines() if effective.file not in each]
             time.sleep(0.005)
     finally:
         os.chdir(before)
@@ -128,7 +128,7 @@ def test_settings_are_passed_on_whole_and_show_no_password(effective: Effective,
     assert not [each for each in seen if SECRET in each]
 
 
-def processes() -> Iterator[str]:
+def command_lines() -> Iterator[str]:
     """The arguments and the environment of every process that a command of the pages has."""
     for each in Path("/proc").glob("[0-9]*"):
         try:
@@ -150,11 +150,11 @@ def test_nothing_of_the_current_directory_runs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "cwd"))
     (tmp_path / "locked").touch()
     assert cheap.CONTEND(str(tmp_path / "locked")) != file_system._LOCKED  # noqa: SLF001
-    for arguments in (("-m", "persistence.cli", "--version"), ("-m", "persistence.children", "-c", "import lxml")):
-        assert children.start(*arguments).wait() == 0
+    for arguments in (("-m", "persistence.cli", "--version"), ("-m", "persistence.processes", "-c", "import lxml")):
+        assert processes.start(*arguments).wait() == 0
     (tmp_path / "job").write_bytes(msgspec.json.encode(IndexJob(root=initialised(tmp_path / "data"))))
     with open(tmp_path / "job", "rb") as job:
-        assert children.start("-m", "persistence.index", stdin=job).wait() == 0
+        assert processes.start("-m", "persistence.index", stdin=job).wait() == 0
     assert not (tmp_path / "ran").exists()
 
 

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence.crypto.encryption_keys import KeyRing
-from persistence.crypto.value_cipher import ValueCipher
+from persistence.crypto.encryption_keys import KeyRing, ValueCipher
 from persistence.definitions.catalog import EncryptedControls
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter

@@ -9,8 +9,8 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.maintenance.check import CheckOptions, TreeCheck
-from persistence.maintenance.content_check import BodiesOf
 from persistence.maintenance.reports import TreeReader
+from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.treatment import Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.properties.properties import Properties

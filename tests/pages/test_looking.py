@@ -146,7 +146,7 @@ def test_the_output_of_a_command_is_bounded() -> None:
     program = (
         "import sys; [print('line', n) for n in range(200_000)]; print('x' * 100_000, file=sys.stderr); sys.exit(3)"
     )
-    command = [sys.executable, "-m", "persistence.children", "-c", program]
+    command = [sys.executable, "-m", "persistence.processes", "-c", program]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 3
     assert len(done.stdout) <= limits.LONGEST_OUTPUT + limits.LONGEST_OUTPUT_LINE

@@ -14,7 +14,7 @@ from persistence.limits import MOST_INDEXED
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Field, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.postgresql import database_index
-from persistence.postgresql.postgres_dialect import PostgresDialect
+from persistence.postgresql.database_index import PostgresDialect
 from tests.index import asked
 from tests.index.memory import FORM, Content
 from tests.postgresql.indexing import IndexedMemory, indexed_memory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from persistence.model.addresses import Form
 from persistence.model.queries import Comparison, ControlFilter, Field, FieldFilter, Query, Scope, Sort, TextMatch
-from persistence.postgresql import postgres_dialect
+from persistence.postgresql import database_index
 from tests.index import asked
 from tests.index.memory import FORM, Content, plain
 from tests.index.test_against_oracle import (
@@ -43,7 +43,7 @@ _MANY = 12
 
 @pytest.fixture(params=PLANS)
 def _plan(request: pytest.FixtureRequest) -> Iterator[None]:
-    with planned(request.param, postgres_dialect):
+    with planned(request.param, database_index):
         yield
 
 

@@ -19,8 +19,7 @@ from itertools import islice
 
 import msgspec
 
-from persistence import children
-from persistence.children import Child
+from persistence import processes
 from persistence.closable import Closable, closed
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
@@ -40,6 +39,7 @@ from persistence.index.sync.staleness import (
 )
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
+from persistence.processes import Child
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import REINDEXING, Layout
@@ -407,7 +407,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def begin(self) -> Child:
         """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
-        return children.start("-m", "persistence.index", given=msgspec.json.encode(self), stdout=subprocess.DEVNULL)
+        return processes.start("-m", "persistence.index", given=msgspec.json.encode(self), stdout=subprocess.DEVNULL)
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""

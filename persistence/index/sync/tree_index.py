@@ -6,21 +6,20 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from persistence.children import Child
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.rebuilds import status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source
-from persistence.index.sync.index_check import IndexCheck
-from persistence.index.sync.index_files import IndexFiles
+from persistence.index.sync.index_files import IndexCheck, IndexFiles
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import IndexJob, IndexTask, JobProcesses, rebuild_record
 from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, FlatViews, Updater
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
+from persistence.processes import Child
 from persistence.storage import files
 from persistence.storage.findings import Finding
 from persistence.xml.streaming import Streaming

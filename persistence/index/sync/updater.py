@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import NamedTuple
 
-from persistence.children import Child
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader
@@ -23,6 +22,7 @@ from persistence.index.sync.rebuild import SMALL, FlatMaker, FlatTask, IndexJob,
 from persistence.index.sync.staleness import tree_identity
 from persistence.limits import LONGEST_TURN, MOST_WAITING
 from persistence.model.addresses import Form
+from persistence.processes import Child
 from persistence.storage.reader import StoreReader
 
 _PATIENCE = 1.0
