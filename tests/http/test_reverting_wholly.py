@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.model.instants import Instant
 from persistence.services import histories
+from persistence.services.documents import Documents
 from tests.encrypted_form import DEFINITION, SECRETS, data, path
 from tests.http.test_encryption import keys_of
 from tests.http.test_leases import lock, unlock
@@ -107,17 +108,16 @@ def test_what_others_write_meanwhile_is_never_overwritten(
     served.put(f"{base}/a.bin", b"now", **V1)
     served.put(f"{base}/b.bin", b"now", **V1)
     served.put(f"{base}/data.xml", b"<now/>", **V1)
-    read = histories.Reverting._receiving  # noqa: SLF001 - the moment between the plan and the lock
-
+    receive = Documents.receiving  # the moment between the plan and the lock
     writes = iter([method])
 
     def interrupted(*args: object) -> object:
         for each in writes:
             assert served.ask(each, f"{base}/{name}", b"<other/>", {"Content-Type": "text/xml"}, **V1).status == 204
-        return read(*args)  # type: ignore[arg-type]
+        return receive(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(histories.Reverting, "_receiving", interrupted)
+        patched.setattr(Documents, "receiving", interrupted)
         answer = restore(served, f"{FORM}/D", at(saved))
     assert (answer.status, answer["Retry-After"]) == (503, "1"), answer.cause
     is_deleted = method == "DELETE"
