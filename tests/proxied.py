@@ -46,7 +46,6 @@ NOT_OF_A_PAIR = {
     "test_paths.py::test_a_stored_definition_with_a_mark": _OWN_API,
     "test_provider_contract.py": _OWN_API,
     "test_purging.py": "it has providers of its own",
-    "test_provider_replay.py": _OWN_API,
     "test_reencryption.py": "what is stored behind is re-encrypted by nobody but the service behind",
     "test_releases.py": _OWN_API,
     "test_remote_bodies.py": "it has providers of its own",
