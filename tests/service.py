@@ -89,15 +89,18 @@ class Service:
         """One request on a connection of its own; ``own`` headers get the prefix, ``_`` standing for ``-``."""
         return self.raw(method, f"{self.face}/crud/{path}", headers, body, **own)
 
+    def own(self, headers: Mapping[str, object]) -> dict[str, str]:
+        """Headers of the service: their names without its prefix, with underscores."""
+        return {self.prefix + name.replace("_", "-"): str(value) for name, value in headers.items()}
+
     def raw(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None, **own: object
     ) -> Answer:
         """One request to any path of the server."""
-        sent = {self.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
         source = (self.source, 0) if self.source else None
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
-            connection.request(method, path, body=body, headers={**self.extra, **(headers or {}), **sent})
+            connection.request(method, path, body=body, headers={**self.extra, **(headers or {}), **self.own(own)})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:

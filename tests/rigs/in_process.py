@@ -30,9 +30,10 @@ class InProcess(Service, Closable):
         self._app.close()
 
     def raw(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None, **own: object
     ) -> Answer:
-        response = self._client.open(path, method=method, data=body, headers=[*(headers or {}).items()], buffered=True)
+        sent = {**(headers or {}), **self.own(own)}
+        response = self._client.open(path, method=method, data=body, headers=[*sent.items()], buffered=True)
         fields = HTTPMessage()
         for name, value in response.headers:
             fields[name] = value
