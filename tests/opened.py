@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TypeVar
 
+from persistence.catalog import Catalog
 from persistence.closable import Closable
-from persistence.definitions.catalog import Catalog
 from persistence.dialect import Dialect
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties

@@ -29,7 +29,7 @@ from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 from persistence.settings import Effective
 from persistence.starting import url_of
-from persistence.wire.connection import CallPolicy
+from persistence.wire import CallPolicy
 
 _TIMED_STEPS = 6
 """Steps that ``--timeout`` limits: two requests, and each connects, is sent and is answered."""

@@ -50,8 +50,8 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
 )
-from persistence.wire.connection import Answer as Download
-from persistence.wire.connection import CallPolicy
+from persistence.wire import Answer as Download
+from persistence.wire import CallPolicy
 
 __all__ = [
     "CallPolicy",

@@ -17,7 +17,7 @@ from persistence.model.addresses import DATA_XML, PUBLIC_PREFIX, Collection, Doc
 from persistence.model.instants import Instant
 from persistence.model.permissions import User, credentials_of
 from persistence.model.texts import without_encoding
-from persistence.wire.connection import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
+from persistence.wire import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
 
 HeaderPairs = tuple[tuple[str, str], ...]
 

@@ -32,7 +32,7 @@ from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocuments
 from persistence.model.texts import without_encoding
 from persistence.model.versions import Searched
 from persistence.model.write_conditions import LeaseHolder
-from persistence.wire.connection import XML, Content, whole_number
+from persistence.wire import XML, Content, whole_number
 
 
 class SearchResults:

@@ -21,7 +21,7 @@ from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
 from persistence.model.permissions import ANONYMOUS, Role, User, credentials_of
 from persistence.model.queries import SearchResult
 from persistence.model.write_conditions import LeaseHolder
-from persistence.wire.connection import XML, Call, OutgoingContent, path_of
+from persistence.wire import XML, Call, OutgoingContent, path_of
 
 OwnHeaders = Mapping[str, object]
 """Headers of the service's own by their names without prefix."""

@@ -29,7 +29,7 @@ from persistence.model.addresses import Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
-from persistence.wire.connection import Answer, Call, CallPolicy, Content
+from persistence.wire import Answer, Call, CallPolicy, Content
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()

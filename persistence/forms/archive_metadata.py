@@ -21,7 +21,7 @@ from persistence.model import instants
 from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import count, short
-from persistence.xml.streaming import local_name
+from persistence.xml import local_name
 
 FORMAT = "1"  # The version of the shape, which the root names
 

@@ -42,7 +42,7 @@ from persistence.limits import (
 from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.versions import V4_8_0, V2019_1_0, FormMetadata
-from persistence.xml.streaming import SEPARATOR, Streaming, local_name, past_limits
+from persistence.xml import SEPARATOR, Streaming, local_name, past_limits
 
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XFORMS = "http://www.w3.org/2002/xforms"

@@ -16,7 +16,7 @@ from lxml import etree
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
 from persistence.limits import DEEPEST, LARGEST_TREE, LONGEST_XML_NAME, MOST_DECLARATIONS, MOST_TREE_NODES, MOST_WALKED
-from persistence.xml.streaming import Streaming, XmlCheck
+from persistence.xml import Streaming, XmlCheck
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
 Tree = etree._ElementTree  # noqa: SLF001 - likewise

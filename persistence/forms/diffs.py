@@ -17,7 +17,7 @@ from persistence.forms.form_data import ITEM, is_value_encrypted
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import LARGEST_FOUND, MOST_ALIGNED, MOST_DIFFED_ELEMENTS
 from persistence.model.instants import Instant
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml import SEPARATOR, Streaming
 
 HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")
 """The attributes of the holder of an attachment that belong to its value: the others are about the element."""

@@ -28,15 +28,7 @@ from persistence.forms.form_data import (
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH, MOST_EDITED
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import PathStep, Place
-from persistence.xml.streaming import (
-    SEPARATOR,
-    Streaming,
-    codec_of,
-    end_of_tag,
-    local_name,
-    markup_codec_of,
-    tag_attributes,
-)
+from persistence.xml import SEPARATOR, Streaming, codec_of, end_of_tag, local_name, markup_codec_of, tag_attributes
 
 _WINDOW = 1 << 10
 _BLANKS = " \t\r\n"

@@ -30,7 +30,7 @@ from persistence.model.flat_views import (
     joined,
 )
 from persistence.model.versions import V4_0_0, PathStep
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 
 
 def read_flat_views(

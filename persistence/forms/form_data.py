@@ -30,7 +30,7 @@ from persistence.limits import (
 )
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.model.versions import IndexKey, PathStep
-from persistence.xml.streaming import SEPARATOR, Streaming, local_name, past_limits
+from persistence.xml import SEPARATOR, Streaming, local_name, past_limits
 
 FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
 RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"

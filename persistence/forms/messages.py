@@ -15,7 +15,7 @@ from persistence.model.queries import Field
 from persistence.model.sidecar import HistoryPage
 from persistence.model.texts import nearest, short
 from persistence.model.write_conditions import LeaseHolder
-from persistence.xml.streaming import SEPARATOR, Streaming, local_name
+from persistence.xml import SEPARATOR, Streaming, local_name
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 LANGUAGE = f"{_XML}lang"  # The name of xml:lang in elements that were read

@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 from persistence.errors import PersistenceError, one_line
-from persistence.http.paths import find_path
+from persistence.http.parsing import find_path
 from persistence.model.texts import json_line
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from persistence.errors import (
 )
 from persistence.http.application import HEALTH_PATHS, IS_STRANGER, LIMITED_KEY, METRICS_PATH, PAGES_PATH, ROOT_PATH
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.parsing import REQUEST_NAMES, environ_key, peer_of
-from persistence.http.paths import UNCLEAR
+from persistence.http.parsing import REQUEST_NAMES, UNCLEAR, environ_key, peer_of
 from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, key_of
 from persistence.limits import HOST_LENGTH

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from persistence.bounded_cache import BoundedCache
-from persistence.definitions.catalog import Catalog, Definition, IndexKeys
+from persistence.catalog import Catalog, Definition, IndexKeys
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import DESIGNER_KEYS, PATH_RULES
 from persistence.forms.flat_tables import Cell, RowReader
@@ -40,7 +40,7 @@ from persistence.model.versions import IndexKey
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, HandEdits, Integrity, StoredRevision
-from persistence.xml.streaming import Streaming, XmlCheck
+from persistence.xml import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
 _RULES = f"{PATH_RULES} "

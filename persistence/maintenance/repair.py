@@ -46,7 +46,7 @@ from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.stored_revision import ChangedSidecarError
-from persistence.xml.streaming import XmlCheck
+from persistence.xml import XmlCheck
 
 _OWNERS, _OTHERS = 0o600, 0o007
 _LARGEST_COMPARED = 1 << 18  # Bytes of a content that a preview compares line by line

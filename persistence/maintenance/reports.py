@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache, partial
 from typing import BinaryIO, Self, TypeVar
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
 from persistence.limits import DAYS_COUNTED, DELETED_LISTED

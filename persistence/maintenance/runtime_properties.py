@@ -18,7 +18,7 @@ from persistence.limits import LARGEST_RUNTIME_PROPERTIES
 from persistence.model.addresses import DESIGNER_FORM, LIBRARY_FORM, Form
 from persistence.properties.properties import FormProperties, NameTree
 from persistence.properties.property_table import ANY, DATA, FORM, SERVICES, Name
-from persistence.xml.streaming import SEPARATOR
+from persistence.xml import SEPARATOR
 
 _ATTACHMENTS = "attachments"
 _BUILT_IN = "sqlite"

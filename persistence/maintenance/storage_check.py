@@ -10,8 +10,8 @@ from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from persistence.catalog import NOTHING_ENCRYPTED, Catalog
 from persistence.crypto.encryption_keys import is_bound
-from persistence.definitions.catalog import NOTHING_ENCRYPTED, Catalog
 from persistence.errors import (
     BadRequestError,
     BusyError,

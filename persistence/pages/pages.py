@@ -14,8 +14,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.http.audit import RequestAudit
 from persistence.http.logs import CALLER, CAUSE
-from persistence.http.parsing import peer_of
-from persistence.http.paths import clean
+from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 from psycopg import errors as codes
 
 from persistence import processes
+from persistence.catalog import Definition
 from persistence.closable import Closable, Jobs, closed
-from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, BusyError
 from persistence.index.cards import Fact, key_of, searched_owners
-from persistence.index.protocol import Budget, ReindexingStatus
-from persistence.index.rebuilds import reported, status_in
+from persistence.index.protocol import Budget, ReindexingStatus, reported, status_in
 from persistence.index.search_compiler import (
     Condition,
     Key,
@@ -47,7 +46,7 @@ from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, 
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers, Rows
 from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState, plain
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 
 Failed = Callable[[Form | None, Exception], None]  # Called when a job that a search has started has failed
 

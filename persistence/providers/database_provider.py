@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, StartupError, disk_errors
-from persistence.index.rebuilds import RequestedRebuilds
+from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema

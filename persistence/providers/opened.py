@@ -64,7 +64,7 @@ from persistence.storage.stored_revision import Integrity, StoredRevision
 
 if TYPE_CHECKING:
     from persistence.providers.database_provider import DatabasePlace
-    from persistence.remote.publisher import RemotePublisher
+    from persistence.remote.remote_calls import RemotePublisher
     from persistence.s3.object_bodies import ObjectBodies
 
 
@@ -374,9 +374,8 @@ class PublicationServers:
         ``RemotePublisher``.
         """
         # Loads the HTTP client, which other services do not need.
-        from persistence.remote.publisher import RemotePublisher  # noqa: PLC0415
-        from persistence.remote.remote_calls import Client, ProviderNames  # noqa: PLC0415
-        from persistence.wire.connection import CallPolicy, Connection  # noqa: PLC0415
+        from persistence.remote.remote_calls import Client, ProviderNames, RemotePublisher  # noqa: PLC0415
+        from persistence.wire import CallPolicy, Connection  # noqa: PLC0415
 
         dialect = DIALECTS[self._settings.dialect]
         names = ProviderNames(dialect, dialect, is_provider=False)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from functools import partial
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
@@ -18,7 +18,7 @@ from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
-from persistence.wire.connection import CallPolicy, Connection
+from persistence.wire import CallPolicy, Connection
 
 
 class Remotes(Engine):

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
-from persistence.definitions.catalog import Catalog, Definition
+from persistence.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
 from persistence.index.protocol import Reindexer, ReindexingState, ReindexingStatus, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed

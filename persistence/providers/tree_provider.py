@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
-from persistence.index.rebuilds import RequestedRebuilds
+from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex

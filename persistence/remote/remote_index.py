@@ -8,7 +8,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import TypeVar
 
-from persistence.definitions.catalog import Definition
+from persistence.catalog import Definition
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.messages import read_request
 from persistence.forms.search_xml import (
@@ -39,8 +39,8 @@ from persistence.model.queries import (
 )
 from persistence.model.sidecar import DocumentFacts
 from persistence.remote.remote_calls import Client
-from persistence.wire.connection import XML, Call, HeaderField, OutgoingContent, whole_number
-from persistence.xml.streaming import Streaming, XmlCheck
+from persistence.wire import XML, Call, HeaderField, OutgoingContent, whole_number
+from persistence.xml import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
 """Seconds without a byte while an index is rebuilt: the answer comes when it is done."""

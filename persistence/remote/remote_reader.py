@@ -39,8 +39,8 @@ from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
 from persistence.storage.on_demand import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.wire.connection import Answer, Call, HeaderField, HeaderFields, OwnFields, whole_number
-from persistence.xml.streaming import WordWatch
+from persistence.wire import Answer, Call, HeaderField, HeaderFields, OwnFields, whole_number
+from persistence.xml import WordWatch
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
 

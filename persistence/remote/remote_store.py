@@ -55,7 +55,7 @@ from persistence.storage.locks import Locks, stripe
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
-from persistence.wire.connection import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
+from persistence.wire import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 
 
 class RemoteBodies(Bodies, BodyChanges):

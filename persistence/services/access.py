@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
+from persistence.catalog import Catalog, Definition
 from persistence.crypto import access_tokens
 from persistence.crypto.access_tokens import TokenGrant
-from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,

@@ -15,10 +15,10 @@ from typing import BinaryIO, Protocol, cast
 import msgspec
 
 from persistence.bounded_cache import BoundedCache
+from persistence.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
 from persistence.crypto import frames
 from persistence.crypto.encryption_keys import DataCipher, EncryptionKeys, ValueCipher
 from persistence.crypto.frames import FileHeader, PlainFile
-from persistence.definitions.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
@@ -54,7 +54,7 @@ from persistence.services.rules import Get, Read, Received, living
 from persistence.storage.commit import Upload
 from persistence.storage.storage import RevisionStorage
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.streaming import Streaming, WordWatch, XmlCheck, may_mention
+from persistence.xml import Streaming, WordWatch, XmlCheck, may_mention
 
 Path = tuple[str, ...]  # The names that lead to an element, from below the root element
 

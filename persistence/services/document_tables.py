@@ -56,7 +56,7 @@ from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.providers.router import Route
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
 from persistence.services.rules import Read
-from persistence.xml.streaming import decoded, indented
+from persistence.xml import decoded, indented
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
 """The headings of the columns before those of controls."""

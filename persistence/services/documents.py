@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from persistence.definitions.catalog import Catalog, Definition
+from persistence.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 
-from persistence.definitions.catalog import Definition
+from persistence.catalog import Definition
 from persistence.errors import (
     BadAddressError,
     BadRequestError,

@@ -13,8 +13,8 @@ from typing import BinaryIO, cast
 
 import msgspec
 
+from persistence.catalog import Definition, EncryptedControls
 from persistence.closable import taking
-from persistence.definitions.catalog import Definition, EncryptedControls
 from persistence.dialect import DIALECTS
 from persistence.errors import (
     BadRequestError,

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from persistence import xml
 from persistence.errors import (
     BadRequestError,
     DamagedError,
@@ -31,7 +32,6 @@ from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Route
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import BodiesOf, DocumentFile, DocumentFiles, RevisionStorage, Storage, Writing
-from persistence.xml import streaming
 
 _OVERLAP = 1 << 13
 """Bytes that are looked at twice, where one piece ends: a name has 200 bytes, and each may be written as ten."""
@@ -64,7 +64,7 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
     """Return whether a content has encrypted values, or cannot be parsed."""
     with disk_errors("reading form data"):
         content.seek(0)
-        if not streaming.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
+        if not xml.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
             return False
         content.seek(0)
         try:
@@ -105,7 +105,7 @@ def _encoding(begin: bytes) -> str:
     declaration = begin.partition(b"?>")[0] if b"<?xml" in begin[:8] else b""
     found = _DECLARED.match(declaration.partition(b"encoding")[2])
     declared = found[1].decode().lower() if found is not None else None
-    return streaming.codec_of(begin, declared if declared in streaming.ENCODINGS else None)
+    return xml.codec_of(begin, declared if declared in xml.ENCODINGS else None)
 
 
 @dataclass(frozen=True, slots=True)

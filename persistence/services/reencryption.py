@@ -38,7 +38,7 @@ from persistence.services.transforms import from_start
 from persistence.storage.attachments import RevisionRewriter
 from persistence.storage.storage import BodiesOf, JobRecord, Storage
 from persistence.storage.stored_revision import StoredRevision
-from persistence.xml.streaming import WordWatch
+from persistence.xml import WordWatch
 
 _ATTEMPTS = 3
 

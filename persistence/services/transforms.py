@@ -52,7 +52,7 @@ from persistence.model.texts import require_plain
 from persistence.model.versions import DATA_FORMATS, VersionRequest
 from persistence.services.documents import Documents
 from persistence.services.rules import Get, Put, Read
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 
 _AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
 

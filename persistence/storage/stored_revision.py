@@ -36,7 +36,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, s
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import FilePaths, revision_of, unfinished_of
-from persistence.xml.streaming import XmlCheck
+from persistence.xml import XmlCheck
 
 _SCHEMA_BEFORE = 1  # The schema without checksum and address, which `persistence upgrade` reads
 

@@ -19,7 +19,7 @@ from persistence.client.runtime_sequences import SEQUENCES, StepResult
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection
 from persistence.errors import RemoteError
 from persistence.limits import LARGEST_RUNTIME_PROPERTIES
-from persistence.wire.connection import Call
+from persistence.wire import Call
 from tests.cli.command_runner import Ended, ended
 from tests.docs.markdown import DOCS, rows, spans
 from tests.in_process import serving

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.index.rebuilds import reported
+from persistence.index.protocol import reported
 from persistence.index.sync.rebuild import Generations, rebuild_record
 from persistence.storage.layout import Layout
 from tests import forkserver, orders

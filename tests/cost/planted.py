@@ -9,13 +9,13 @@ import re
 from typing import Any
 
 from persistence.cli import main
-from persistence.http import paths
+from persistence.http import parsing
 
 _SEPARATOR = re.compile(r"\s*[,|]\s*")
 """As roles were taken apart: at each of many blanks it begins, and goes on to the last."""
 
-_sent_path = paths.sent_path
-_clean = paths.clean
+_sent_path = parsing.sent_path
+_clean = parsing.clean
 
 
 def _with_quadratic_headers(environ: dict[str, Any]) -> str:
@@ -31,8 +31,8 @@ def _with_much_memory(path: str) -> str:
     return _clean(path) if copies else path
 
 
-paths.sent_path = _with_quadratic_headers
-paths.clean = _with_much_memory
+parsing.sent_path = _with_quadratic_headers
+parsing.clean = _with_much_memory
 
 if __name__ == "__main__":
     main()

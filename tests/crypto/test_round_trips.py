@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
+from persistence.catalog import EncryptedControls
 from persistence.crypto.encryption_keys import KeyRing, ValueCipher
-from persistence.definitions.catalog import EncryptedControls
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration import migrate

@@ -5,11 +5,11 @@ import time
 import pytest
 from lxml import etree
 
+from persistence import xml
 from persistence.errors import MalformedXmlError
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.model.addresses import AttachmentRef
-from persistence.xml import streaming
-from persistence.xml.streaming import ENCODINGS, Streaming
+from persistence.xml import ENCODINGS, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 QUICK = 2.0
@@ -118,8 +118,8 @@ def test_nothing_but_marks_and_values_is_changed(codec: str, piece: int) -> None
     ],
 )
 def test_a_start_tag_is_taken_apart(text: str, names: list[str], length: int | None) -> None:
-    assert [attribute[1] for attribute in streaming.tag_attributes(text)] == names
-    assert streaming.end_of_tag(text) == length
+    assert [attribute[1] for attribute in xml.tag_attributes(text)] == names
+    assert xml.end_of_tag(text) == length
 
 
 @pytest.mark.parametrize("encoding", sorted(name for name in ENCODINGS if not name.startswith("utf")))

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from persistence.xml.streaming import ENCODINGS, may_mention
+from persistence.xml import ENCODINGS, may_mention
 
 WORD = b"encrypted"
 SAID = b'<a fr:value-encrypted="true">x</a>'

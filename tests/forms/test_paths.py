@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from persistence.definitions.catalog import EncryptedControls
+from persistence.catalog import EncryptedControls
 from persistence.forms.controls import read_controls, read_index_keys, read_outline
 from persistence.forms.diffs import read_data
 from persistence.forms.encryption import ValueEncrypter

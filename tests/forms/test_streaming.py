@@ -20,7 +20,7 @@ from persistence.limits import (
     MOST_NAMESPACES,
     XML_STEP,
 )
-from persistence.xml.streaming import Streaming, XmlCheck
+from persistence.xml import Streaming, XmlCheck
 
 LONG = b"u" * (LONGEST_NAMESPACE - 1)
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))

@@ -17,7 +17,7 @@ from persistence.limits import (
     MOST_ELEMENTS,
     MOST_NAMESPACES,
 )
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 

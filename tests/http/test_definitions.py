@@ -8,8 +8,8 @@ from flask.testing import FlaskClient
 from lxml import etree
 
 from persistence.app import create_app
+from persistence.catalog import Catalog, Definition
 from persistence.cli import main
-from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import DIALECTS
 from persistence.errors import RemoteError
 from persistence.model.addresses import Form

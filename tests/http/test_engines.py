@@ -9,8 +9,8 @@ from flask.testing import FlaskClient
 
 from persistence import settings as configuration
 from persistence.app import create_app
+from persistence.catalog import Catalog
 from persistence.cli import commands
-from persistence.definitions.catalog import Catalog
 from persistence.errors import StartupError
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import ENGINES

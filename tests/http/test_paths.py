@@ -10,7 +10,6 @@ from click.testing import CliRunner, Result
 from lxml import etree
 
 from persistence.cli import commands
-from persistence.definitions import catalog
 from persistence.index import sources
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.findings import FindingKind
@@ -90,7 +89,7 @@ def test_an_index_that_was_built_by_other_paths_is_corrected(tmp_path: Path, mon
     with monkeypatch.context() as earlier:
         earlier.setattr(sources, "_RULES", "")
         key = IndexKey("s/c", (PathStep("s"), PathStep("c")))
-        earlier.setattr(catalog, "read_index_keys", lambda *_: (key,))
+        earlier.setattr("persistence.catalog.read_index_keys", lambda *_: (key,))
         with serving(tmp_path) as service:
             assert service.put("a/f/form/form.xhtml", definition, **V1).status == 201
             assert service.put("a/f/data/d/data.xml", body, **V1).status == 201

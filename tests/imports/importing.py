@@ -6,8 +6,8 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from persistence.catalog import Catalog
 from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.definitions.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.properties.properties import Properties
 from persistence.providers.router import only

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError
 from persistence.index import protocol as budgets
 from persistence.index.protocol import Budget, Reindexer, ReindexingState, SearchIndex

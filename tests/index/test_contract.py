@@ -9,10 +9,10 @@ from itertools import count
 import pytest
 
 from persistence import client_request
+from persistence.catalog import Catalog
 from persistence.client_request import ClientRequest
-from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.index.rebuilds import RequestedRebuilds
+from persistence.index.protocol import RequestedRebuilds
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
@@ -20,7 +20,7 @@ from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
-from persistence.wire.connection import CallPolicy, Connection
+from persistence.wire import CallPolicy, Connection
 from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened

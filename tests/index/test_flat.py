@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sources import Source, SourceDescription

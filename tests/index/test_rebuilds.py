@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.index.protocol import ReindexingState, ReindexingStatus
-from persistence.index.rebuilds import reported, status_in
+from persistence.index.protocol import ReindexingState, ReindexingStatus, reported, status_in
 from persistence.storage.store import JobFile
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.properties.properties import Properties

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.definitions import catalog
-from persistence.definitions.catalog import Catalog
+from persistence import catalog
+from persistence.catalog import Catalog
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision

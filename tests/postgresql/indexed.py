@@ -6,9 +6,8 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from persistence.definitions.catalog import Catalog
-from persistence.index.protocol import Budget
-from persistence.index.rebuilds import RequestedRebuilds
+from persistence.catalog import Catalog
+from persistence.index.protocol import Budget, RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import (
     DATA_XML,
@@ -27,7 +26,7 @@ from persistence.postgresql.database import Database, FormNumbers
 from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.postgresql.index_rows import IndexRows
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 from tests.index.contract import Subject
 from tests.postgresql.indexing import fail
 

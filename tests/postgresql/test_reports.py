@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, ConflictError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sources import Source, SourceDescription

@@ -12,7 +12,7 @@ import pytest
 from persistence.dialect import SVC
 from persistence.errors import RemoteError, RemoteTimeoutError
 from persistence.remote.remote_calls import Client, ProviderNames
-from persistence.wire.connection import Answer, Call, CallPolicy, Connection
+from persistence.wire import Answer, Call, CallPolicy, Connection
 from tests.opened import opened
 from tests.providers import Received, Reply, dripping, providing
 
@@ -100,7 +100,7 @@ def test_a_refusal_that_never_ends_is_its_status() -> None:
 
 @pytest.mark.parametrize("piece", [b"x", b"x" * 100_000])
 def test_an_answer_without_an_end_is_given_up_when_it_is_closed(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.wire.connection._LEFT_WITHIN", 0.1)
+    monkeypatch.setattr("persistence.wire._LEFT_WITHIN", 0.1)
     began = time.monotonic()
     with endless("200 OK", piece) as answer:
         answer.close()

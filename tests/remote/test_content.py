@@ -22,7 +22,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_reader import RemoteReader, opened_remotely
 from persistence.storage.layout import SPOOL
-from persistence.wire.connection import Answer, Call, Peer
+from persistence.wire import Answer, Call, Peer
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from persistence.definitions.catalog import Catalog
+from persistence.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
 from persistence.forms import controls

@@ -17,7 +17,7 @@ from persistence.storage import files
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
-from persistence.wire.connection import CallPolicy, Connection
+from persistence.wire import CallPolicy, Connection
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened

@@ -23,8 +23,7 @@ from persistence import processes
 from persistence.closable import Closable, closed
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.protocol import RebuildAim
-from persistence.index.rebuilds import LONGEST_WAIT, Progress, reported
+from persistence.index.protocol import LONGEST_WAIT, Progress, RebuildAim, reported
 from persistence.index.sources import DocumentName, Source, SourceDescription, flat_definition, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sqlite.engine import FlatFile, UnusableError

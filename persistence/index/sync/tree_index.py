@@ -6,11 +6,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from persistence.catalog import Definition
 from persistence.closable import Closable
-from persistence.definitions.catalog import Definition
 from persistence.errors import DiskError, disk_errors
-from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.rebuilds import status_in
+from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus, status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sync.index_files import IndexCheck, IndexFiles
 from persistence.index.sync.journal import Journal
@@ -22,7 +21,7 @@ from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.processes import Child
 from persistence.storage import files
 from persistence.storage.findings import Finding
-from persistence.xml.streaming import Streaming
+from persistence.xml import Streaming
 
 _PAGES = 3  # How often a page is looked for again because documents on it have changed meanwhile
 

@@ -33,7 +33,7 @@ from persistence.model.permissions import Permissions
 from persistence.model.versions import FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.xml.streaming import may_mention
+from persistence.xml import may_mention
 
 ENCRYPT = b"encrypt"  # A part of the element or class of a control whose value is encrypted (spec forms 4.1)
 

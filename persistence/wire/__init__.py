@@ -1,1 +1,0 @@
-"""HTTP to another service: what the client, providers elsewhere and publishing share."""

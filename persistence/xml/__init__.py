@@ -1,1 +1,0 @@
-"""XML as it streams by: the parser that everything comes in through, its limits, and the bytes of markup."""
