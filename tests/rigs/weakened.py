@@ -13,10 +13,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.cli import main
 from persistence.errors import ConflictError, ReplacedError
 from persistence.http import responses
+from persistence.http.responses import BareResponse, Headers
 from persistence.index.sync.updater import Updater
 from persistence.metrics import service as shared
 from persistence.model.addresses import Address, DocumentAddress, Form
@@ -32,6 +34,10 @@ from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.writer import Writer
 from tests.rig_service import rig
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+    from flask import Response
 
 _VARIABLE = "TESTS_WEAKNESS"
 _ROOT = Path(__file__).parents[2]
@@ -75,7 +81,15 @@ def _leak() -> None:
 
 
 def _cut_short() -> None:
-    responses._whole = lambda file, size: file.read(size)  # noqa: SLF001 - the weakness
+    send, at_once = responses._send, responses._SENT_AT_ONCE  # noqa: SLF001 - the weakness
+
+    def shortened(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
+        if size > at_once:
+            return send(environ, file, size, status, headers)
+        with file:
+            return BareResponse(file.read(size), status, [*headers, ("Content-Length", str(size))])
+
+    responses._send = shortened  # noqa: SLF001 - the weakness
 
 
 def _never_mind() -> None:
