@@ -95,7 +95,7 @@ test-rigs: install ## a short run of every rig, and their own tests (4 min)
 
 # The long runs. Each prints tables at its end, and fails if anything is wrong. bench/results/reliability.md has the figures.
 
-test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (8 min)
+test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches, and more of the interface (14 min)
 	$(IN_MEMORY) $(BIN)/python -m pytest $(LONG) -n $(JOBS) --dist loadgroup -o tmp_path_retention_policy=failed \
 		$(RIGS:%=--ignore=tests/%) $(BROWSED:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
 	$(BIN)/python -m pytest $(LONG) -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
