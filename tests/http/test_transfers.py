@@ -192,13 +192,14 @@ def is_broken_off(connection: socket.socket) -> bool:
 def test_responses_that_nobody_reads_give_their_threads_back(served: tuple[Connect, Path], kind: str) -> None:
     connect, directory = served
     log = directory / "service.log"
+    before = log.read_bytes().count(b"nothing has moved")
     with ExitStack() as stack:
         unread = [stack.enter_context(closing(connect())) for _ in range(THREADS)]
         for each in unread:
             each.sendall(UNREAD[kind].encode())
             assert each.recv(1)  # large data is parsed in turns, before its response begins: it may take a while
         time.sleep(0.3)
-        began, before = time.monotonic(), log.read_bytes().count(b"nothing has moved")
+        began = time.monotonic()
         assert b" 200 " in asked(connect, f"GET {PUBLIC}/form")
         waited = time.monotonic() - began
         assert (0.1 if kind != "transformed" else 0) < waited < TIMEOUT + 5
