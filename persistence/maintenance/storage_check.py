@@ -49,7 +49,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.s3.object_bodies import BodyReference, stray_objects
+from persistence.s3.body_references import BodyReference, stray_objects
 from persistence.services.transfers import mains_of
 from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import BodiesReader, FileBodies
