@@ -426,10 +426,12 @@ class Documents:
         )
         document = own if address.is_main else main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
-        if route.properties.needs_publication:
-            self.require_published(route, route.catalog.of(route.form, version))
-        operations = self.access.to_write(subject, put.user, put.token)
         definition = subject.definition
+        if route.properties.needs_publication:
+            if definition.version != version:
+                definition = route.catalog.of(route.form, version)
+            self.require_published(route, definition)
+        operations = self.access.to_write(subject, put.user, put.token)
         if definition.version != version:  # read only for who has the permission
             definition = route.catalog.of(route.form, version)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
