@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from persistence.app import create_app
-from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import Failed, Updater
+from persistence.index.sync.updater import Failed, TreeIndex, Updater
 from persistence.model.addresses import Form
 
 

@@ -4,8 +4,9 @@ import sys
 
 from gunicorn.arbiter import Arbiter
 
-from persistence import gunicorn_worker, processes, starting
+from persistence import gunicorn_worker, processes
 from persistence.app import policy_of
+from persistence.cli import serve
 from persistence.cli.serve import require_log
 from persistence.errors import PersistenceError
 from persistence.http.logs import announce, choose
@@ -65,10 +66,10 @@ def on_starting(server: Arbiter) -> None:
     """
     try:
         for bind in server.cfg.bind:
-            starting.require_free(bind)
+            serve.require_free(bind)
         require_log(_settings)
-        served = starting.Served(_effective, policy_of(_settings))
-        for line in starting.lines(served, server.cfg.bind[0]):
+        served = serve.Served(_effective, policy_of(_settings))
+        for line in serve.start_lines(served, server.cfg.bind[0]):
             announce(line)
         metrics.begin()
     except PersistenceError as error:

@@ -32,8 +32,8 @@ from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
-from persistence.pages.page_files import KeyUses, RecentErrors
 from persistence.pages.pages import Pages
+from persistence.pages.service_pages import KeyUses, RecentErrors
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories

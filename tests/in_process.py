@@ -21,9 +21,8 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from persistence import settings as configuration
 from persistence.app import wired
-from persistence.cli.serve import Server
+from persistence.cli.serve import Served, Server
 from persistence.providers.opened import init_places
-from persistence.starting import Served
 from tests import service as services
 from tests.service import Service
 

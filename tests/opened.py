@@ -8,7 +8,7 @@ from typing import TypeVar
 from persistence.catalog import Catalog
 from persistence.closable import Closable
 from persistence.dialect import Dialect
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.tree_provider import open_index, provider_of_tree

@@ -70,6 +70,7 @@ ALLOWED = {
     },
     "s3": {"storage", "model", "closable", "errors"},
     "providers": {
+        "forms",
         "wire",
         "remote",
         "s3",
@@ -193,7 +194,7 @@ ONLY_IN = {
     "psycopg": {"postgresql"},
     "psycopg_pool": {"postgresql"},
     "cryptography": {"crypto"},
-    "itsdangerous": {"crypto", "pages"},
+    "itsdangerous": {"services/access", "pages"},
 }
 """Which layers, or packages in them, may import a library."""
 

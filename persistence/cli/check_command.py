@@ -32,7 +32,6 @@ from persistence.keys import limited_administrators
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
-from persistence.maintenance.treatment import FindingTotals, Outcome, Report, Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
@@ -40,7 +39,16 @@ from persistence.providers.opened import bucket_bodies, open_place, readable_bod
 from persistence.providers.tree_provider import integrity_of, open_index
 from persistence.settings import Settings
 from persistence.storage import owner
-from persistence.storage.findings import Finding, FindingKind, Remedy, Severity
+from persistence.storage.findings import (
+    Finding,
+    FindingKind,
+    FindingTotals,
+    Outcome,
+    Remedy,
+    Report,
+    Severity,
+    Treatment,
+)
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing

@@ -41,7 +41,7 @@ from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.maintenance import records
 from persistence.model.addresses import Form, TokenSubject
 from persistence.model.instants import from_datetime
-from persistence.pages.page_files import KeyUses
+from persistence.pages.service_pages import KeyUses
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.services.access import GRANTABLE, AccessTokens

@@ -16,6 +16,7 @@ import click
 
 from persistence.cli.declarations import FAILED, REMAINS, command, exits
 from persistence.cli.options import ADDRESS, SETTINGS, choose_trees, read_settings, reading, unread
+from persistence.cli.serve import url_of
 from persistence.cli.terminal import Facts, counted, is_json, safe, say, say_error, say_json, say_result, say_table
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
@@ -28,7 +29,6 @@ from persistence.maintenance.runtime_properties import RuntimeProperties
 from persistence.model.addresses import Form
 from persistence.properties.property_table import ANY, shown_address
 from persistence.settings import Effective
-from persistence.starting import url_of
 from persistence.wire import CallPolicy
 
 _TIMED_STEPS = 6

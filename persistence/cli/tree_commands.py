@@ -43,7 +43,7 @@ from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model import instants
 from persistence.model.addresses import Form
-from persistence.model.write_conditions import DocumentLease
+from persistence.model.versions import DocumentLease
 from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
 from persistence.services.reencryption import Reencryption, ReencryptionJob

@@ -30,8 +30,7 @@ from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
 from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocuments, Query, Scope, SearchResult
 from persistence.model.texts import without_encoding
-from persistence.model.versions import Searched
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder, Searched
 from persistence.wire import XML, Content, whole_number
 
 

@@ -20,7 +20,7 @@ from persistence.forms.search_xml import read_search_answer
 from persistence.model.addresses import DATA_XML, FORM_XHTML, LIBRARY_FORM
 from persistence.model.permissions import ANONYMOUS, Role, User, credentials_of
 from persistence.model.queries import SearchResult
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.wire import XML, Call, OutgoingContent, path_of
 
 OwnHeaders = Mapping[str, object]

@@ -34,7 +34,7 @@ from persistence.errors import (
 )
 from persistence.forms.messages import read_lock
 from persistence.limits import LARGEST_LOCK
-from persistence.model.write_conditions import parse_remaining
+from persistence.model.versions import parse_remaining
 from persistence.wire import UNIX, Answer, Call, CallPolicy, Connection, Peer, whole_number
 
 _SERVICE = Peer("the service", "the connection to the service broke")

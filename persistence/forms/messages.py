@@ -14,7 +14,7 @@ from persistence.model.addresses import Form
 from persistence.model.queries import Field
 from persistence.model.sidecar import HistoryPage
 from persistence.model.texts import nearest, short
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"

@@ -9,8 +9,7 @@ from flask import Blueprint, Request, Response, g, request
 from persistence.errors import BadAddressError, BadRequestError, LockedError
 from persistence.http.application import RESOURCE_METHODS, RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
-from persistence.http.bodies import body_of
-from persistence.http.parsing import is_forced
+from persistence.http.parsing import body_of, is_forced
 from persistence.http.responses import (
     SHOWN_TYPES,
     empty,
@@ -23,7 +22,7 @@ from persistence.http.responses import (
 )
 from persistence.limits import LARGEST_LOCK
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.model.write_conditions import parse_timeout
+from persistence.model.versions import parse_timeout
 from persistence.services.documents import holder_document
 from persistence.services.rules import Read, Removed, Written
 from persistence.services.transforms import migrated, removes_nonrelevant, transformed

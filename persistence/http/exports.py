@@ -15,8 +15,8 @@ from persistence.errors import BadRequestError, EncodedBodyError
 from persistence.http import logs
 from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
-from persistence.http.bodies import body_of, drain
 from persistence.http.logs import REQUEST_ID
+from persistence.http.parsing import body_of, drain
 from persistence.http.responses import BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form

@@ -12,8 +12,7 @@ from flask import Blueprint, Request, Response, g, request
 from persistence.errors import BadRequestError
 from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
-from persistence.http.bodies import drain
-from persistence.http.parsing import instant_of
+from persistence.http.parsing import drain, instant_of
 from persistence.http.responses import empty, xml
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.sidecar import page_request

@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 from persistence.errors import PersistenceError, one_line
-from persistence.http.parsing import find_path
+from persistence.http.parsing import RECEIVED, find_path
 from persistence.model.texts import json_line
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ REQUEST_ID = "persistence.request_id"
 CAUSE = "persistence.cause"
 CALLER = "persistence.caller"
 USER = "persistence.user_name"
-RECEIVED = "persistence.received"
 """Environ keys: the id of a request, the line with which it was refused, the name of its key, or ``trusted``, the name
-of its user, if the log is to have it, and the bytes of its body that were read."""
+of its user, if the log is to have it."""
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 

@@ -13,7 +13,7 @@ from flask import Blueprint, Response, g, request
 from persistence.errors import BadRequestError
 from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
-from persistence.http.bodies import body_of, drain
+from persistence.http.parsing import body_of, drain
 from persistence.http.responses import text, xml
 from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import Form

@@ -38,8 +38,8 @@ from persistence.errors import (
     disk_errors,
     one_line,
 )
-from persistence.http.bodies import drain
 from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
+from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, epoch_seconds, to_datetime
 from persistence.model.sidecar import Sidecar

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from flask import Blueprint, Response, g, request
 
 from persistence.http.application import LIMITED_KEY, RouteScope, ServedApi
-from persistence.http.bodies import body_of, drain
+from persistence.http.parsing import body_of, drain
 from persistence.http.responses import empty, xml, xml_in_pieces
 from persistence.keys import Key
 from persistence.limits import LARGEST_QUERY

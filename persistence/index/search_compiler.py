@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from persistence.errors import BadRequestError
-from persistence.index.cards import (
+from persistence.index.protocol import (
     AS_FOLDED,
     FACTS,
     OF_DRAFTS,
     OWNER_FACTS,
+    Budget,
     Edge,
     Fact,
     Fold,
@@ -26,7 +27,6 @@ from persistence.index.cards import (
     decode,
     is_cut,
 )
-from persistence.index.protocol import Budget
 from persistence.index.sources import IndexedDocument, IndexedPage
 from persistence.limits import (
     FEW_FOUND,

@@ -20,7 +20,7 @@ from persistence.bounded_cache import BoundedCache
 from persistence.catalog import Catalog, Definition, IndexKeys
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import DESIGNER_KEYS, PATH_RULES
-from persistence.forms.flat_tables import Cell, RowReader
+from persistence.forms.flat_tables import Cell, FlatNaming, FlatView, RowReader
 from persistence.forms.form_data import ExtractedText, TextExtraction, ValueReader
 from persistence.limits import (
     CHUNK,
@@ -33,7 +33,6 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.model.queries import Hit
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import IndexKey

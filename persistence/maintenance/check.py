@@ -24,12 +24,21 @@ from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Adoption, Repair, preview
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf, MarkCheck
-from persistence.maintenance.treatment import Outcome, Quarantine, Report, Treatment, cause_of
 from persistence.maintenance.tree_walk import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, owner, root
-from persistence.storage.findings import Adopts, Finding, FindingKind, Remedy
+from persistence.storage.findings import (
+    Adopts,
+    Finding,
+    FindingKind,
+    Outcome,
+    Quarantine,
+    Remedy,
+    Report,
+    Treatment,
+    cause_of,
+)
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
 from persistence.storage.locks import STRIPES, Lease, LockFile, stripe
 from persistence.storage.storage import ChangeEvents

@@ -10,10 +10,9 @@ import msgspec
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import DiskError, PersistenceError, disk_errors
-from persistence.maintenance.treatment import FindingTotals
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, root
-from persistence.storage.findings import Severity
+from persistence.storage.findings import FindingTotals, Severity
 from persistence.storage.layout import PAGES, Layout
 
 R = TypeVar("R", bound=msgspec.Struct)

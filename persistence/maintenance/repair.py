@@ -23,7 +23,6 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
 from persistence.limits import CHUNK
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.treatment import Quarantine
 from persistence.maintenance.tree_walk import (
     Folder,
     bears,
@@ -42,7 +41,7 @@ from persistence.model.versions import FormMetadata
 from persistence.services.codec import definition_reader, type_by_name
 from persistence.services.documents import version_of_new
 from persistence.storage import commit, files, root, stored_revision
-from persistence.storage.findings import Finding, FindingKind
+from persistence.storage.findings import Finding, FindingKind, Quarantine
 from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.stored_revision import ChangedSidecarError

@@ -26,7 +26,6 @@ from persistence.forms.encryption import EncryptionSurvey
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import repair_path
-from persistence.maintenance.treatment import Quarantine
 from persistence.maintenance.tree_walk import (
     AccessCheck,
     Folder,
@@ -53,7 +52,7 @@ from persistence.s3.body_references import BodyReference, stray_objects
 from persistence.services.transfers import mains_of
 from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachments import BodiesReader, FileBodies
-from persistence.storage.findings import Finding, FindingKind
+from persistence.storage.findings import Finding, FindingKind, Quarantine
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 from persistence.storage.storage import MaintainedDatabase, Readable, Storage
 from persistence.storage.stored_revision import StoredRevision, digest_of_open

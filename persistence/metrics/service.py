@@ -43,7 +43,7 @@ from persistence.metrics.instruments import (
     totals_of,
 )
 from persistence.model.instants import to_datetime
-from persistence.model.write_conditions import DocumentLease
+from persistence.model.versions import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
 from persistence.storage import files

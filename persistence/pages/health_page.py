@@ -14,7 +14,6 @@ from persistence import processes
 from persistence.errors import BadRequestError, BusyError, NotFoundError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN
 from persistence.maintenance.records import LastBackup, LastCheck, last
-from persistence.maintenance.treatment import Outcome
 from persistence.model.addresses import Form
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.processes import Child
@@ -22,7 +21,7 @@ from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, root
-from persistence.storage.findings import Remedy
+from persistence.storage.findings import Outcome, Remedy
 from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout
 from persistence.storage.locks import try_lock
 

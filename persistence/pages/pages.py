@@ -21,8 +21,7 @@ from persistence.metrics.service import Metrics
 from persistence.pages.document_pages import DocumentPages
 from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.page_files import KeyUses, RecentErrors
-from persistence.pages.service_pages import AuditPage, KeysPage, OverviewPage, SettingsPage
+from persistence.pages.service_pages import AuditPage, KeysPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers

@@ -22,8 +22,8 @@ from persistence import __version__
 from persistence.errors import ForbiddenError, NotFoundError, PersistenceError, one_line, status_of
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
-from persistence.http.bodies import drain
 from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
+from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
 from persistence.pages.sessions import Sessions, forget

@@ -17,8 +17,7 @@ from persistence import processes
 from persistence.catalog import Definition
 from persistence.closable import Closable, Jobs, closed
 from persistence.errors import BadRequestError, BusyError
-from persistence.index.cards import Fact, key_of, searched_owners
-from persistence.index.protocol import Budget, ReindexingStatus, reported, status_in
+from persistence.index.protocol import Budget, Fact, ReindexingStatus, key_of, reported, searched_owners, status_in
 from persistence.index.search_compiler import (
     Condition,
     Key,

@@ -1,33 +1,317 @@
-"""A storage of forms in a database, and the leases of its documents. A read is one statement."""
+"""A storage of forms in a database, and the leases of its documents. A read is one statement.
+
+The writer of a scope changes it within one transaction, which holds its lock until the commit. Every change also says
+which revision it replaces, and finds no row where there is a different one: two writers never overwrite each other
+unseen, even if the lock fails.
+"""
 
 from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
+import msgspec
 import psycopg
+from psycopg import Cursor
+from psycopg import errors as codes
+from psycopg.rows import TupleRow
 
-from persistence.errors import BusyError, LockedError, NotFoundError
+from persistence.errors import BusyError, LockedError, NotFoundError, ReplacedError
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
-from persistence.model.addresses import Address, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import User
-from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
-from persistence.postgresql.connections import database_errors
-from persistence.postgresql.database import Database, DatabaseJob, Rows, folder_of, lock_key
-from persistence.postgresql.database_writer import CommitListener, DatabaseWriter
+from persistence.model.sidecar import Sidecar, later_than
+from persistence.model.versions import DocumentLease, LeaseHolder, Moment
+from persistence.postgresql.connections import RETRY_AFTER, Session, database_errors
+from persistence.postgresql.database import (
+    DATA,
+    DRAFT,
+    Database,
+    DatabaseJob,
+    FormNumbers,
+    ResourceKey,
+    Rows,
+    folder_of,
+    key_of,
+    lock_key,
+)
 from persistence.postgresql.revision_rows import (
     DatabaseDocumentFiles,
     DatabaseReader,
     DatabaseUpload,
     Lookup,
     decoded,
+    facts,
     select_sidecars,
 )
+from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.storage import KeepsHistory, Leases, Storage, keeps_all
+from persistence.storage.storage import KeepsHistory, Leases, Storage, Writing, keeps_all
+from persistence.storage.stored_revision import StoredRevision
+
+_LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
+_AT = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s AND name = %(name)s"
+_CURRENT = f"{_AT} AND is_current AND id = %(over)s"
+_VALUES = "%(form)s, %(kind)s, %(folder)s, %(name)s, %(modified)s, true, %(id)s, %(sidecar)b::bytea, %(body)b::bytea"
+_COLUMNS = "form, kind, folder, name, modified, is_current, id, sidecar, body"
+_IS_FORM = "EXISTS (SELECT FROM form WHERE id = %(form)s AND app = %(app)s AND form.name = %(form_name)s)"
+_FIRST = f"""
+INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} WHERE {_IS_FORM} ON CONFLICT DO NOTHING RETURNING 1
+"""
+_NEXT = f"""
+WITH replaced AS (UPDATE revision SET is_current = false WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1)
+INSERT INTO revision ({_COLUMNS}) SELECT {_VALUES} FROM replaced RETURNING 1
+"""
+_INSTEAD = f"""
+UPDATE revision SET modified = %(modified)s, id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
+WHERE {_CURRENT} AND {_IS_FORM} RETURNING 1
+"""
+_REWRITE = f"""
+UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
+WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
+"""
+_CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
+_FORGET = """
+WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s RETURNING id)
+DELETE FROM piece USING own WHERE piece.id = own.id
+"""
+_IS_TAKEN = "SELECT EXISTS (SELECT FROM piece WHERE id = %s AND number = 0)"
+_RENAME = "UPDATE piece SET id = %s WHERE id = %s"
+_UNCLAIM = """
+INSERT INTO unclaimed (id, form, folder) SELECT %(over)s, %(form)s, %(folder)s
+WHERE EXISTS (SELECT FROM piece WHERE id = %(over)s) ON CONFLICT DO NOTHING
+"""
+_DISCARD = """
+WITH gone AS (DELETE FROM revision WHERE {} RETURNING id, form, folder, body IS NULL AS is_apart),
+unclaimed AS (
+    INSERT INTO unclaimed (id, form, folder) SELECT id, form, folder FROM gone
+    WHERE is_apart AND EXISTS (SELECT FROM piece WHERE piece.id = gone.id) ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone
+"""
+"""Leaves contents in pieces to the sweep: somebody may be reading them."""
+
+_ERASE = """
+WITH gone AS (DELETE FROM revision WHERE {} RETURNING id, body IS NULL AS is_apart),
+pieces AS (DELETE FROM piece USING gone WHERE gone.is_apart AND piece.id = gone.id)
+SELECT count(*) FROM gone
+"""
+"""Removes the contents too, at once."""
+
+_FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
+
+
+class CommitListener(Protocol):
+    """Hears of the changes of a block of ``writing``, before its commit and within its transaction; it may raise."""
+
+    def changing(self, form: Form, document: str, version: int) -> None:
+        """The ``data.xml`` of a document of a version is being changed: ask for what ``changed`` will need."""
+
+    def changed(self, form: Form, document: str) -> None:
+        """The ``data.xml`` of a document, or of its draft, was changed."""
+
+    def published(self, form: Form, version: int) -> None:
+        """The ``form.xhtml`` of a version was changed."""
+
+
+class DatabaseWriter(Writing):
+    """Makes changes in the transaction of a connection. Methods raise domain errors and those of the connection.
+
+    ``documents`` (with their drafts) and ``definitions`` were changed.
+    """
+
+    def __init__(
+        self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory, listener: CommitListener | None
+    ) -> None:
+        self._connection = connection
+        self._numbers = numbers
+        self._keeps_history = keeps_history
+        self._listener = listener
+        self.lookup = Lookup()
+        self.documents: dict[tuple[Form, str], None] = {}
+        self.definitions: dict[tuple[Form, int], None] = {}
+
+    def begin(self, address: Address, number: int | None, key: int, gate: int) -> None:
+        """Take the lock ``key`` of an address, share ``gate``, and look at what its scope usually needs.
+
+        ``number`` is that of the form, where it is known.
+        """
+        locked = self._connection.execute(_LOCK, (key, gate))
+        found = None if number is None else self._ask(number, address)
+        row = locked.fetchone()
+        if row is None or not row[1]:
+            raise BusyError("the data is being moved and can only be read for now", RETRY_AFTER)
+        if found is not None:
+            self.lookup.add(address, found.fetchall())
+
+    def current(self, address: Address) -> StoredRevision | None:
+        if address not in self.lookup.sidecars:
+            number = self._numbers.find(address.form)
+            if number is None:
+                return None
+            self.lookup.add(address, self._ask(number, address).fetchall())
+        sidecar = self.lookup.sidecars[address]
+        return None if sidecar is None else facts(sidecar)
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
+        if not isinstance(upload, DatabaseUpload):
+            raise TypeError("an upload of another storage")
+        return self._replace(address, sidecar, upload, over)
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        return self._replace(address, tombstone, None, over)
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Do nothing: a write in a database is never unfinished."""
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        if not isinstance(upload, DatabaseUpload):
+            raise TypeError("an upload of another storage")
+        place = key_of(self._numbers.require(address.form), address)
+        row = _row(place, rewritten, upload.body(), over.id)
+        if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
+            return False
+        self._claim(upload, rewritten.id)
+        self._connection.execute(_UNCLAIM, row)
+        if instant is None:
+            self._note(address, rewritten)
+        return True
+
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:  # noqa: ARG002 - of trees
+        self._remove(_DISCARD, address, over)
+
+    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        self._remove(_ERASE, address, over)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        self._discard(_DISCARD, DRAFT, form, document)
+
+    def discard_document(self, form: Form, document: str) -> None:
+        self._discard(_ERASE, DATA, form, document)
+
+    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        number = self._numbers.find(address.form)
+        if number is None:
+            return 0
+        values = key_of(number, address)._asdict() | {"instants": list(instants)}
+        where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
+        row = self._connection.execute(_ERASE.format(where), values).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _ask(self, number: int, address: Address) -> Cursor[TupleRow]:
+        statement, values = select_sidecars(number, address)
+        return self._connection.execute(statement.encode(), values, binary=True)
+
+    def _replace(
+        self, address: Address, sidecar: Sidecar, upload: DatabaseUpload | None, over: StoredRevision | None
+    ) -> Sidecar:
+        # Later than the revision before, and than the document's in the other collection: a draft older than the save
+        # or the tombstone beside it counts as left by a crash. No clock decides about it.
+        beside = None
+        if isinstance(address, DocumentAddress) and (address.is_draft or address.is_main):
+            beside = self.current(address.counterpart)
+        latest = max((each.latest for each in (over, beside) if each is not None), default=None)
+        sidecar = sidecar if latest is None else later_than(sidecar, latest)
+        if upload is not None:
+            sidecar = self._with_own_content(upload, sidecar)
+        place = key_of(self._numbers.require(address.form), address)
+        row = _row(place, sidecar, None if upload is None else upload.body(), None if over is None else over.sidecar.id)
+        row |= {"app": address.form.app, "form_name": address.form.name}
+        is_kept = isinstance(address, DefinitionAddress) or upload is None or self._keeps_history(address.form)
+        keeps = address.keeps_history and is_kept
+        statement = _FIRST if over is None else _NEXT if keeps else _INSTEAD
+        try:
+            storing = self._connection.execute(statement, row)
+            if self._listener is not None and address.is_main and isinstance(address, DocumentAddress):
+                self._listener.changing(address.form, address.document, sidecar.version)
+            stored = storing.fetchone()
+        except codes.UniqueViolation as error:
+            raise _replaced(address) from error
+        if stored is None:
+            raise _replaced(address)
+        if upload is not None:
+            self._claim(upload, sidecar.id)
+        if statement is _INSTEAD:
+            self._connection.execute(_UNCLAIM, row)
+        self._note(address, sidecar)
+        return sidecar
+
+    def _with_own_content(self, upload: DatabaseUpload, sidecar: Sidecar) -> Sidecar:
+        """Return the sidecar with an id under which no other revision has pieces, until this transaction commits.
+
+        A revision from elsewhere brings its id, which another may have already (a document imported under another
+        name). They must not share pieces, which are removed with the first of them.
+        """
+        if not upload.is_large or sidecar.id == upload.id:
+            return sidecar
+        self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (sidecar.id,))
+        self._connection.execute(_FORGET, {"id": sidecar.id})
+        if self._connection.execute(_IS_TAKEN, (sidecar.id,)).fetchone() == (False,):
+            return sidecar
+        return msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
+
+    def _claim(self, upload: DatabaseUpload, content: str) -> None:
+        if not upload.is_large:
+            return
+        if self._connection.execute(_CLAIM, (upload.id,)).fetchone() is None:
+            raise BusyError("the body was received too long ago, and is gone")
+        if content != upload.id:
+            self._connection.execute(_RENAME, (content, upload.id))
+
+    def _note(self, address: Address, sidecar: Sidecar | None) -> None:
+        self.lookup.note(address, sidecar)
+        if not address.is_main:
+            return
+        if isinstance(address, DefinitionAddress):
+            self.definitions[address.form, address.version] = None
+        else:
+            self.documents[address.form, address.document] = None
+
+    def _remove(self, statement: str, address: Address, over: StoredRevision) -> None:
+        number = self._numbers.find(address.form)
+        values = key_of(number or 0, address)._asdict() | {"over": over.sidecar.id}
+        row = self._connection.execute(statement.format(_CURRENT), values).fetchone()
+        if row != (1,):
+            raise _replaced(address)
+        self._note(address, None)
+
+    def _discard(self, statement: str, kind: int, form: Form, document: str) -> None:
+        collection = Collection.DRAFT if kind == DRAFT else Collection.DATA
+        known = [
+            each
+            for each, sidecar in self.lookup.sidecars.items()
+            if sidecar is not None
+            and isinstance(each, DocumentAddress)
+            and (each.form, each.document, each.collection) == (form, document, collection)
+        ]
+        number = self._numbers.find(form)
+        if number is None or (kind == DRAFT and not known and (form, document) in self.lookup.drafts):
+            return
+        self._connection.execute(statement.format(_FOLDER), {"form": number, "kind": kind, "folder": document})
+        for each in known:
+            self.lookup.note(each, None)
+        self.documents[form, document] = None
+
+
+def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:
+    return place._asdict() | {
+        "modified": sidecar.modified,
+        "id": sidecar.id,
+        "sidecar": msgspec.json.encode(sidecar),
+        "body": body,
+        "over": over,
+    }
+
+
+def _replaced(address: Address) -> ReplacedError:
+    return ReplacedError(f"{address} was written by another request meanwhile")
+
 
 _BUCKETS = 256
 _LEFT = "greatest(0, ceil(extract(epoch FROM ends - clock_timestamp())))::int"

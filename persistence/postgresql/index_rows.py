@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 
 from persistence.bounded_cache import BoundedCache
 from persistence.errors import DamagedError
-from persistence.index.cards import (
+from persistence.index.protocol import (
     LONGEST_KEY,
     NOTHING,
     Card,

@@ -10,8 +10,7 @@ from persistence.properties.properties import ProviderProperties
 from persistence.providers.locations import buckets_of
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.s3.body_references import settle_notes
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.settings import Settings
 from persistence.storage.storage import KeepsHistory, Storage
 

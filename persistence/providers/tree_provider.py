@@ -10,13 +10,12 @@ from functools import cache, partial
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
+from persistence.forms.flat_tables import FlatNaming
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import FlatViews
+from persistence.index.sync.updater import FlatViews, TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import base_of, defined_elsewhere, definitions_root, root_of
 from persistence.providers.router import Engine, Opening, Provider

@@ -34,7 +34,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, Definitio
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
-from persistence.model.write_conditions import LeaseHolder, parse_remaining
+from persistence.model.versions import LeaseHolder, parse_remaining
 from persistence.remote.remote_calls import DONE, Client
 from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import (

@@ -1,16 +1,25 @@
-"""Access: tokens, the effective permissions, decisions about documents, and the scope of a search (spec crud 6)."""
+"""Access: tokens, the effective permissions, decisions about documents, and the scope of a search (spec crud 6).
+
+An access token is ``<payload>.<signature>``, both in URL-safe Base64 without padding (spec crud 6.6). The payload has
+no secrets: two times in seconds since 1970 and the names of operations. Application, form, version and document are
+part of the key that signs (HMAC-SHA-256), so that a token for another document has a wrong signature.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 
+import msgspec
+from itsdangerous import BadData, Signer
+from itsdangerous.encoding import base64_decode, base64_encode
+
 from persistence.catalog import Catalog, Definition
-from persistence.crypto import access_tokens
-from persistence.crypto.access_tokens import TokenGrant
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,
@@ -22,6 +31,7 @@ from persistence.errors import (
     ForbiddenError,
 )
 from persistence.forms.controls import DESIGNER_KEYS
+from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import (
@@ -42,6 +52,48 @@ from persistence.model.versions import PublishedVersion, Searched, VersionReques
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.services.rules import must_live
+
+_SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", re.ASCII)
+
+
+class TokenGrant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The contents of a token: when it was issued, from when it has expired, both in seconds, and the operations."""
+
+    issued: int
+    expires: int
+    operations: tuple[str, ...]
+
+
+def sign_token(grant: TokenGrant, subject: TokenSubject, keys: Sequence[bytes]) -> str:
+    """Return a token; the last of ``keys`` signs, of which there must be one."""
+    return _token_signer(subject, keys).sign(base64_encode(msgspec.json.encode(grant))).decode("ascii")
+
+
+def verify_token(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> TokenGrant:
+    """Return what a token grants on a document, signed by any of ``keys``; the caller compares times."""
+    if not keys or len(token) > LONGEST_ACCESS_TOKEN or _SHAPE.fullmatch(token) is None:
+        raise _token_refused()
+    try:
+        payload = base64_decode(_token_signer(subject, keys).unsign(token))
+        signature = token.rpartition(".")[2].encode("ascii")
+        # The last of 43 digits has two bits too many, which decoding ignores: four texts would be one signature.
+        if base64_encode(base64_decode(signature)) != signature:
+            raise _token_refused()
+        return msgspec.json.decode(payload, type=TokenGrant)
+    except (BadData, msgspec.DecodeError) as error:
+        raise _token_refused() from error
+
+
+def _token_refused() -> ForbiddenError:
+    """Return the same error for every reason, which would only help to guess tokens."""
+    return ForbiddenError("the access token is not valid here, or not any more")
+
+
+def _token_signer(subject: TokenSubject, keys: Sequence[bytes]) -> Signer:
+    form = subject.form
+    salt = msgspec.json.encode(["access-token", form.app, form.name, subject.version, subject.document])
+    return Signer(list(keys), salt=salt, key_derivation="hmac", digest_method=hashlib.sha256)
+
 
 GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: they are about one document that exists
 
@@ -74,7 +126,7 @@ class AccessTokens:
             raise ConfigurationError("there is no key that signs tokens: make one with persistence signing-key new")
         now = int(self.clock())
         granted = tuple(name for name in GRANTABLE if name in wanted)
-        return access_tokens.sign(TokenGrant(now, now + int(seconds), granted), subject, keys)
+        return sign_token(TokenGrant(now, now + int(seconds), granted), subject, keys)
 
     def operations(self, token: str, subject: TokenSubject, validity: int) -> frozenset[str]:
         """Return the operations of a token for a document.
@@ -82,10 +134,10 @@ class AccessTokens:
         It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
         from the future is refused, because it would outlive that.
         """
-        grant = access_tokens.verify(token, subject, self.keys())
+        grant = verify_token(token, subject, self.keys())
         now = self.clock()
         if not grant.issued <= now < min(grant.expires, grant.issued + validity * 60):
-            raise access_tokens.refused()
+            raise _token_refused()
         return frozenset(grant.operations).intersection(GRANTABLE)
 
 

@@ -24,8 +24,7 @@ from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Col
 from persistence.model.instants import Instant
 from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
-from persistence.model.versions import VersionRequest
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.access import READING, Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving

@@ -42,8 +42,7 @@ from persistence.model.addresses import DefinitionAddress, DocumentAddress
 from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
-from persistence.model.versions import VersionRequest
-from persistence.model.write_conditions import NO_PRECONDITION
+from persistence.model.versions import NO_PRECONDITION, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.access import READING, Access, subject_of
 from persistence.services.definitions import Definitions, Part

@@ -15,8 +15,7 @@ from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS, Operations, User
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
-from persistence.model.versions import ABSENT, FormMetadata, VersionRequest
-from persistence.model.write_conditions import NO_PRECONDITION, Precondition
+from persistence.model.versions import ABSENT, NO_PRECONDITION, FormMetadata, Precondition, VersionRequest
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 

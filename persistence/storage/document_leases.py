@@ -22,7 +22,7 @@ from persistence.errors import BusyError, DamagedError, NotFoundError, disk_erro
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DocumentAddress
 from persistence.model.permissions import User
-from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment
+from persistence.model.versions import DocumentLease, LeaseHolder, Moment
 from persistence.storage import files
 from persistence.storage.layout import LEASE_LOCKS, LEASES, UNFINISHED_LEASE, Layout
 from persistence.storage.locks import Locks, Machine, stripe

@@ -21,7 +21,7 @@ from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar
-from persistence.model.write_conditions import DocumentLease, LeaseHolder
+from persistence.model.versions import DocumentLease, LeaseHolder
 from persistence.storage.commit import Upload
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.on_demand import RevisionList

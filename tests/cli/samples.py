@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.storage.store import Store
 from tests import encrypted_form, orders
 from tests.cli.command_runner import Place

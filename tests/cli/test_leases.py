@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import LockedError, NotFoundError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.storage import commit
 from persistence.storage.document_leases import listed
 from persistence.storage.layout import UNFINISHED_LEASE, Layout

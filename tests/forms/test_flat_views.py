@@ -10,10 +10,18 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import read_controls
-from persistence.forms.flat_tables import Cell, RowReader, read_flat_views
+from persistence.forms.flat_tables import (
+    Cell,
+    FlatColumn,
+    FlatNaming,
+    FlatView,
+    RowReader,
+    catalogued,
+    from_catalogue,
+    read_flat_views,
+)
 from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
-from persistence.model.flat_views import FlatColumn, FlatNaming, FlatView, catalogued, from_catalogue
 from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, published, section
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS

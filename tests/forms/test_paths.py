@@ -10,10 +10,9 @@ from persistence.catalog import EncryptedControls
 from persistence.forms.controls import read_controls, read_index_keys, read_outline
 from persistence.forms.diffs import read_data
 from persistence.forms.encryption import ValueEncrypter
-from persistence.forms.flat_tables import RowReader, read_flat_views
+from persistence.forms.flat_tables import FlatNaming, RowReader, read_flat_views
 from persistence.forms.form_data import CellReader, Column, ValueReader, cell_matcher
 from persistence.model import addresses
-from persistence.model.flat_views import FlatNaming
 from persistence.model.versions import DATA_FORMATS, V4_0_0
 from tests.forms.vectors import COMPONENT, Form, bind, cell, grid, published, section
 

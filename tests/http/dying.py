@@ -4,7 +4,7 @@ import os
 from itertools import count
 
 from persistence.cli import main
-from persistence.storage.writer import Writer
+from persistence.storage.store import Writer
 
 COMMITS = "TESTS_COMMITS"
 """The environment variable that says after how many."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from persistence.errors import BusyError, DiskError
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.queries import (
     Comparison,
     ControlFilter,

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import astuple
 
-from persistence.index.cards import SEPARATOR
+from persistence.forms.flat_tables import FlatNaming
+from persistence.index.protocol import SEPARATOR
 from persistence.index.sources import (
     DefinitionState,
     DocumentName,
@@ -21,10 +22,8 @@ from persistence.index.sources import (
     SourceDescription,
 )
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import FlatViews
+from persistence.index.sync.updater import FlatViews, TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.model.permissions import User
 from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts

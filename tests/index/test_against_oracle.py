@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from persistence.index import search_compiler
-from persistence.index.cards import LONGEST_KEY
-from persistence.index.protocol import SearchIndex
+from persistence.index.protocol import LONGEST_KEY, SearchIndex
 from persistence.index.sqlite import sqlite_dialect
 from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
 from tests.index import asked

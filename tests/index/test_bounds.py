@@ -11,8 +11,7 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.form_data import ExtractedText
 from persistence.index import protocol as module
-from persistence.index.cards import VersionKeys, decode, prepared
-from persistence.index.protocol import Budget
+from persistence.index.protocol import Budget, VersionKeys, decode, prepared
 from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.tables import columns

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from persistence.index.cards import Card, encode
+from persistence.index.protocol import Card, encode
 from persistence.index.sqlite.sqlite_dialect import CardTest, install, passing
 from persistence.model.instants import Instant
 

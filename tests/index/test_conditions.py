@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.index.cards import Card, encode
+from persistence.index.protocol import Card, encode
 from persistence.index.search_compiler import Condition, Partition, Search, Sql
 from persistence.index.sqlite.sqlite_dialect import SqliteDialect, install
 from persistence.index.sqlite.tables import INDEXES, TABLES

@@ -13,14 +13,13 @@ import pytest
 
 from persistence.catalog import Catalog
 from persistence.errors import BusyError
-from persistence.forms.flat_tables import read_flat_views
+from persistence.forms.flat_tables import FlatNaming, read_flat_views
 from persistence.index.sources import Source, SourceDescription
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
 from persistence.index.sync import updater as module
 from persistence.index.sync.rebuild import FlatMaker
 from persistence.index.sync.updater import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
-from persistence.model.flat_views import FlatNaming
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import HandEdits, Integrity

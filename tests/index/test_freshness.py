@@ -24,7 +24,7 @@ from persistence.index.sqlite import engine, tables
 from persistence.index.sqlite.tables import SCHEMA_FACT, write_fact
 from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.queries import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked

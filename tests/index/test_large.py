@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.index.sqlite.engine import IndexWriter, PreparedDocument
+from persistence.index.sqlite.engine import PreparedDocument
+from persistence.index.sqlite.rows import IndexWriter
 from persistence.model.instants import Instant
 from persistence.model.queries import Query, Scope
 from tests.index.memory import FORM, Content, Memory, index_of

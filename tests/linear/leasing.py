@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from persistence.errors import LockedError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.locks import Locks
 from tests.linear.checker import MOST_TRIED, Search, Verdict

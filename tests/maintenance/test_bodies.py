@@ -11,13 +11,12 @@ from persistence.dialect import SVC
 from persistence.maintenance.check import CheckOptions, TreeCheck
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf
-from persistence.maintenance.treatment import Treatment
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
 from persistence.storage.attachments import BodiesReader
-from persistence.storage.findings import FindingKind
+from persistence.storage.findings import FindingKind, Treatment
 from persistence.storage.stored_revision import Integrity
 from tests.opened import opened
 from tests.storage.test_split_attachments import CAT, Place

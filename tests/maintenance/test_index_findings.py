@@ -16,7 +16,7 @@ import pytest
 from persistence.dialect import SVC
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import Generations
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id

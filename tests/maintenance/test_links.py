@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from persistence.maintenance import backup_files
-from persistence.model import instants
+from persistence.model import texts
 from tests.maintenance.test_backup import backup, command, tree
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, NEW, Workshop, furnished
 
@@ -27,7 +27,7 @@ def workshop(tmp_path: Path) -> Workshop:
 def set_clock(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
     """Let instants be so many milliseconds after a second."""
     clock = SimpleNamespace(time_ns=lambda: 1_772_600_767 * SECOND + milliseconds * 1_000_000)
-    monkeypatch.setattr(instants, "time", clock)
+    monkeypatch.setattr(texts, "time", clock)
 
 
 def keep_whole_seconds(path: Path) -> None:

@@ -17,13 +17,12 @@ from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import CheckOptions, TreeCheck
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.treatment import Outcome, Report, Treatment
 from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.tree_provider import open_index
 from persistence.settings import Settings
-from persistence.storage.findings import FindingKind, Remedy
+from persistence.storage.findings import FindingKind, Outcome, Remedy, Report, Treatment
 from persistence.storage.layout import JOURNAL
 from persistence.storage.storage import ChangeListener
 from persistence.storage.stored_revision import Integrity

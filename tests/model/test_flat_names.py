@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persistence.model.flat_views import METADATA_COLUMNS, UniqueNames, identifier, joined
+from persistence.forms.flat_tables import METADATA_COLUMNS, UniqueNames, identifier, joined
 
 IDENTIFIERS = {
     "due-date": "due_date",

@@ -9,7 +9,7 @@ from persistence.model.instants import Instant, epoch_nanoseconds, from_datetime
 from persistence.model.permissions import ANONYMOUS, Role, User, from_headers, parse_credentials
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.model.texts import short
-from persistence.model.write_conditions import NO_PRECONDITION, parse_precondition, parse_tags
+from persistence.model.versions import NO_PRECONDITION, parse_precondition, parse_tags
 
 LATER = Instant("2999-12-31T23:59:59.999Z")
 

@@ -9,7 +9,7 @@ import pytest
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.permissions import User
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from tests import encrypted_form
 from tests.forms.test_paths import data_at, definitions
 from tests.orders import ORDER, plant

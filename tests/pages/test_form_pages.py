@@ -10,7 +10,7 @@ import pytest
 from lxml import html
 
 from persistence.errors import BusyError
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.permissions import User
 from tests.orders import DEFINITION, ORDER, plant

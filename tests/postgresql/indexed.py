@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from persistence.catalog import Catalog
+from persistence.forms.flat_tables import FlatNaming
 from persistence.index.protocol import Budget, RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import (
@@ -18,7 +19,6 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.flat_views import FlatNaming
 from persistence.model.instants import next_after
 from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone

@@ -6,8 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from persistence.postgresql.database import Database
-from persistence.postgresql.database_storage import DatabaseStorage
-from persistence.postgresql.database_writer import CommitListener
+from persistence.postgresql.database_storage import CommitListener, DatabaseStorage
 from persistence.storage.storage import KeepsHistory, keeps_all
 from tests.opened import opened
 

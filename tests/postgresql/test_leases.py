@@ -12,7 +12,7 @@ import pytest
 from persistence.errors import BadAddressError, BusyError, LockedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import User
-from persistence.model.write_conditions import LeaseHolder
+from persistence.model.versions import LeaseHolder
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database_storage import DatabaseStorage
 from tests.postgresql.server import requires_postgresql

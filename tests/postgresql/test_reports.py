@@ -30,7 +30,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.postgresql import database_reports, flat_catalogue
+from persistence.postgresql import database_reports
 from persistence.postgresql.database import Database
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows
 from persistence.postgresql.database_storage import DatabaseStorage
@@ -333,7 +333,7 @@ def test_a_failure_leaves_the_views_as_they_were_and_nothing_else(ordered: Both)
 def test_what_an_interrupted_publication_has_left_goes_with_the_next(ordered: Both) -> None:
     views = read_flat_views(orders.definition(), ORDER, 1, NAMING)
     with ordered.database.transaction("leaving") as connection:
-        flat_catalogue.add(connection, ORDER, 1, views)
+        database_reports.add_generation(connection, ORDER, 1, views)
     ordered.save(ORDER, "d-1", order("Eve"))
     assert ordered.views() == {}
     assert ordered.ask("SELECT count(*) FROM flat_row") == [(1,)]
@@ -395,7 +395,7 @@ def _ask(report: psycopg.Connection[Row], schema: str, table: str, column: str) 
 
 
 def test_a_report_that_runs_delays_new_columns_and_no_save(ordered: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flat_catalogue, "_LONGEST_CHANGE", 1)
+    monkeypatch.setattr(database_reports, "_LONGEST_CHANGE", 1)
     monkeypatch.setattr(database_reports, "_ATTEMPTS", 2)
     ordered.reports.create(ORDER, 1)
     ordered.define(ORDER, 1, renamed("who"))

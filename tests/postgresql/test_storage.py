@@ -28,8 +28,7 @@ from persistence.model.addresses import Collection, DefinitionAddress, DocumentA
 from persistence.model.instants import Instant
 from persistence.postgresql import revision_rows
 from persistence.postgresql.database import Database
-from persistence.postgresql.database_storage import DatabaseStorage
-from persistence.postgresql.database_writer import CommitListener
+from persistence.postgresql.database_storage import CommitListener, DatabaseStorage
 from persistence.storage.commit import Upload
 from tests.opened import close
 from tests.postgresql.cutting import Cutter

@@ -30,9 +30,8 @@ from persistence.storage import commit, files, locks, stored_revision
 from persistence.storage.commit import Committed
 from persistence.storage.layout import LOCKS
 from persistence.storage.locks import Locks
-from persistence.storage.store import Store
+from persistence.storage.store import Store, Writer
 from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.writer import Writer
 from tests.rig_service import rig
 
 if TYPE_CHECKING:
@@ -219,8 +218,8 @@ def _without_fresh_reads(seconds: float) -> None:
 
 def _without_conditions_of_the_database() -> None:
     """A writer takes no lock, and overwrites what is there, whatever it has decided on."""
-    from persistence.postgresql import database_writer  # noqa: PLC0415 - it needs a driver, which few machines have
-    from persistence.postgresql.database_writer import DatabaseWriter  # noqa: PLC0415
+    from persistence.postgresql import database_storage  # noqa: PLC0415 - it needs a driver, which few machines have
+    from persistence.postgresql.database_storage import DatabaseWriter  # noqa: PLC0415
     from persistence.postgresql.revision_rows import DatabaseUpload  # noqa: PLC0415
 
     replace = DatabaseWriter._replace
@@ -239,9 +238,9 @@ def _without_conditions_of_the_database() -> None:
                 self.lookup.sidecars.clear()
                 over = self.current(address)
 
-    lock = database_writer._LOCK  # noqa: SLF001 - the weakness
+    lock = database_storage._LOCK  # noqa: SLF001 - the weakness
     without = lock.replace("pg_advisory_xact_lock(%s)", "%s::bigint")
-    database_writer._LOCK = without  # noqa: SLF001 - the weakness
+    database_storage._LOCK = without  # noqa: SLF001 - the weakness
     if lock == without:
         raise RuntimeError("the lock that is to be left out is taken elsewhere")
     DatabaseWriter._replace = overwrite  # type: ignore[method-assign]

@@ -13,8 +13,7 @@ from pathlib import Path
 from persistence.cli.declarations import REMAINS
 from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import settle_notes, stray_objects
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.storage.findings import Severity
 from persistence.storage.store import Store
 from tests.imports.archives import tree

@@ -11,8 +11,7 @@ from persistence.cli import commands
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress
 from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import BodyReference, settle_notes
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import Objects
+from persistence.s3.object_bodies import ObjectBodies, Objects
 from persistence.services.moves import UnitState, state_of
 from persistence.services.transfers import TransferUnit
 from persistence.storage.reader import StoreReader

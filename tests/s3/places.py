@@ -9,8 +9,7 @@ from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.network_addresses import parse_bucket
 from persistence.model.sidecar import Sidecar
 from persistence.s3.body_references import settle_notes
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store

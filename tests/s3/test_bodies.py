@@ -17,8 +17,7 @@ from persistence.model.instants import LAST, Instant
 from persistence.model.network_addresses import parse_bucket
 from persistence.model.sidecar import Sidecar
 from persistence.s3.body_references import BodyReference, stray_objects
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.services.purging import Erasing, PurgeRules, StoragePurge
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import Storage, Writing

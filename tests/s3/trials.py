@@ -18,8 +18,7 @@ from typing import Self
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.network_addresses import parse_bucket
 from persistence.s3.body_references import BodyReference, settle_notes, stray_objects
-from persistence.s3.object_bodies import ObjectBodies
-from persistence.s3.objects import ObjectLimits, Objects
+from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.storage.store import Store
 from tests.s3.gateway import Gateway
 from tests.s3.server import BUCKET

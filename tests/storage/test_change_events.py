@@ -12,7 +12,7 @@ import pytest
 from persistence.dialect import SVC
 from persistence.errors import BusyError, DiskError, NotFoundError, PreconditionError
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.model.write_conditions import Precondition, Tags
+from persistence.model.versions import Precondition, Tags
 from persistence.properties.properties import Properties
 from persistence.services.apis import Services
 from persistence.services.rules import Delete, Put

@@ -24,7 +24,7 @@ from persistence.errors import (
 )
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import User
-from persistence.model.write_conditions import DocumentLease, LeaseHolder, Moment, parse_timeout
+from persistence.model.versions import DocumentLease, LeaseHolder, Moment, parse_timeout
 from persistence.storage import document_leases
 from persistence.storage.document_leases import DocumentLeases, listed, moment
 from persistence.storage.layout import Layout

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
-from persistence.index.cards import PreparedDocument, VersionKeys, prepared
-from persistence.index.protocol import Budget
+from persistence.index.protocol import Budget, PreparedDocument, VersionKeys, prepared
 from persistence.index.search_compiler import Search
 from persistence.index.sources import IndexedPage
 from persistence.index.sqlite import sqlite_dialect

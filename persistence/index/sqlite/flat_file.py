@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
+from persistence.forms.flat_tables import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.rows import remove_index
@@ -17,7 +18,6 @@ from persistence.index.sqlite.sqlite_dialect import quoted
 from persistence.index.sqlite.tables import COMPLETE, SCHEMA_FACT, UnusableError, code_of, read_fact, write_fact
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
-from persistence.model.flat_views import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.storage import files
 from persistence.storage.layout import FLAT, Layout
 from persistence.storage.locks import LockFile

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
-from persistence.index.cards import BOTH, PreparedDocument, decode, entries
+from persistence.index.protocol import BOTH, PreparedDocument, decode, entries
 from persistence.index.sources import DocumentName
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted

@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from persistence.index.cards import NOTHING, SEPARATOR, Fact, decode, key_of, order_of, searched_owners
-from persistence.index.protocol import Budget
+from persistence.index.protocol import NOTHING, SEPARATOR, Budget, Fact, decode, key_of, order_of, searched_owners
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_row
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT

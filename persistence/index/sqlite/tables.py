@@ -21,7 +21,7 @@ import msgspec
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
-from persistence.index.cards import SEPARATOR, Card
+from persistence.index.protocol import SEPARATOR, Card
 from persistence.index.sources import DocumentName
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.storage import files
