@@ -111,9 +111,7 @@ def policy_of(settings: Settings) -> Policy:
 def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
     """Return the audit of the settings, whose faults go to the log."""
     own = own_directories(settings, properties)
-    return open_audit(
-        settings, open_keys(settings), own, lambda cause: logs.write("audit-fault", is_error=True, cause=cause)
-    )
+    return open_audit(settings, open_keys(settings), own, lambda cause: logs.write("audit-fault", "error", cause=cause))
 
 
 def warn_of(cause: str | None) -> None:
@@ -206,7 +204,7 @@ def _metrics(app: Service, settings: Settings, providers: Providers, missing_key
             measuring = Measuring(settings, providers, missing_keys)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
-            logs.write("no-metrics", is_error=True, cause=str(error))
+            logs.write("no-metrics", "error", cause=str(error))
         else:
             app.tick = metrics.tick
     app.register_blueprint(about(DIALECTS[settings.dialect], metrics))
@@ -287,11 +285,11 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:
-    logs.write("not-reencrypted", is_error=True, form=str(form), cause=cause)
+    logs.write("not-reencrypted", "error", form=str(form), cause=cause)
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:
     if form is None:
-        logs.write("index-fault", is_error=True, exception=error)
+        logs.write("index-fault", "error", exception=error)
     else:
-        logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))
+        logs.write("index-given-up", "error", form=str(form), cause=str(error))

@@ -7,7 +7,7 @@ scope is closed to limited keys: the pages for administrators are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -232,10 +232,6 @@ class ExactFlask(Flask):
         self.register_error_handler(HTTPException, _http_error)
         self.register_error_handler(Exception, _unexpected)
 
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a view or hook as it is: none is a coroutine."""
-        return func
-
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has.
 
@@ -274,7 +270,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exception=error)
+    logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID), exception=error)
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 

@@ -85,7 +85,7 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     note_in_audit(request.environ, details=dict(pairs) | {"match": matches})
 
     def report(line: str) -> None:
-        logs.write("not-exported", is_error=True, id=number, cause=line)
+        logs.write("not-exported", "error", id=number, cause=line)
 
     begun = api.shared.exporting.begin(query)
     pieces = logs.Unbroken(begun.archive(report, lambda: None), number)

@@ -83,27 +83,23 @@ def line(facts: Mapping[str, Any]) -> bytes:
     return _text(dict(facts)) if _Chosen.is_text else json_line(facts)
 
 
-def _write(event: str, level: LogLevel, facts: Mapping[str, object], exception: BaseException | None = None) -> None:
+def write(event: str, level: LogLevel, exception: BaseException | None = None, **facts: object) -> None:
+    """Write one line; where that fails it is lost, because a log must not cost a client its answer."""
     if LEVELS[level] < _Chosen.level:
         return
     every = {**facts, "event": event, "level": level, "timestamp": _now()}
     if exception is not None:
         every["exception"] = "".join(traceback.format_exception(exception))
-    stream = sys.stderr.buffer
-    stream.write(line(every) + b"\n")
-    stream.flush()
-
-
-def write(event: str, *, is_error: bool, exception: BaseException | None = None, **facts: object) -> None:
-    """Write one line; where that fails it is lost, because a log must not cost a client its answer."""
     with suppress(OSError, ValueError):
-        _write(event, "error" if is_error else "info", facts, exception)
+        stream = sys.stderr.buffer
+        stream.write(line(every) + b"\n")
+        stream.flush()
 
 
 def announce(text: str, level: LogLevel = "info") -> None:
     """Write a line about the start of the service, or about its settings."""
     if not _Chosen.is_text:
-        _write("service", level, {"message": one_line(text)})
+        write("service", level, message=one_line(text))
     elif LEVELS[level] >= _Chosen.level:
         sys.stderr.write(f"persistence: {one_line(text)}\n")
         sys.stderr.flush()
@@ -151,7 +147,7 @@ def broken_off(number: object, cause: str) -> OSError:
 
     It is the error of a connection that is gone already, of which the server says nothing itself.
     """
-    write("answer-broken-off", is_error=True, id=number, cause=cause)
+    write("answer-broken-off", "error", id=number, cause=cause)
     return OSError(errno.ECONNRESET, cause)
 
 
@@ -217,7 +213,7 @@ class RequestLog:
         if cause := environ.get(CAUSE):
             facts["cause"] = cause
         is_error = status.startswith("5")
-        write("request", is_error=is_error, **facts)
+        write("request", "error" if is_error else "info", **facts)
         if is_error:
             self.failed(facts)
         if (tell := self.answered) is not None:

@@ -158,7 +158,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID, ""), exception=error)
+    logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
 
 

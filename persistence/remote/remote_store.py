@@ -89,9 +89,10 @@ class RemoteBodies(Bodies, BodyChanges):
             return None
         self._client.require(answer, f"HEAD {address}", HTTPStatus.OK)
         size = sidecar.size if answer.length is None else answer.length
-        etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
+        is_edited = size != sidecar.size
+        etag = hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40] if is_edited else sidecar.id
         if not content:
-            return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
+            return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size, is_edited=is_edited)
 
         def ask(at: int) -> Answer:
             answer = self._client.send(self._call("GET", address, sidecar, range_from(at, size)))
@@ -99,7 +100,7 @@ class RemoteBodies(Bodies, BodyChanges):
             go_to(at, answer)
             return answer
 
-        return StoredRevision(sidecar, etag, size, opened_remotely(size, ask))
+        return StoredRevision(sidecar, etag, size, opened_remotely(size, ask), is_edited=is_edited)
 
     def _older(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> StoredRevision:
         """Return the body of an older revision, if the other service has a history of the attachment.

@@ -306,20 +306,16 @@ class StoredRevision:
     """A revision as it lies on disk.
 
     ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
-    40 hex digits; both are those of the content as it is, also where a person replaced it by hand. ``file`` is open
-    for a read of a living revision, and the caller's to close; it is ``None`` for a tombstone, and where only the facts
-    were asked for.
+    40 hex digits; both are those of the content as it is, also if it ``is_edited``: not the one that the sidecar
+    describes, but replaced by hand. ``file`` is open for a read of a living revision, and the caller's to close; it is
+    ``None`` for a tombstone, and where only the facts were asked for.
     """
 
     sidecar: Sidecar
     etag: str
     size: int
     file: BinaryIO | None = None
-
-    @property
-    def is_edited(self) -> bool:
-        """Return whether the content is not the one that the sidecar describes, but was replaced by hand."""
-        return self.etag != self.sidecar.etag
+    is_edited: bool = False
 
     @property
     def latest(self) -> Instant:
@@ -517,8 +513,8 @@ class _FoundContent:
             raise
         # An edit by hand has a tag of its own, because a client that knows the acknowledged content must not overwrite
         # or trust its copy of this one.
-        edited = f"{sidecar.id}:{size}:{nanoseconds}"
-        return StoredRevision(sidecar, hashlib.sha256(edited.encode()).hexdigest()[:40], size, self.file)
+        tag = hashlib.sha256(f"{sidecar.id}:{size}:{nanoseconds}".encode()).hexdigest()[:40]
+        return StoredRevision(sidecar, tag, size, self.file, is_edited=True)
 
     def close(self) -> None:
         if self.file is not None:
