@@ -251,7 +251,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 
 def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.pages.KEY_USE_NOTED", 0)
+    monkeypatch.setattr("persistence.pages.service_pages.KEY_USE_NOTED", 0)
     home = str(initialised(tmp_path / "data"))
     directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")
