@@ -27,7 +27,7 @@ from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
-from persistence.keys import limited_administrators
+from persistence.keys import doubtful_names
 from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
@@ -138,10 +138,8 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
 
 
 def warn_of_keys(settings: Settings) -> None:
-    """Say which administrators of the settings are none, because their keys are limited."""
-    keys = open_keys(settings).read() if settings.administrators else ()
-    cause = limited_administrators(keys, settings.administrators)
-    if cause is not None:
+    """Say which names of the settings are not those of keys, or of limited ones."""
+    for cause in doubtful_names(open_keys(settings), settings.administrators, settings.token_issuers):
         announce(cause, "warning")
 
 

@@ -288,6 +288,16 @@ def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str |
     return f"the setting administrators names limited API keys: {', '.join(found)}; {effect}" if found else None
 
 
+def doubtful_names(keys: Keys, administrators: Collection[str], issuers: Collection[str]) -> list[str]:
+    """Return warnings if these settings name keys that do not exist, or limited administrators."""
+    there = keys.read() if administrators or issuers else ()
+    limited, known = limited_administrators(there, administrators), {TRUSTED, *(key.name for key in there)}
+    named = (("administrators", administrators), ("token_issuers", issuers))
+    unknown = [(setting, ", ".join(sorted(set(names) - known))) for setting, names in named]
+    found = [f"the setting {setting} names API keys that do not exist: {names}" for setting, names in unknown if names]
+    return [limited, *found] if limited else found
+
+
 def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
     """Return the forms to which a key is to be limited, each once."""
     found = tuple(dict.fromkeys(forms))

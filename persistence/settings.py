@@ -7,14 +7,16 @@ the file is in, a path of the environment or of a flag to the current directory.
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, cast, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
@@ -33,6 +35,11 @@ _ACCEPTABLE = {
     "admin_bind": "HOST:PORT with a port other than 0, or unix: and an absolute path",
     "hosts": "a list of names and addresses, without port and brackets, or of *",
     "origins": "a list of origins such as https://forms.example.org, without a path",
+    "admin": "tables [[admin]] of role, app and form, each a name or *",
+    "datasource": "tables [datasource.NAME] of data, the directory of a tree or the address of a database",
+    "accel_redirect": "the absolute path of a location, such as /protected, or empty",
+    "administrators": "a list of names of API keys",
+    "token_issuers": "a list of names of API keys",
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }  # Descriptions of values of a certain form, for messages instead of the pattern
@@ -46,6 +53,16 @@ Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 Bind = Annotated[str, msgspec.Meta(pattern=_BIND)]
 AdminBind = Annotated[str, msgspec.Meta(pattern=rf"^$|(?!unix://|.*:0+$){_BIND}")]
+
+_SIZE = re.compile(r"([0-9]{1,9})([KMGT])(?:iB)?", re.ASCII)
+_SHIFTS = {"K": 10, "M": 20, "G": 30, "T": 40}  # Powers of 1024, as systemd and nginx have them
+_KINDS: Mapping[object, str] = {
+    bool: "true or false",
+    Bytes: 'a number of bytes, or a size such as "500M" or "1GiB"',
+    Count: "a whole number from 0 to 100000",
+    Positive: "a whole number from 1 on",
+    Seconds: "a number of seconds above 0, at most 3600",
+}  # Descriptions of the values of types, for messages
 
 PATHS = frozenset({"data", "local", "gunicorn", "keys", "encryption_keys", "audit_file", "log_file"})
 """Settings that are paths; of ``data``, an address of a database is none."""
@@ -61,6 +78,10 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
     """Return the value of a setting in its type, ``kind``; ``is_text`` says that its origin has nothing but texts."""
     if get_origin(kind) is tuple and is_text:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
+    may_be_secret = "@" in str(value) or "password" in str(value)
+    given = f"{origin}: {name}" if may_be_secret else f"{origin}: {name} = {value!r}"
+    if kind == Bytes and isinstance(value, str) and (size := _SIZE.fullmatch(value)):
+        value = int(size[1]) << _SHIFTS[size[2]]
     try:
         # A file that says workers = "2" is a mistake.
         found: Any = msgspec.convert(value, kind, strict=not is_text)
@@ -69,15 +90,28 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
         if name == "publish_to":
             for url in found:
                 network_addresses.parse_server_url(url)
-        if name == "worker_memory" and 0 < found < LEAST_WORKER_MEMORY:
-            raise StartupError("it is too little")  # noqa: TRY301 - as the other values are refused
-    except (msgspec.ValidationError, StartupError, BadRequestError) as error:
-        may_be_secret = "@" in str(value) or "password" in str(value)
-        given = "" if may_be_secret else f" = {value!r}"
-        if name in _ACCEPTABLE:
-            raise StartupError(f"{origin}: {name}{given} is not {_ACCEPTABLE[name]}") from error
-        raise StartupError(f"{origin}: {name}{given} is not acceptable: {error}") from error
+    except (StartupError, BadRequestError) as error:
+        raise StartupError(f"{given} is not acceptable: {error}") from error
+    except msgspec.ValidationError as error:
+        raise StartupError(f"{given} is not {_expected(name, kind, value)}") from error
+    if name == "worker_memory" and 0 < found < LEAST_WORKER_MEMORY:
+        raise StartupError(f"{given} is not {_ACCEPTABLE[name]}")
     return found
+
+
+def _expected(name: str, kind: object, value: object) -> str:
+    """Describe the values that a setting may have, and the one that was meant, if it is near."""
+    if name in _ACCEPTABLE:
+        return _ACCEPTABLE[name]
+    if get_origin(kind) is Literal:
+        *others, last = get_args(kind)
+        near = difflib.get_close_matches(str(value).lower(), (*others, last), n=1)
+        return f"{', '.join(map(repr, others))} or {last!r}" + (f"; the nearest is {near[0]!r}" if near else "")
+    if get_origin(kind) is tuple:
+        return f"a list of texts: write [{json.dumps(value)}]" if isinstance(value, str) else "a list of texts"
+    text = _KINDS.get(kind, "a text in quotation marks")
+    is_quoted = isinstance(value, str) and kind not in (Bytes, bool) and value.isdigit()
+    return f"{text}: write it without quotation marks" if is_quoted else text
 
 
 def absolute(name: str, value: object, directory: str) -> object:

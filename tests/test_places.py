@@ -96,11 +96,11 @@ def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ('[datasource.a]\ndata = ""', "datasource = {'a': {'data': ''}} is not acceptable"),
-        ('[datasource.a]\nroot = "x"', "is not acceptable"),
-        ('[datasource]\na = "x"', "is not acceptable"),
-        ('[datasource."a b"]\ndata = "x"', "is not acceptable"),
-        ('datasource = "x"', "is not acceptable"),
+        ('[datasource.a]\ndata = ""', "datasource = {'a': {'data': ''}} is not tables [datasource.NAME] of data"),
+        ('[datasource.a]\nroot = "x"', "is not tables [datasource.NAME] of data"),
+        ('[datasource]\na = "x"', "is not tables [datasource.NAME] of data"),
+        ('[datasource."a b"]\ndata = "x"', "is not tables [datasource.NAME] of data"),
+        ('datasource = "x"', "is not tables [datasource.NAME] of data"),
     ],
 )
 def test_datasources_that_are_none_are_refused(tmp_path: Path, text: str, cause: str) -> None:

@@ -1,5 +1,6 @@
 """Settings: defaults < file < environment < flags, and no unknown names."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -82,6 +83,38 @@ def test_the_dialect_in_force_decides_how_properties_begin(
     assert not load(str(file), flags, environment).properties.of(Form("hr", "leave")).has_drafts
     with pytest.raises(StartupError, match="are of dialect 'orbeon', and the one in force is 'svc'"):
         load(str(file), environment={})
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ('dialect = "Orbeon"', "'Orbeon' is not 'svc' or 'orbeon'; the nearest is 'orbeon'"),
+        ('audit = "on"', "'on' is not 'off', 'file', 'syslog' or 'stdout'"),
+        ("hand_edits = true", "True is not 'xml', 'none' or 'all'"),
+        ('workers = "8"', "'8' is not a whole number from 0 to 100000: write it without quotation marks"),
+        ("threads = 0", "0 is not a whole number from 1 on"),
+        ('max_body = "1 gigabyte"', """is not a number of bytes, or a size such as "500M" or "1GiB\""""),
+        ('max_body = "500MB"', 'or a size such as "500M"'),
+        ("max_body = -1", "-1 is not a number of bytes"),
+        ('lock_timeout = "10s"', "'10s' is not a number of seconds above 0, at most 3600"),
+        ('metrics = "yes"', "'yes' is not true or false"),
+        ("keys = 3", "3 is not a text in quotation marks"),
+        ('token_issuers = "desk"', "'desk' is not a list of names of API keys"),
+        ('publish_to = "https://forms"', """is not a list of texts: write ["https://forms"]"""),
+        ("[[admin]]\nrole = 3", "is not tables [[admin]] of role, app and form, each a name or *"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_values_that_are_allowed(file: Path, line: str, cause: str) -> None:
+    file.write_text(line)
+    with pytest.raises(StartupError, match=re.escape(cause)):
+        load(str(file), environment={})
+
+
+@pytest.mark.parametrize(("text", "size"), [("1K", 1 << 10), ("500MiB", 500 << 20), ("2G", 2 << 30), ("1TiB", 1 << 40)])
+def test_sizes_take_units(file: Path, text: str, size: int) -> None:
+    file.write_text(f'max_body = "{text}"')
+    assert load(str(file), environment={}).settings.max_body == size
+    assert load(environment={"PERSISTENCE_MAX_BODY": text}).settings.max_body == size
 
 
 @pytest.mark.parametrize(
@@ -270,12 +303,18 @@ def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeyp
         load("nowhere.toml", environment={})
 
 
-def test_every_setting_has_a_meaning_and_the_example_names_them_all() -> None:
+def test_every_setting_has_a_meaning_and_the_example_names_them_all(tmp_path: Path) -> None:
     assert set(MEANINGS) == set(Settings.__struct_fields__)
+    file = tmp_path / "config/persistence.toml"
+    shipped = (PROJECT / "config/persistence.toml").read_text()
     example = load(str(PROJECT / "config/persistence.toml"), environment={})
+    assert [name for name, origin in example.origins.items() if origin != "default"] == ["data"]
+    file.parent.mkdir()
+    file.write_text(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", shipped))
+    example = load(str(file), environment={})
     defaults = [name for name, origin in example.origins.items() if origin == "default"]
     assert defaults == ["admin", "encryption_key", "datasource"]
-    assert example.settings == placed(PROJECT)
+    assert example.settings == placed(file.parents[1])
 
 
 def test_the_administrator_of_the_example_is_valid(file: Path) -> None:

@@ -288,6 +288,16 @@ def prepare(path: str) -> str:
     return f"{directory}/{os.path.basename(path)}"
 
 
+def require_outside(path: str, places: Iterable[str]) -> None:
+    """Make sure that an audit file is not in one of ``places``, the data directories."""
+    real = os.path.realpath(path)
+    for place in places:
+        if os.path.commonpath((real, os.path.realpath(place))) == os.path.realpath(place):
+            raise StartupError(
+                f"the audit file {real} must not lie in the data directory {place}: a restore would replace it"
+            )
+
+
 _SYSLOG_PATIENCE = 2.0
 
 
@@ -440,14 +450,9 @@ def open_audit(
     elif settings.audit == "stdout":
         sink = OutputAudit()
     elif settings.audit != "off":
-        path = prepare(settings.audit_file)
-        for place in places:
-            if os.path.commonpath((path, os.path.realpath(place))) == os.path.realpath(place):
-                raise StartupError(
-                    f"the audit file {path} must not lie in the data directory {place}: a restore would replace it"
-                )
+        require_outside(settings.audit_file, places)
         sink = trail = AuditTrail(
-            path,
+            prepare(settings.audit_file),
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
             seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,

@@ -29,7 +29,8 @@ from persistence.app import (
     warn_of_properties,
     wired,
 )
-from persistence.cli.declarations import command, exits, group
+from persistence.audit.audit_log import require_outside
+from persistence.cli.declarations import FAILED, command, exits, group
 from persistence.cli.options import (
     allow_open_files,
     common_options,
@@ -40,11 +41,12 @@ from persistence.cli.options import (
     settings_options,
     usage_errors,
 )
-from persistence.cli.terminal import Facts, is_json, json_option, safe, say_json, say_result
+from persistence.cli.terminal import Facts, is_json, json_option, safe, say_error, say_result
 from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
 from persistence.http.logs import ServerLines, announce, apply, choose, look
 from persistence.http.middleware import Opens, Policy
+from persistence.keys import doubtful_names
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form
 from persistence.pages.sessions import Administrators
@@ -56,16 +58,19 @@ from persistence.providers.locations import (
     base_of,
     bases_of,
     buckets_of,
+    check,
     database_of,
     effective_properties,
     effective_settings,
+    open_encryption_keys,
     open_keys,
+    own_directories,
     plain_property,
     root_of,
 )
 from persistence.providers.opened import init_places, probe
 from persistence.settings import Effective, Settings, inherits_socket, require_own
-from persistence.storage import files
+from persistence.storage import files, root
 
 _UNIX = "unix:"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
@@ -351,27 +356,64 @@ _TREE = "a tree here"
 
 
 @group("config", invoke_without_command=True, short_help="Print the effective settings and properties.")
-@exits("printed", _NO_SETTINGS)
+@exits("printed, and they can be served", f"{_NO_SETTINGS}; or serve would refuse them")
 @json_option
 @settings_options
 @click.pass_context
 def config(context: click.Context, /, **options: object) -> None:
-    """Print the effective settings and properties, and where each came from."""
+    """Print the effective settings and properties, and where each came from; say whether they can be served.
+
+    What differs from its default says so. Nothing is changed, and no address is tried.
+    """
     context.obj = options
     if context.invoked_subcommand is not None:
         if is_json():
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
     effective = read_settings(options)
-    if is_json():
-        for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
-            for each in found:
-                say_json({kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning})
-        return
-    for each in effective_settings(effective):
-        click.echo(f"{each.name} = {each.value}  # {each.origin}: {each.meaning}")
-    for each in effective_properties(effective):
-        click.echo(f"{as_toml(each.name)} = {each.value}  # {each.origin}: {each.meaning}")
+    for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
+        for each in found:
+            facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
+            usual = "" if each.default is None else f", not {each.default}"
+            name = each.name if kind == "setting" else as_toml(each.name)
+            say_result(
+                facts if each.default is None else {**facts, "default": each.default},
+                f"{name} = {each.value}  # {each.origin}{usual}: {each.meaning}",
+                click.echo,
+            )
+    refusals, warnings = _doubts(effective)
+    for text in warnings:
+        say_error(f"persistence: {text}")
+    for text in refusals:
+        say_error(f"persistence: serve would refuse this: {text}")
+    if refusals:
+        context.exit(FAILED)
+
+
+def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
+    """Return why ``serve`` would refuse these settings, and what it would warn of; nothing is changed."""
+    settings, properties, warnings, refusals = effective.settings, effective.properties, list[str](), list[str]()
+    looks: list[Callable[[], object]] = [
+        partial(check, properties, settings.roots),
+        *(partial(root.require, each) for each in settings.roots),
+        partial(policy_of, settings),
+        lambda: warnings.extend(doubtful_names(open_keys(settings), settings.administrators, settings.token_issuers)),
+        lambda: open_encryption_keys(settings, properties).ring(),
+    ]
+    if settings.audit == "file":
+        looks.append(partial(require_outside, settings.audit_file, own_directories(settings, properties)))
+    if os.path.exists(settings.gunicorn):
+        looks.append(partial(require_own, settings.gunicorn))
+    for ask in looks:
+        try:
+            ask()
+        except PersistenceError as error:
+            refusals.append(str(error))
+    needed = dict.fromkeys(bases_of(properties), "attachments")
+    if settings.log_file:
+        needed[os.path.dirname(settings.log_file)] = "the log"
+    refusals += [f"there is no directory {path} for {what}" for path, what in needed.items() if not os.path.isdir(path)]
+    return list(dict.fromkeys(refusals)), warnings
 
 
 @command("config property", None, has_json=False)

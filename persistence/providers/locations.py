@@ -208,24 +208,31 @@ NOT_SHOWN = "(not shown)"
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A setting or property. ``value`` is TOML without secrets and passwords, ``plain`` the same as JSON has it."""
+    """A setting or property. ``value`` is TOML without secrets and passwords, ``plain`` the same as JSON has it.
+
+    ``default`` is the default of a setting, as TOML, that has another value.
+    """
 
     name: str
     value: str
     origin: str
     meaning: str
     plain: object
+    default: str | None = None
 
 
 def effective_settings(effective: Effective) -> Iterator[ShownValue]:
+    defaults = settings.Settings()
     for name, origin in effective.origins.items():
-        value = getattr(effective.settings, name)
+        value, default = getattr(effective.settings, name), getattr(defaults, name)
         plain: object = shown_address(value) if isinstance(value, str) else value
         if value and name in settings.SECRET:
             plain = NOT_SHOWN
         elif isinstance(value, dict):
             plain = {key: msgspec.structs.replace(each, data=shown_address(each.data)) for key, each in value.items()}
-        yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain)
+        differs = origin != "default" and value != default and not (default and name in settings.PATHS)
+        usual = as_toml(default) if differs else None
+        yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain, usual)
 
 
 def effective_properties(effective: Effective) -> Iterator[ShownValue]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.storage import root
 from tests import forkserver
 from tests.service import running
 
@@ -23,11 +24,47 @@ def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -
 
 
 def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
+    root.init(str(tmp_path / "var/data"))
     done = persistence("config", "--workers", "7", cwd=tmp_path, env={"PERSISTENCE_DIALECT": "orbeon"})
-    assert done.returncode == 0
-    assert "workers = 7  # flag: " in done.stdout
-    assert 'dialect = "orbeon"  # environment: ' in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "workers = 7  # flag, not 0: " in done.stdout
+    assert 'dialect = "orbeon"  # environment, not "svc": ' in done.stdout
     assert f'data = "{tmp_path}/var/data"  # default: ' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ('data = "none"', "none is not a data directory (no layout.json)"),
+        ('audit = "file"\naudit_file = "data/audit.jsonl"', "must not lie in the data directory"),
+        ('encryption_keys = "data/keys.json"\n', "must not lie in a data directory, which they protect"),
+        ('bind = "0.0.0.0:8080"', "bind is not a loopback address, and nobody may call"),
+        ('log_file = "none/log"', "none for the log"),
+        (
+            '"svc.persistence.provider.*.*.data.attachments" = "b"\n"svc.persistence.b.base-path" = "/none"',
+            "there is no directory /none for attachments",
+        ),
+        ('"svc.persistence.provider.a.*.*" = "b"\n"svc.persistence.b.datasource" = "c"', "'c'"),
+    ],
+)
+def test_config_says_what_serve_would_refuse(tmp_path: Path, line: str, cause: str) -> None:
+    root.init(str(tmp_path / "data"))
+    (tmp_path / "own.toml").write_text(line if line.startswith("data") else f'data = "data"\n{line}')
+    there = sorted(tmp_path.rglob("*"))
+    done = persistence("config", "--config", "own.toml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("persistence: serve would refuse this: ")
+    assert cause in done.stderr
+    assert sorted(tmp_path.rglob("*")) == there
+    assert persistence("serve", "--config", "own.toml", cwd=tmp_path).returncode == 1
+
+
+def test_config_and_the_start_warn_of_names_that_are_not_those_of_keys(tmp_path: Path) -> None:
+    root.init(str(tmp_path / "data"))
+    (tmp_path / "own.toml").write_text('data = "data"\nadministrators = ["backup", "trusted"]')
+    done = persistence("config", "--config", "own.toml", cwd=tmp_path)
+    warning = "the setting administrators names API keys that do not exist: backup"
+    assert (done.returncode, done.stderr) == (0, f"persistence: {warning}\n")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +73,7 @@ def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
         (("--config", "none.toml"), {}, "the settings file none.toml does not exist"),
         ((), {"PERSISTENCE_THREDS": "1"}, "unknown setting 'threds'; the nearest valid name is 'threads'"),
         (("--data", "file/data"), {}, "file/data: Not a directory"),
-        (("--workers", "-1"), {}, "flag: workers = -1 is not acceptable"),
+        (("--workers", "-1"), {}, "flag: workers = -1 is not a whole number from 0 to 100000"),
     ],
 )
 def test_what_keeps_it_from_starting_is_one_line(

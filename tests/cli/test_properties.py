@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from persistence.settings import Settings
+from persistence.storage import root
 from tests.cli.test_commands import persistence
 
 OWN = "config/persistence.toml"
@@ -30,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 def test_config_prints_settings_then_the_files_properties_then_the_defaults(folder: Path) -> None:
     lines = persistence("config", cwd=folder).stdout.splitlines()
     named = [line.partition(" = ")[0] for line in lines]
-    assert f"threads = 3  # {OWN}: threads in each worker" in lines
+    assert f"threads = 3  # {OWN}, not 8: threads in each worker" in lines
     assert named[named.index(Settings.__struct_fields__[-1]) + 1 :] == [
         '"svc.persistence.*.autosave"',
         '"svc.persistence.*.reindex"',
@@ -153,9 +154,11 @@ def test_a_route_of_what_is_no_form_is_wrong_usage(folder: Path) -> None:
 
 def test_no_command_shows_the_password_of_an_address(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
-        '"svc.persistence.provider.*.*.*" = "far"\n"svc.persistence.far.uri" = "http://u:KEY@far/base"\n'
+        'data = "var/data"\n"svc.persistence.provider.*.*.*" = "far"\n'
+        '"svc.persistence.far.uri" = "http://u:KEY@far/base"\n'
         '"svc.persistence.*.uri" = "http://u:KEY@other"\n"svc.persistence.far.xmldb-uri" = "xmldb://u:KEY@db"\n'
     )
+    root.init(str(tmp_path / "var/data"))
     for more in ((), ("property", "svc.persistence.far.uri"), ("route", "acme/order", "data")):
         done = persistence("config", *more, "--config", "own.toml", cwd=tmp_path)
         assert done.returncode == 0
