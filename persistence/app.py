@@ -27,7 +27,7 @@ from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
-from persistence.keys import doubtful_names
+from persistence.keys import warnings_of
 from persistence.maintenance import records
 from persistence.metrics.service import Measuring, Metrics
 from persistence.model import network_addresses
@@ -139,7 +139,7 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
 
 def warn_of_keys(settings: Settings) -> None:
     """Say which names of the settings are not those of keys, or of limited ones."""
-    for cause in doubtful_names(open_keys(settings), settings.administrators, settings.token_issuers):
+    for cause in warnings_of(open_keys(settings), settings.administrators, settings.token_issuers):
         announce(cause, "warning")
 
 
@@ -189,7 +189,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
     scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
     bind = settings.admin_bind
-    admitted = CallersOnly(callees, policy, keys.read, sites, scrapers, bind, administrators.exist, uses.use)
+    admitted = CallersOnly(callees, policy, keys, sites, scrapers, bind, administrators.exist, uses.use)
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
@@ -199,7 +199,7 @@ def _metrics(app: Service, settings: Settings, providers: Providers, missing_key
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers, missing_keys)
+            measuring = Measuring(settings, providers, missing_keys, open_keys(settings).next_expiry)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", "error", cause=str(error))

@@ -83,6 +83,7 @@ WITHOUT_KEYS = "without keys, a service that was started without any is open aga
 
 _BITS = 256
 _MOST = 1000
+_MOST_RETIRED = 100
 _MOST_FORMS = 20
 _OTHERS = 0o077
 _MOST_SIGNING = 20  # A wrong token is compared with the signatures of all of them
@@ -143,7 +144,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """All keys, of which those that sign are the oldest first.
 
     Versions before access tokens refuse a file with ``signing``, so it is left out where there are none. So are
-    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse.
+    ``passwords`` and ``sessions``, the secret of the pages' sessions, which versions before the pages refuse, and
+    ``retired``, the API keys that were retired last, each of which ``expires`` when it was.
     """
 
     format: Literal[1]
@@ -151,6 +153,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     signing: tuple[SigningKey, ...] = ()
     passwords: tuple[Password, ...] = ()
     sessions: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    retired: tuple[Key, ...] = ()
 
     def __repr__(self) -> str:
         return "_File()"
@@ -169,6 +172,16 @@ def key_of(secret: str, keys: Iterable[Key]) -> Key | None:
     return found
 
 
+def refusal_of(secret: str, keys: Iterable[Key], retired: Iterable[Key]) -> str:
+    """Return why a secret opens nothing; who has one that was a key once is told its name and when it ended."""
+    digest = _digest(secret)
+    for end, every in (("expired", keys), ("was retired", retired)):
+        for key in every:
+            if hmac.compare_digest(digest, key.sha256) and key.expires is not None:
+                return f"the API key {key.name} {end} on {key.expires[:10]}: ask an administrator for another one"
+    return "the key that was sent is not, or no longer, a key of this service"
+
+
 class Keys:
     """The keys of one file, as they are now; none where there is no file."""
 
@@ -178,6 +191,14 @@ class Keys:
     def read(self) -> tuple[Key, ...]:
         """Return the API keys; raises as ``KeyFile.read``."""
         return self._file.read().keys
+
+    def retired(self) -> tuple[Key, ...]:
+        """Return the API keys that were retired last, each of which ``expires`` when it was."""
+        return self._file.read().retired
+
+    def next_expiry(self) -> Instant | None:
+        """Return when the next API key will expire; ``None`` where none will."""
+        return min((key.expires for key in self.read() if key.expires and not key.is_expired), default=None)
 
     def add(
         self, name: str, lifetime: float | None = None, scopes: Iterable[Scope] = (), forms: Iterable[str] = ()
@@ -197,12 +218,13 @@ class Keys:
         return secret
 
     def remove(self, name: str) -> None:
-        """Forget a key: it opens nothing from now on."""
+        """Retire a key: it opens nothing from now on."""
         with self._file.changing() as known:
             left = tuple(key for key in known.keys if key.name != name)
-            if len(left) == len(known.keys):
+            gone = [replace(key, expires=next_after(None)) for key in known.keys if key.name == name]
+            if not gone:
                 raise NotFoundError(f"there is no key {name}")
-            self._file.write(replace(known, keys=left))
+            self._file.write(replace(known, keys=left, retired=(*known.retired, *gone)[-_MOST_RETIRED:]))
 
     def signing(self) -> tuple[SigningKey, ...]:
         """Return the keys that sign access tokens, oldest first; raises as ``KeyFile.read``."""
@@ -288,13 +310,22 @@ def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str |
     return f"the setting administrators names limited API keys: {', '.join(found)}; {effect}" if found else None
 
 
-def doubtful_names(keys: Keys, administrators: Collection[str], issuers: Collection[str]) -> list[str]:
-    """Return warnings if these settings name keys that do not exist, or limited administrators."""
-    there = keys.read() if administrators or issuers else ()
+SOON = timedelta(days=30)
+"""The time before its end in which a key is warned of."""
+
+
+def warnings_of(keys: Keys, administrators: Collection[str], issuers: Collection[str]) -> list[str]:
+    """Return warnings of API keys that expire soon, and of names in these settings that are not those of whole keys."""
+    there, soon = keys.read(), from_datetime(to_datetime(next_after(None)) + SOON)
     limited, known = limited_administrators(there, administrators), {TRUSTED, *(key.name for key in there)}
     named = (("administrators", administrators), ("token_issuers", issuers))
     unknown = [(setting, ", ".join(sorted(set(names) - known))) for setting, names in named]
     found = [f"the setting {setting} names API keys that do not exist: {names}" for setting, names in unknown if names]
+    found += [
+        f"the API key {key.name} {'expired' if key.is_expired else 'expires'} on {key.expires[:10]}"
+        for key in there
+        if key.expires is not None and key.expires < soon
+    ]
     return [limited, *found] if limited else found
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError, ConflictError, DamagedError, DiskError, NotFoundError, StartupError
-from persistence.keys import Keys, key_of
+from persistence.keys import Keys, key_of, refusal_of, warnings_of
+from persistence.model.instants import next_after
 
 
 @pytest.fixture
@@ -238,3 +239,36 @@ def test_keys_that_could_not_be_read_again_are_not_written(keys: Keys, file: Pat
     with pytest.raises(ConflictError, match="more than 1048576 bytes"):
         keys.add("new", forms=entry["forms"])
     assert file.read_bytes() == content
+
+
+def test_who_shows_an_expired_or_a_retired_key_is_told_which_it_was(keys: Keys) -> None:
+    ended, gone = keys.add("trial", 0.01), keys.add("old")
+    keys.remove("old")
+    day = str(next_after(None))[:10]
+    again = f"on {day}: ask an administrator for another one"
+    assert refusal_of(ended, keys.read(), keys.retired()) == f"the API key trial expired {again}"
+    assert refusal_of(gone, keys.read(), keys.retired()) == f"the API key old was retired {again}"
+    for stranger in ("", "old", "trial", keys.read()[0].sha256):
+        assert "not, or no longer, a key" in refusal_of(stranger, keys.read(), keys.retired())
+
+
+def test_the_last_hundred_retired_keys_are_remembered(keys: Keys) -> None:
+    for number in range(102):
+        keys.add(f"k{number}")
+        keys.remove(f"k{number}")
+    assert [key.name for key in keys.retired()] == [f"k{number}" for number in range(2, 102)]
+    assert keys.read() == ()
+
+
+def test_keys_that_expire_within_a_month_are_warned_of(keys: Keys) -> None:
+    keys.add("desk", 20 * 86_400.0)
+    keys.add("lasting", 40 * 86_400.0)
+    desk, lasting = keys.read()
+    assert desk.expires is not None
+    assert warnings_of(keys, ("desk", "trusted"), ("nobody",)) == [
+        "the setting token_issuers names API keys that do not exist: nobody",
+        f"the API key desk expires on {desk.expires[:10]}",
+    ]
+    assert keys.next_expiry() == desk.expires
+    keys.remove("desk")
+    assert (warnings_of(keys, (), ()), keys.next_expiry()) == ([], lasting.expires)

@@ -28,7 +28,7 @@ from persistence.cli.terminal import counted, is_json, progress, say_error, say_
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
-from persistence.keys import doubtful_names
+from persistence.keys import warnings_of
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
@@ -314,7 +314,7 @@ class _Run:
 
 def _say_keys(settings: Settings) -> None:
     try:
-        warnings = doubtful_names(open_keys(settings), settings.administrators, settings.token_issuers)
+        warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
     except PersistenceError as error:  # the service cannot read them either
         warnings = [str(error)]
     for warning in warnings:

@@ -46,7 +46,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
 from persistence.http.logs import ServerLines, announce, apply, choose, look
 from persistence.http.middleware import Opens, Policy
-from persistence.keys import doubtful_names
+from persistence.keys import warnings_of
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form
 from persistence.pages.sessions import Administrators
@@ -397,7 +397,7 @@ def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
         partial(check, properties, settings.roots),
         *(partial(root.require, each) for each in settings.roots),
         partial(policy_of, settings),
-        lambda: warnings.extend(doubtful_names(open_keys(settings), settings.administrators, settings.token_issuers)),
+        lambda: warnings.extend(warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)),
         lambda: open_encryption_keys(settings, properties).ring(),
     ]
     if settings.audit == "file":

@@ -39,7 +39,7 @@ from persistence.http.application import HEALTH_PATHS, IS_STRANGER, LIMITED_KEY,
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.parsing import REQUEST_NAMES, UNCLEAR, environ_key, peer_of
 from persistence.http.responses import headers_of, refusal
-from persistence.keys import TRUSTED, Key, key_of
+from persistence.keys import TRUSTED, Key, Keys, key_of, refusal_of
 from persistence.limits import HOST_LENGTH
 from persistence.model.network_addresses import (
     UNIX,
@@ -94,7 +94,13 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
     )
 
 
-def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | None) -> Key | str | None:
+def caller(
+    own: Policy,
+    keys: tuple[Key, ...],
+    peer: Peer,
+    authorization: str | None,
+    retired: Callable[[], Iterable[Key]] = tuple,
+) -> Key | str | None:
     """Return who calls: a key that was shown, ``trusted``, or ``None`` where every caller is admitted.
 
     ``authorization`` is the header of that name.
@@ -105,7 +111,7 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
     if keys and (secret := presented(authorization)) is not None:
         key = key_of(secret, keys)
         if key is None:
-            raise UnauthorizedError("the key that was sent is not, or no longer, a key of this service")
+            raise UnauthorizedError(refusal_of(secret, keys, retired()))
         return key
     if own.trusted.includes(peer):
         return TRUSTED
@@ -168,15 +174,15 @@ class CallersOnly:
     A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
     for administrators decide by their sessions who may see them.
 
-    ``read_keys`` returns the keys that are valid now, and ``has_pages`` whether the pages are on. Both raise
-    ``DiskError`` and ``DamagedError``. ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else.
-    Where there is an ``admin_bind``, the pages are there alone: what is stored has another origin for a browser.
-    ``used`` is called with the name of each key that opened something.
+    ``has_pages`` returns whether the pages are on; like ``keys`` it raises ``DiskError`` and ``DamagedError``.
+    ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else. Where there is an ``admin_bind``, the
+    pages are there alone: what is stored has another origin for a browser. ``used`` is called with the name of each key
+    that opened something.
     """
 
     app: WSGIApplication
     policy: Policy
-    read_keys: Callable[[], tuple[Key, ...]]
+    keys: Keys
     sites: AllowedSites
     readers_of_metrics: Trusted
     admin_bind: str
@@ -225,7 +231,7 @@ class CallersOnly:
         who, peer = None, peer_of(environ)
         if self.policy.opens is not Opens.ALWAYS:
             try:
-                who = caller(self.policy, self.read_keys(), peer, environ.get("HTTP_AUTHORIZATION"))
+                who = caller(self.policy, self.keys.read(), peer, environ.get("HTTP_AUTHORIZATION"), self.keys.retired)
             except (UnauthorizedError, ForbiddenError):
                 if not (self.readers_of_metrics.includes(peer) and path == METRICS_PATH):
                     raise

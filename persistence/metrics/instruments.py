@@ -49,6 +49,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "persistence_last_backup_folders": ("Documents, drafts and form versions in it.", ()),
     "persistence_last_backup_problems": ("Damaged files in it, and parts that are missing.", ()),
     "persistence_encryption_keys_missing": ("Encryption keys that what is stored may need and that are not here.", ()),
+    "persistence_next_api_key_expiry_time_seconds": (
+        "When the next API key will expire, in seconds since the epoch; missing where none will.",
+        (),
+    ),
     "persistence_place_up": ("1 if the service can write into the place, else 0.", ("place",)),
     "persistence_place_free_bytes": ("Bytes that the service may still use in the place.", ("place",)),
 }  # Metrics that are looked up when somebody asks for them: the meaning and the labels of each

@@ -42,7 +42,7 @@ from persistence.metrics.instruments import (
     plots_in,
     totals_of,
 )
-from persistence.model.instants import to_datetime
+from persistence.model.instants import Instant, to_datetime
 from persistence.model.versions import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
@@ -248,11 +248,21 @@ class Metrics(Collector):
 
 
 class Measuring:
-    """Looks up the state of the places of a service. ``missing_keys`` counts its missing encryption keys."""
+    """Looks up the state of the places of a service. ``missing_keys`` counts its missing encryption keys.
 
-    def __init__(self, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> None:
+    ``next_expiry`` returns when the next API key will expire, if one will.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        providers: Providers,
+        missing_keys: Callable[[], int],
+        next_expiry: Callable[[], Instant | None],
+    ) -> None:
         self._settings = settings
         self._missing_keys = missing_keys
+        self._next_expiry = next_expiry
         self._providers = providers
         self._by_name = {
             each.database.name if each.database else place: each for place, each in providers.places.items()
@@ -287,6 +297,9 @@ class Measuring:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
         yield Measure("persistence_encryption_keys_missing", self._missing_keys())
+        with suppress(PersistenceError):
+            if (expires := self._next_expiry()) is not None:
+                yield Measure("persistence_next_api_key_expiry_time_seconds", to_datetime(expires).timestamp())
         for place, tree in self._providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))

@@ -117,8 +117,8 @@ class Pages:
         sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
         site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
-        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest).add_to(site)
         forms = ServedForms(providers)
+        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
         FormPages(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
         documents = Documents(providers.router, dialect, AdministratorAccess(dialect))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from urllib.parse import urlencode
 
 import msgspec
@@ -20,10 +21,11 @@ from persistence.audit.audit_log import seals
 from persistence.audit.verification import NewestLines, newest, outcome_of, subject_of
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
+from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name, warnings_of
 from persistence.limits import (
     AUDIT_LINES_SHOWN,
     ERRORS_KEPT,
+    FORMS_COUNTED,
     KEY_USE_NOTED,
     LARGEST_ERRORS,
     LONGEST_CAUSE,
@@ -38,8 +40,16 @@ from persistence.model import instants
 from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values
-from persistence.providers.locations import effective_properties, effective_settings, served_locations, shown_location
+from persistence.providers.locations import (
+    ShownValue,
+    effective_properties,
+    effective_settings,
+    served_locations,
+    shown_location,
+)
 from persistence.providers.opened import Providers
+from persistence.providers.router import Route
+from persistence.services.access import permissions_of
 from persistence.settings import Effective, Settings
 from persistence.storage import files, root
 from persistence.storage.layout import PAGES, Layout
@@ -265,6 +275,7 @@ class OverviewPage:
     metrics: Metrics | None
     errors: RecentErrors
     at_rest: EncryptionKeys
+    routes: Callable[[], Iterable[Route]]
 
     def add_to(self, site: Site) -> None:
         site.page(ROOT, "overview", self.show, "Overview")
@@ -275,16 +286,35 @@ class OverviewPage:
         home = self.effective.settings.home
         return render_template(
             "overview.html",
+            warnings=list(self._warnings()),
             facts=list(self._facts()),
             places=[(place, spaces.get(place.address)) for place in served],
-            shortage=self.providers.shortage(),
-            lacking=records.remark(home, self.effective.settings.encryption_keys, self.at_rest),
             last_check=last(home, LastCheck),
             last_backup=last(home, LastBackup),
             reindexing=self.providers.router.reindexing_status(),
             plots=[] if self.metrics is None else _plots(self.metrics.spans(_PLOTTED)),
             errors=self.errors.newest(),
         )
+
+    def _warnings(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what an administrator should do something about, with the page and its part that help."""
+        settings, keys = self.effective.settings, self.keys.read()
+        if shortage := self.providers.shortage():
+            yield f"The service cannot write: {shortage}", "overview", "served"
+        if lacking := records.remark(settings.home, settings.encryption_keys, self.at_rest):
+            yield f"{lacking[0].upper()}{lacking[1:]}.", "keys", ""
+        if settings.insecure:
+            yield "Everybody who reaches the address may call: the setting insecure is true.", "settings", "settings"
+        elif not keys and not settings.trusted:
+            yield "Every program of this machine may call, because there is no API key.", "keys", ""
+        open_to_all = sum(map(_is_open, islice(self.routes(), FORMS_COUNTED)))
+        if open_to_all:
+            are = "1 form has" if open_to_all == 1 else f"{open_to_all} forms have"
+            yield f"{are} a version without permissions: every caller may read and change its data.", "forms", ""
+        if settings.audit == "off":
+            yield "Nobody records who changed what: the audit is off.", "settings", "settings"
+        for text in warnings_of(self.keys, settings.administrators, settings.token_issuers):
+            yield f"{text[0].upper()}{text[1:]}.", "keys", ""
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         settings = self.effective.settings
@@ -297,6 +327,14 @@ class OverviewPage:
         everybody = "everybody" if settings.insecure else "every program of this machine, until there is an API key"
         yield "May call", everybody if settings.insecure or not who else ", ".join(who)
         yield "Audit", settings.audit_file if settings.audit == "file" else settings.audit
+
+
+def _is_open(route: Route) -> bool:
+    try:
+        published = route.catalog.published(route.form, skips_damaged=True)
+        return any(permissions_of(each, route.properties) is None for each in published)
+    except PersistenceError:  # the service that has them does not answer
+        return False
 
 
 def _plots(spans: Sequence[Span]) -> list[Markup]:
@@ -312,8 +350,8 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     rate = Series("requests", [None if each is None else each.rate for each in shown])
     errors = Series("errors", [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]
-    half = Series("half of the requests", [None if each is None else _ms(each.median) for each in shown])
-    most = Series("95 of 100 requests", [None if each is None else _ms(each.slow) for each in shown])
+    half = Series("median", [None if each is None else _ms(each.median) for each in shown])
+    most = Series("95th percentile", [None if each is None else _ms(each.slow) for each in shown])
     return [line_plot("Requests per second", rates, labels), line_plot("Latency", [half, most], labels, "ms")]
 
 
@@ -342,10 +380,16 @@ class SettingsPage:
         return render_template(
             "settings.html",
             file=self.effective.file,
-            settings=list(effective_settings(self.effective)),
-            properties=list(effective_properties(self.effective)),
+            settings=_own_first(effective_settings(self.effective)),
+            properties=_own_first(effective_properties(self.effective)),
             providers=providers,
         )
+
+
+def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:
+    """Return the values that differ from their defaults, and the others."""
+    every = list(values)
+    return [each for each in every if each.differs], [each for each in every if not each.differs]
 
 
 _DAY = 86_400.0

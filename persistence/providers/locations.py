@@ -210,7 +210,7 @@ NOT_SHOWN = "(not shown)"
 class ShownValue:
     """A setting or property. ``value`` is TOML without secrets and passwords, ``plain`` the same as JSON has it.
 
-    ``default`` is the default of a setting, as TOML, that has another value.
+    ``differs`` says that it was set, and not to its default. ``default`` is the default of such a setting, as TOML.
     """
 
     name: str
@@ -218,6 +218,7 @@ class ShownValue:
     origin: str
     meaning: str
     plain: object
+    differs: bool
     default: str | None = None
 
 
@@ -230,16 +231,17 @@ def effective_settings(effective: Effective) -> Iterator[ShownValue]:
             plain = NOT_SHOWN
         elif isinstance(value, dict):
             plain = {key: msgspec.structs.replace(each, data=shown_address(each.data)) for key, each in value.items()}
-        differs = origin != "default" and value != default and not (default and name in settings.PATHS)
-        usual = as_toml(default) if differs else None
-        yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain, usual)
+        differs = origin != "default" and value != default
+        usual = as_toml(default) if differs and not (default and name in settings.PATHS) else None
+        yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain, differs, usual)
 
 
 def effective_properties(effective: Effective) -> Iterator[ShownValue]:
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
         plain = plain_property(entry.known, entry.value)
-        yield ShownValue(str(entry), _shown(plain), str(entry.origin), meaning, plain)
+        origin = str(entry.origin)
+        yield ShownValue(str(entry), _shown(plain), origin, meaning, plain, origin != "default")
 
 
 def plain_property(known: KnownProperty, value: Value) -> Value:

@@ -391,3 +391,14 @@ def test_without_keys_the_service_is_closed_to_these(own: Policy, peer: Peer, he
 def test_the_key_in_a_header(header: str | None, key: str | None) -> None:
     """RFC 6750 2.1, RFC 7617 2; a header that should hold a key and cannot be read holds a wrong one."""
     assert presented(header) == key
+
+
+def test_an_ended_key_is_refused_by_its_name_in_the_log_too(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path)
+    keys.add("runtime")
+    retired = keys.add("batch")
+    keys.remove("batch")
+    with running(tmp_path) as service:
+        answer = service.ask("GET", "a/b/data/D/data.xml", headers=bearer(retired))
+        assert (answer.status, answer.cause.partition(" on ")[0]) == (401, "the API key batch was retired")
+        assert str(lines(service)[-1]["cause"]).startswith("the API key batch was retired on ")

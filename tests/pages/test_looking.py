@@ -17,6 +17,7 @@ from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
+from tests.published import definition
 
 CRUD = "/fr/service/persistence/crud/hr/leave"
 
@@ -38,11 +39,35 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
         "Dialect svc",
         place,
         "callers with the API key",
-        "Last check none yet",
-        "Last backup none yet",
+        "Last check never",
+        "Last backup never",
         "Errors none",
     ):
         assert each in found.text
+
+
+def test_the_overview_warns_of_what_an_administrator_should_mend(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    secret = keys_of(settings(tmp_path)).add("desk", 86_400.0)
+    for name, permissions in (("open", ""), ("closed", "<permissions/>")):
+        path, headers = f"{CRUD[:-5]}{name}/form/form.xhtml", {"Authorization": f"Bearer {secret}"}
+        assert found.client.put(path, data=definition(permissions), headers=headers).status_code == 201
+    found.get("/admin/")
+    for each in (
+        "1 form has a version without permissions: every caller may read and change its data. Forms",
+        "the audit is off. Settings",
+        "The API key desk expires on ",
+    ):
+        assert each in found.text
+    assert "there is no API key" not in found.text
+
+
+def test_values_that_were_set_come_first(tmp_path: Path) -> None:
+    found = administrator(tmp_path)
+    found.get("/admin/settings")
+    assert (
+        found.text.index(" administrators ") < found.text.index(" with their defaults ") < found.text.index(" max_xml ")
+    )
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
