@@ -1,11 +1,12 @@
-"""The build of the package: copies two files of the checkout into the wheel. Everything else is in setup.cfg."""
+"""The build of the package: copies files of the checkout into the wheel. Everything else is in setup.cfg."""
 
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = ("config/persistence.toml", "docs/openapi.yaml")
+_KINDS = ("*.conf", "*.conf.py", "*.json", "*.service", "*.socket", "*.timer", "*.toml", "*-alerts.yml")
+SHIPPED = ("docs/openapi.yaml", *(str(path) for kind in _KINDS for path in sorted(Path("config").glob(kind))))
 """Files that the installed package reads by ``persistence.shipped``; a checkout has each of them once."""
 
 
@@ -16,8 +17,10 @@ class BuildPackage(build_py):
         """Build the package."""
         super().run()
         if not self.editable_mode:
+            target = str(Path(self.build_lib, "persistence", "shipped"))
+            self.mkpath(target)
             for file in SHIPPED:
-                self.copy_file(file, str(Path(self.build_lib, "persistence", Path(file).name)))
+                self.copy_file(file, target)
 
     def get_source_files(self) -> list[str]:
         """Return the files that a source distribution must have."""

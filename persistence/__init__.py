@@ -4,12 +4,23 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
+CONFIG_FILES = (
+    "persistence.service",
+    "persistence.socket",
+    *(f"persistence-{task}.{kind}" for task in ("check", "backup", "purge") for kind in ("service", "timer")),
+    "gunicorn.conf.py",
+    "nginx.conf",
+    "nginx-site.conf",
+    "logrotate.conf",
+    "prometheus-alerts.yml",
+    "grafana-dashboard.json",
+)
+"""The files that an administrator changes and installs."""
+
 _PACKAGE = Path(__file__).parent
-_CHECKOUT = {"persistence.toml": "config", "openapi.yaml": "docs"}
-"""The shipped files, and the directories of a checkout that have them. ``setup.py`` copies them into the wheel."""
 
 
 def shipped(name: str) -> bytes:
-    """Return a file that is shipped with the installed package, or of the checkout that is run."""
-    installed = _PACKAGE / name
-    return (installed if installed.is_file() else _PACKAGE.parent / _CHECKOUT[name] / name).read_bytes()
+    """Return a file that ``setup.py`` has put into the installed package, or of the checkout that is run."""
+    places = (_PACKAGE / "shipped", _PACKAGE.parent / "config", _PACKAGE.parent / "docs")
+    return next(place / name for place in places if (place / name).is_file()).read_bytes()

@@ -17,11 +17,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from persistence import CONFIG_FILES
 from tests.docs import manual_page
 from tests.nginx import NGINX
 
 ROOT = Path(__file__).parents[1]
-UNIT = ROOT / "config/persistence.service"
 SYSTEMD = shutil.which("systemd-analyze")
 CRUD = "/fr/service/persistence/crud/hr/leave/data"
 VERSION = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
@@ -91,7 +91,8 @@ def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path:
     settings = (ROOT / "config/persistence.toml").read_text()
     assert (tmp_path / "made/config/persistence.toml").read_text() == settings
     interface = (ROOT / "docs/openapi.yaml").read_bytes()
-    assert (tmp_path / "installed/persistence/openapi.yaml").read_bytes() == interface
+    assert (tmp_path / "installed/persistence/shipped/openapi.yaml").read_bytes() == interface
+    assert {f"persistence/shipped/{name}" for name in CONFIG_FILES} <= names
 
 
 def test_the_checkout_has_no_symbolic_link() -> None:
@@ -134,10 +135,10 @@ def test_a_wheel_is_installed_in_a_clean_environment_and_replaced_by_another(tmp
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_units_and_finds_them_closed(tmp_path: Path) -> None:
     """The command is replaced: that of the unit is not there."""
-    text = re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", UNIT.read_text())
-    (tmp_path / "persistence.service").write_text(text)
-    shutil.copy(UNIT.with_suffix(".socket"), tmp_path)
-    units = ["./persistence.service", "./persistence.socket"]
+    units = [f"./{name}" for name in CONFIG_FILES if Path(name).suffix in {".service", ".socket", ".timer"}]
+    for unit in units:
+        text = re.sub(r"(?m)^ExecStart=.*$", "ExecStart=/bin/true", (ROOT / "config" / unit).read_text())
+        (tmp_path / unit).write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", *units], cwd=tmp_path, capture_output=True, text=True, check=False
     )

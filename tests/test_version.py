@@ -26,7 +26,7 @@ def test_the_interface_has_the_version_and_the_licence() -> None:
 
 def test_the_package_reads_its_version_from_the_module() -> None:
     assert "\nversion = attr: persistence.__version__\n" in (ROOT / "setup.cfg").read_text()
-    assert metadata("persistence")["Version"] == __version__
+    assert metadata("persistence-service")["Version"] == __version__
 
 
 def test_the_changelog_has_the_version_below_what_is_unreleased() -> None:

@@ -17,7 +17,7 @@ from persistence.errors import PersistenceError
 from persistence.model.texts import similar
 
 _COMMANDS = (
-    ("service_directory", "init demo"),
+    ("service_directory", "init config-files demo"),
     ("serve", "serve"),
     ("running_service", "health check-runtime"),
     ("serve", "config"),

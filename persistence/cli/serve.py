@@ -374,7 +374,7 @@ def config(context: click.Context, /, **options: object) -> None:
     for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
         for each in found:
             facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
-            usual = "" if each.default is None else f", not {each.default}"
+            usual = f", not {each.comparison}" if each.comparison else ""
             name = each.name if kind == "setting" else as_toml(each.name)
             say_result(
                 facts if each.default is None else {**facts, "default": each.default},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from importlib.resources import files as resources
@@ -10,8 +11,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import click
 
+from persistence import CONFIG_FILES, shipped
 from persistence import settings as configuration
-from persistence import shipped
 from persistence.cli.declarations import command, exits
 from persistence.cli.options import TREES, choose_trees, unread
 from persistence.cli.terminal import own_command, progress, safe, say_error, say_result, shown_path
@@ -90,6 +91,30 @@ def make_service_directory(path: str) -> tuple[str, str]:
         files.ensure(os.path.dirname(file))
         files.write_durably(file, shipped("persistence.toml"))
     return file, data
+
+
+_UNIT_COMMAND = "/srv/persistence/.venv/bin/persistence"
+
+
+@command("config-files", "Write the files that systemd, nginx and others need.")
+@exits("written", "could not be written, or one of them is there already")
+@click.argument("directory", metavar="DIR")
+def config_files(*, directory: str) -> None:
+    """Write units, and files for nginx, logrotate, Prometheus and Grafana, into DIR, to be changed and installed.
+
+    They name this command. Lines that end in EDIT may have to change. No file is replaced.
+    """
+    called, target = os.path.abspath(sys.argv[0]), os.path.abspath(directory)
+    own = called if os.path.basename(called) == "persistence" else _UNIT_COMMAND
+    with disk_errors(f"directory {safe(directory)}"):
+        files.ensure(target)
+        for name in CONFIG_FILES:
+            if os.path.lexists(f"{target}/{name}"):
+                raise StartupError(f"{shown_path(f'{target}/{name}')} is there already: no file is replaced")
+        for name in CONFIG_FILES:
+            files.write_durably(f"{target}/{name}", shipped(name).replace(_UNIT_COMMAND.encode(), os.fsencode(own)))
+            path = shown_path(f"{target}/{name}")
+            say_result({"file": path}, path, click.echo)
 
 
 CLAIMS = Form("demo", "expense-claim")

@@ -210,7 +210,7 @@ NOT_SHOWN = "(not shown)"
 class ShownValue:
     """A setting or property. ``value`` is TOML without secrets and passwords, ``plain`` the same as JSON has it.
 
-    ``differs`` says that it was set, and not to its default. ``default`` is the default of such a setting, as TOML.
+    ``differs`` says that it was set, and not to its default, which is ``default``, as JSON has it.
     """
 
     name: str
@@ -219,7 +219,12 @@ class ShownValue:
     meaning: str
     plain: object
     differs: bool
-    default: str | None = None
+    default: object = None
+
+    @property
+    def comparison(self) -> str:
+        """The default as TOML, if it is worth a comparison; else empty."""
+        return "" if self.default is None else as_toml(self.default)
 
 
 def effective_settings(effective: Effective) -> Iterator[ShownValue]:
@@ -232,7 +237,7 @@ def effective_settings(effective: Effective) -> Iterator[ShownValue]:
         elif isinstance(value, dict):
             plain = {key: msgspec.structs.replace(each, data=shown_address(each.data)) for key, each in value.items()}
         differs = origin != "default" and value != default
-        usual = as_toml(default) if differs and not (default and name in settings.PATHS) else None
+        usual = default if differs and not (default and name in settings.PATHS) else None
         yield ShownValue(name, _shown(plain), origin, settings.MEANINGS[name], plain, differs, usual)
 
 

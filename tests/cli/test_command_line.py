@@ -32,6 +32,7 @@ RUN = {
 }
 COMMON = {"data", "file", "dialect"}
 DEVIATIONS = {
+    "config-files": COMMON,  # it reads no settings
     "demo": COMMON,  # it makes a directory of its own, with its own settings
     "help": COMMON,  # it reads no settings
     "version": COMMON,  # it reads no settings
@@ -52,7 +53,7 @@ NOT_ON_TREES = {
     ),
     **dict.fromkeys(("export", "import"), "each form goes where the properties say"),
     "move": "--from and --to name the places",
-    **dict.fromkeys(("demo", "help", "version"), "it reads no settings"),
+    **dict.fromkeys(("config-files", "demo", "help", "version"), "it reads no settings"),
 }
 """The commands without --datasource, and why."""
 

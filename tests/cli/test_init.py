@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from persistence import CONFIG_FILES
 from tests.cli.test_commands import gunicorn, persistence
 from tests.initialised import initialised
 from tests.service import running
@@ -161,3 +163,14 @@ def test_directories_of_attachments_are_not_made(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"{tmp_path}/big" in done.stderr
     assert not (tmp_path / "big").exists()
+
+
+def test_config_files_are_written_with_this_command_and_replace_nothing(tmp_path: Path) -> None:
+    done = persistence("config-files", "etc", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{tmp_path}/etc/{name}" for name in CONFIG_FILES]
+    unit = (tmp_path / "etc/persistence-backup.service").read_text()
+    assert re.search(r"(?m)^ExecStart=/.* backup --quiet /backups/forms --config /var/lib/persistence/config/", unit)
+    again = persistence("config-files", "etc", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"persistence: {tmp_path}/etc/persistence.service is there already: no file is replaced\n"

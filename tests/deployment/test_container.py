@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from persistence import CONFIG_FILES
 from persistence.settings import Settings
 from tests.nginx import NGINX
 from tests.service import Service
@@ -58,7 +59,7 @@ def test_its_steps_are_known_and_what_is_copied_is_all_that_a_wheel_needs(tmp_pa
                 shutil.copy(ROOT / source, to)
     with zipfile.ZipFile(built("wheel", tmp_path, tmp_path)) as wheel:
         names = wheel.namelist()
-    assert {"persistence/openapi.yaml", "persistence/persistence.toml"} <= set(names)
+    assert {f"persistence/shipped/{name}" for name in ("openapi.yaml", "persistence.toml", *CONFIG_FILES)} <= set(names)
 
 
 def test_it_does_not_run_as_root() -> None:

@@ -1,0 +1,5 @@
+"""``python -m persistence`` is the command ``persistence``."""
+
+from persistence.cli import main
+
+main()
