@@ -49,8 +49,7 @@ _ELSEWHERE = {
 
 STATUSES = {
     "README.md": "201 201 201 201 204 412 200 200 404 204",
-    "definitions.md": "200 200 201 409 201 200 200 200",
-    "permissions.md": "200 201 200 403",
+    "definitions.md": "200 200 201 409 201",
     "searching.md": "200",
     "tour.md": "200 201 200 403 200 204 412 401 200",
 }
@@ -66,7 +65,6 @@ PRINTED = {
         "3 revisions, 1 deletion",
         "1 file came back",
     ),
-    "permissions.md": ("<published-version>1</published-version>", "Svc-Operations: create read update list"),
     "tour.md": ('search-total="2"', 'search-total="0"', "persistence_", "trip/city", "<from>Paris</from>"),
     "searching.md": (
         'search-total="2"',
