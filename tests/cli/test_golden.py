@@ -11,6 +11,7 @@ Times, paths and random words are replaced: an instant by one of the same width,
 from __future__ import annotations
 
 import io
+import json
 import os
 import pwd
 import re
@@ -33,7 +34,7 @@ from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders
 from tests.cli.command_runner import PREFIX, ended
-from tests.cli.samples import FILES, SETTINGS, SEVERAL, Sample, damage_backup, make_old, plant
+from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, damage_backup, make_old, plant
 from tests.forms.test_diffs import TRIP
 from tests.forms.vectors import published
 from tests.in_process import serving
@@ -49,6 +50,7 @@ BODIES = {
     "secrets": encrypted_form.data(),
     "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
     "trip": published(TRIP).encode(),
+    "labelled": LABELLED.encode(),
 }
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d([:-])\d\d[:-]\d\d\.\d{3}Z")
@@ -64,6 +66,8 @@ _RANDOM: list[tuple[str, str]] = [
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
     (r"\bt_[0-9a-f]{12}\b", "{schema}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
+    (r"\b[0-9a-f]{40}\b", "{id}"),
+    (r'(?<="id":")[0-9a-f]{16}(?=")', "{id}"),
     (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
     (rf"(?<=Z  ){_USER}(?=  )", "{user}"),
@@ -120,7 +124,6 @@ class Session:
         monkeypatch.setattr(os, "scandir", SortedEntries)
         self._database = database
         self._databases = dict[str, str]()
-        self._sample: Sample | None = None
         self._number = 0
         self._ids = dict[str, int]()
         self._opened = opened
@@ -179,7 +182,8 @@ class Session:
                 self._found(path).parent.mkdir(parents=True, exist_ok=True)
                 self._found(path).write_text(name.partition(path)[2][1:])
             case ["files", path]:
-                return sorted(str(each.relative_to(self._here)) for each in (self._here / path).rglob("*"))
+                files = (each for each in (self._here / path).rglob("*") if each.is_file())
+                return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
             case _:
                 raise AssertionError(f"there is no step {name}")
         return ()
@@ -238,7 +242,7 @@ class Session:
         directory.mkdir()
         self._patch.chdir(directory)
         if is_planted:
-            self._sample = Sample(directory, self._planted, settings)
+            copy(self._planted, directory, settings)
         else:
             initialised(directory / "data")
             (directory / "config").mkdir()
@@ -246,8 +250,9 @@ class Session:
         self._here = directory
 
     def _filled(self, text: str) -> str:
-        key = self._sample.oldest_key() if self._sample is not None else ""
-        text = text.replace("{here}", str(self._here)).replace("{key}", key)
+        text = text.replace("{here}", str(self._here))
+        if "{key}" in text:  # the oldest
+            text = text.replace("{key}", json.loads((self._here / "encryption.json").read_text())["keys"][0]["id"])
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             time.sleep(0.002)
