@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import persistence
-from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, Workshop, furnished
+from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, Workshop
 
 EDITED = b"<d>edited in place</d>"
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
 
 
 def edit_in_place(path: Path, body: bytes) -> None:

@@ -17,12 +17,7 @@ from persistence.cli import commands
 from persistence.errors import PersistenceError
 from persistence.storage import files
 from tests.cli.test_commands import persistence
-from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop, furnished
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
+from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop
 
 
 def command(*arguments: str) -> Result:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from persistence.crypto import frames
 from persistence.crypto.encryption_keys import KeyRing
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from tests.maintenance.workshop import ATTACHMENT, Workshop, furnished
+from tests.maintenance.workshop import ATTACHMENT, Workshop
 from tests.sidecars import resealed
 
 RING = KeyRing("a", {"a": bytes(32)})
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
 
 
 def encrypted(path: str) -> bytes:

@@ -28,11 +28,6 @@ from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Worksh
 SECRET = b"Wolpertinger-4711"
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
-
-
 def run(root: Path, *arguments: str) -> Result:
     return CliRunner().invoke(commands, ["erase", "--data", str(root), *arguments])
 

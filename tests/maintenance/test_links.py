@@ -13,15 +13,10 @@ import pytest
 from persistence.maintenance import backup_files
 from persistence.model import texts
 from tests.maintenance.test_backup import backup, command, tree
-from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, NEW, Workshop, furnished
+from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, NEW, Workshop
 
 SECOND = 1_000_000_000
 FRESH = "app/form/data/fresh/data.xml"
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:

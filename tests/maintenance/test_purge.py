@@ -20,11 +20,6 @@ HISTORY = f"{DOCUMENT}/.history"
 NAMING = f"<d><f>/fr/service/persistence/crud/{ATTACHMENT}</f></d>".encode()
 
 
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
-
-
 def run(root: Path, *arguments: str) -> Result:
     return CliRunner().invoke(commands, ["purge", "--data", str(root), *arguments])
 

@@ -13,12 +13,7 @@ from persistence.maintenance.check import ALL_SLICES, Slices, within
 from persistence.storage.layout import CHECKED
 from persistence.storage.locks import STRIPES
 from tests.cli.test_commands import persistence
-from tests.maintenance.workshop import DATA, Workshop, furnished
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
+from tests.maintenance.workshop import DATA, Workshop
 
 
 def rot(path: Path) -> None:
