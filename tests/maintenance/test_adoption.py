@@ -82,13 +82,6 @@ def test_only_the_file_that_is_named_is_adopted(workshop: Workshop) -> None:
     assert sorted(workshop.check().kinds) == [("edited", DRAFT), ("no-sidecar", other)]
 
 
-def test_adopt_wants_a_path_or_all(workshop: Workshop) -> None:
-    for arguments in (("--adopt",), ("--all",), ("--all", DATA)):
-        done = persistence("check", "--data", str(workshop.root), *arguments, cwd=workshop.root.parent)
-        assert done.returncode == 2
-        assert "--adopt needs a PATH" in done.stderr
-
-
 def test_a_dry_run_shows_sizes_digests_and_a_diff_and_changes_nothing(workshop: Workshop) -> None:
     stored = workshop.sidecar(DATA)
     modified = str(stored["modified"])

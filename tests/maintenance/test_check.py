@@ -17,12 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
+from persistence.crypto import frames
+from persistence.crypto.encryption_keys import KeyRing
 from persistence.errors import StartupError
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import fresh_id
 from persistence.storage import owner
 from tests.cli.command_runner import Ended, ended
 from tests.maintenance.cases import HISTORY, REPAIRED, Case, garble_sidecar, lose_content, lose_first_content, rewrite
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, XHTML, Workshop
+from tests.sidecars import resealed
 
 
 def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
@@ -462,41 +466,6 @@ def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> 
     assert b"4/4" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("nowhere",), 2, "nowhere is not in the data directory"),
-        (("../..",), 2, "../.. is not in the data directory"),
-        (("--data", "nowhere"), 1, "is not a data directory (no layout.json)"),
-        (("--depp",), 2, "--depp"),
-    ],
-)
-def test_wrong_usage_is_said(run: Callable[..., Ended], arguments: tuple[str, ...], status: int, said: str) -> None:
-    done = run(*arguments)
-    assert done.status == status
-    assert said in "\n".join(done.errors)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"format":4}', "a newer version of this service wrote it"),
-        ('{"format":1}', "'persistence upgrade'"),
-        ('{"format":2,"restoring":"a backup"}', "restoring a backup has not finished"),
-        ('{"format":2,"upgrading_from":1}', "an upgrade has not finished"),
-    ],
-)
-def test_a_tree_of_another_format_is_not_touched(
-    workshop: Workshop, run: Callable[..., Ended], text: str, said: str
-) -> None:
-    workshop.file("layout.json").write_text(text)
-    before = workshop.state()
-    done = run("--repair", "--adopt", "--all")
-    assert done.status == 1
-    assert said in "\n".join(done.errors)
-    assert workshop.state() == before
-
-
 def test_a_deletion_of_an_edit_that_was_killed_is_finished_and_not_adopted(workshop: Workshop) -> None:
     """The edit is in the history, under a sidecar of its own; what somebody deleted must not come back."""
     edit = b"<d>edited by hand</d>"
@@ -507,3 +476,32 @@ def test_a_deletion_of_an_edit_that_was_killed_is_finished_and_not_adopted(works
     assert workshop.check("--repair", "--adopt", "--all").status == 3
     assert workshop.get(DATA) == (404, b"")
     assert workshop.check("--deep").findings == []
+
+
+# --- headers of encrypted attachments, verified without any key -------------------------------------------------------
+
+RING = KeyRing("a", {"a": bytes(32)})
+
+
+def encrypted(path: str) -> bytes:
+    """Return a file encrypted for a place in the tree."""
+    app, form, collection, document, name = path.split("/")
+    address = DocumentAddress(Form(app, form), Collection(collection), document, name)
+    return b"".join(frames.encrypted([b"content"], address, RING))
+
+
+def test_an_attachment_that_is_said_to_be_encrypted_and_is_not_is_damage(workshop: Workshop) -> None:
+    resealed(workshop.file(f"{ATTACHMENT}.json"), encrypted=True)
+    checked = workshop.check()
+    assert (checked.status, checked.kinds) == (4, [("encryption-wrong", ATTACHMENT)])
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_encrypted_file_that_is_taken_in_stays_encrypted_in_its_own_place(
+    workshop: Workshop, *, is_own: bool
+) -> None:
+    workshop.file(ATTACHMENT).unlink()
+    workshop.file(ATTACHMENT).write_bytes(encrypted(ATTACHMENT if is_own else f"{ATTACHMENT}x"))
+    workshop.check("--adopt", ATTACHMENT)
+    assert workshop.sidecar(ATTACHMENT).get("encrypted", False) is is_own
+    assert workshop.check("--deep").status == 0

@@ -206,34 +206,6 @@ def test_a_file_with_another_name_frees_nothing(workshop: Workshop, tmp_path: Pa
     assert f"1 revision, {sidecar} bytes would go" in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("--older-than", "1d"),
-        ("--revisions",),
-        ("--revisions", "--older-than", "2099-01-01"),
-        ("--revisions", "--older-than", "soon"),
-        ("--revisions", "--older-than", "0d"),
-        ("--revisions", "--older-than", "1d", "--dry-run", "--yes"),
-        ("a/b/c/d", "--revisions", "--older-than", "1d"),
-        ("/b", "--revisions", "--older-than", "1d"),
-    ],
-)
-def test_wrong_usage(workshop: Workshop, arguments: tuple[str, ...]) -> None:
-    """A date in the future among it: what is stored until then would go."""
-    state = workshop.state()
-    assert run(workshop.root, *arguments).exit_code == 2
-    assert workshop.state() == state
-
-
-@pytest.mark.parametrize("path", ["app/none", "none/form", "app/form/none"])
-def test_what_is_not_there_is_a_failure(workshop: Workshop, path: str) -> None:
-    done = run(workshop.root, path, "--drafts", "--older-than", "1d")
-    assert done.exit_code == 1
-    assert path.rsplit("/", 1)[1] in str(done.exception)
-
-
 def test_a_damaged_document_does_not_keep_others_from_being_purged(workshop: Workshop) -> None:
     before = after(workshop)
     workshop.file(f"{DATA}.json").write_bytes(b"{}")

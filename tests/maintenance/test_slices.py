@@ -101,19 +101,6 @@ def test_a_file_that_says_nothing_is_as_none(tmp_path: Path) -> None:
         assert Slices(str(tmp_path)).coverage().oldest is None
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--budget", "10m"),
-        ("--deep", "--budget", "10m", DATA),
-        ("--deep", "--budget", "soon"),
-        ("--deep", "--budget", "0m"),
-    ],
-)
-def test_a_budget_goes_with_a_deep_check_of_everything(workshop: Workshop, arguments: tuple[str, ...]) -> None:
-    assert said(workshop, *arguments)[0] == 2
-
-
 def test_nobody_else_leaves_a_file_in_the_tree(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
     workshop.check("--deep")
