@@ -127,7 +127,7 @@ class Session:
         self._number = 0
         self._ids = dict[str, int]()
         self._opened = opened
-        self._url = ""
+        self._url = self._key = ""
         self._app: Service | None = None
         self._instants = list[str]()
 
@@ -155,12 +155,17 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
+            case ["cat", path]:
+                return self._masked(self._found(path).read_text()).splitlines()
+            case ["files", path]:
+                files = (each for each in (self._here / path).rglob("*") if each.is_file())
+                return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
             case _:
-                return self._change(name)
+                self._change(name)
         return ()
 
-    def _change(self, name: str) -> Iterable[str]:
-        """Do a step that changes or lists files."""
+    def _change(self, name: str) -> None:
+        """Do a step that changes files."""
         match name.split():
             case ["setting", *words]:
                 file = self._here / "config/persistence.toml"
@@ -178,15 +183,13 @@ class Session:
                 self._found(path).rename(self._here / other)
             case ["directory", path]:
                 (self._here / path).mkdir(parents=True)
+            case ["copy", path, other]:  # without the times
+                shutil.copyfile(self._found(path), self._here / other)
             case ["write", path, *_]:
                 self._found(path).parent.mkdir(parents=True, exist_ok=True)
-                self._found(path).write_text(name.partition(path)[2][1:])
-            case ["files", path]:
-                files = (each for each in (self._here / path).rglob("*") if each.is_file())
-                return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
+                self._found(path).write_text(name.partition(path)[2][1:].replace("\\n", "\n"))
             case _:
                 raise AssertionError(f"there is no step {name}")
-        return ()
 
     def _found(self, path: str) -> Path:
         """Return the first file of a pattern, or what a path without ``*`` leads to."""
@@ -210,7 +213,7 @@ class Session:
             yield f"[{done.status}]"
 
     def _ask(self, method: str, path: str, body: bytes, headers: str) -> list[str]:
-        """Send a request, and return the lines of an answer to GET, or of one that refuses."""
+        """Send a request, and return the lines of an answer to GET that have ``body``, or of one that refuses."""
         if self._app is None:
             effective = load("config/persistence.toml", environment={})
             init_places(effective.settings, effective.properties)
@@ -228,7 +231,8 @@ class Session:
         if answer.status_code < 300 and method != "get":
             return []
         status = [] if answer.status_code < 300 else [f"[{answer.status_code}]"]
-        return [*self._masked(answer.data.decode(errors="replace")).splitlines(), *status]
+        lines = self._masked(answer.data.decode(errors="replace")).splitlines()
+        return [*(line for line in lines if method != "get" or body.decode() in line), *status]
 
     def _end_service(self) -> None:
         if self._app is not None:
@@ -251,8 +255,10 @@ class Session:
 
     def _filled(self, text: str) -> str:
         text = text.replace("{here}", str(self._here))
-        if "{key}" in text:  # the oldest
-            text = text.replace("{key}", json.loads((self._here / "encryption.json").read_text())["keys"][0]["id"])
+        keys = self._here / "encryption.json"
+        if "{key}" in text and keys.exists():  # the oldest one, or where they are lost, the last that was named
+            self._key = json.loads(keys.read_text())["keys"][0]["id"]
+        text = text.replace("{key}", self._key)
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             time.sleep(0.002)

@@ -1,4 +1,7 @@
-"""``persistence check`` finds every kind of damage, changes nothing on its own, and repairs without losing content."""
+"""``persistence check`` finds every kind of damage, changes nothing on its own, and repairs without losing content.
+
+Its output, adoption and what it leaves alone are in ``golden/check.txt`` and ``golden/adoption.txt``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from persistence.errors import StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import fresh_id
 from persistence.storage import owner
-from tests.cli.command_runner import Ended, ended
 from tests.maintenance.cases import HISTORY, REPAIRED, Case, garble_sidecar, lose_content, lose_first_content, rewrite
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, XHTML, Workshop
 from tests.sidecars import resealed
@@ -88,31 +90,6 @@ def test_a_rebuilt_sidecar_has_what_is_surely_known(workshop: Workshop) -> None:
     assert "stage" not in after
 
 
-def test_a_version_is_not_guessed_by_a_repair(workshop: Workshop) -> None:
-    """With nothing else known of a document, its content cannot be attached to a version without asking."""
-    workshop.put("app/form/data/alone/data.xml", NEW)
-    sidecar = workshop.file("app/form/data/alone/data.xml.json")
-    sidecar.write_bytes(b"?")
-    checked = workshop.check("--repair")
-    assert checked.status == 4
-    assert checked.findings[0]["outcome"] == "failed"
-    assert "nothing tells its form version" in checked.findings[0]["said"]
-    assert workshop.check("--repair", "--adopt", "--all").status == 3
-    assert workshop.get("app/form/data/alone/data.xml") == (200, NEW)
-
-
-def test_what_goes_out_of_the_way_is_in_the_quarantine_with_the_reason(workshop: Workshop) -> None:
-    lose_content(workshop)
-    lost = workshop.file(f"{DATA}.json").read_bytes()
-    workshop.check("--repair")
-    (run,) = workshop.file(".quarantine").iterdir()
-    assert (run / f"{DATA}.json").read_bytes() == lost
-    (note,) = [json.loads(line) for line in (run / "reasons.jsonl").read_text().splitlines()]
-    assert note["kind"] == "content-missing"
-    assert note["was"] == DATA
-    assert (workshop.root / note["is"]).read_bytes() == lost
-
-
 @pytest.mark.parametrize(("path", "way"), [(DATA, "newest whole"), (HISTORY, "digest")])
 def test_a_wrong_digest_is_found_by_a_deep_check_and_repaired(workshop: Workshop, path: str, way: str) -> None:
     """The disk changed a content, and not its time."""
@@ -130,14 +107,6 @@ def test_a_wrong_digest_is_found_by_a_deep_check_and_repaired(workshop: Workshop
     assert workshop.check("--deep").findings == []
     assert workshop.get(DATA) == (200, OLD if path == DATA else NEW)
     assert before <= workshop.contents()
-
-
-def test_what_has_no_older_revision_stays_until_a_person_decides(workshop: Workshop) -> None:
-    workshop.file(ATTACHMENT).write_bytes(b"broken")
-    checked = workshop.check("--repair")
-    assert checked.status == 4
-    assert "no older revision is whole: restore it from a backup" in checked.findings[0]["said"]
-    assert workshop.file(ATTACHMENT).read_bytes() == b"broken"
 
 
 @pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 4), lambda path: path.write_bytes(b"\0" * 30)])
@@ -184,25 +153,6 @@ def test_a_changed_owner_opens_nothing_until_it_is_adopted_by_name(workshop: Wor
     assert workshop.get(DATA) == (200, NEW)
     assert workshop.sidecar(DATA)["creator"] == "mallory"
     assert workshop.check("--deep").findings == []
-
-
-def test_documents_that_have_changed_places_are_damage(workshop: Workshop) -> None:
-    """Each is whole, sidecars and all, and is another's."""
-    workshop.put("app/form/data/other/data.xml", b"<d>other</d>")
-    first, second = workshop.file(DOCUMENT), workshop.file("app/form/data/other")
-    for name in ("data.xml", "data.xml.json"):
-        (first / name).rename(first / "aside")
-        (second / name).rename(first / name)
-        (first / "aside").rename(second / name)
-    for path in (DATA, "app/form/data/other/data.xml"):
-        assert workshop.get(path) == (500, b"")
-    for flags in ((), ("--repair",), ("--repair", "--adopt", "--all")):
-        checked = workshop.check(*flags)
-        assert checked.status == 4
-        assert {f"{DATA}.json", "app/form/data/other/data.xml.json"} <= {
-            path for kind, path in checked.kinds if kind == "misplaced"
-        }
-    assert workshop.get(DATA) == (500, b"")
 
 
 def test_a_document_that_was_moved_is_taken_in_with_its_history_when_it_is_named(workshop: Workshop) -> None:
@@ -281,30 +231,6 @@ def test_only_the_owner_of_the_tree_changes_it(workshop: Workshop, monkeypatch: 
     assert workshop.state() == before
 
 
-def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
-    """People keep notes, links and a git repository beside their forms."""
-    workshop.file(".git").mkdir()
-    workshop.file(".gitignore").write_text(".locks\n")
-    workshop.file("README.md").write_text("notes")
-    workshop.file("app/form/data/notes.txt").write_text("notes")
-    workshop.file("app/form/form/latest").symlink_to("1")
-    workshop.file("app/form/form/01").mkdir()
-    workshop.file("app/form/other").mkdir()
-    workshop.file(f"{DOCUMENT}/sub").mkdir()
-    workshop.file(f"{DOCUMENT}/.hidden").write_text("notes")
-    workshop.file(f"{DOCUMENT}/data.xml~").write_text("an editor's")
-    workshop.file(f"{HISTORY}/notes.txt").write_text("notes")
-    before = workshop.state()
-    checked = workshop.check("--repair", "--adopt", "--all", "--deep")
-    assert {kind for kind, _ in checked.kinds} == {"foreign"}
-    assert {path for _, path in checked.kinds} == {
-        *("README.md", "app/form/data/notes.txt", "app/form/form/latest", "app/form/form/01", "app/form/other"),
-        *(f"{DOCUMENT}/sub", f"{DOCUMENT}/.hidden", f"{DOCUMENT}/data.xml~", f"{HISTORY}/notes.txt"),
-    }
-    assert checked.status == 0
-    assert workshop.state() == before
-
-
 def test_temporary_files_of_killed_workers_are_found_when_they_are_old(workshop: Workshop) -> None:
     long_ago = time.time() - 3600
     spooled, unfinished = workshop.file(f".spool/{fresh_id()}"), workshop.file("layout.json.12345")
@@ -327,14 +253,6 @@ def test_others_may_look_at_what_lies_in_a_closed_directory(workshop: Workshop) 
     assert workshop.check().findings == []
 
 
-def test_a_lost_content_says_what_became_of_it(workshop: Workshop) -> None:
-    lose_content(workshop)
-    lose_first_content(workshop)
-    said = {finding["path"]: finding["said"] for finding in workshop.check("--repair").findings}
-    assert said[DATA].startswith("went back to the revision of 2")
-    assert said[ATTACHMENT].startswith("nothing of it is left: it counts as never stored")
-
-
 def test_files_of_another_user_are_said_once_for_a_folder(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair cannot give them back: only root can."""
     monkeypatch.setattr(owner, "of", lambda _: 65534)
@@ -345,17 +263,6 @@ def test_files_of_another_user_are_said_once_for_a_folder(workshop: Workshop, mo
     assert "chown" in checked.findings[0]["does"]
 
 
-def test_a_repair_keeps_the_draft_that_was_there_before(workshop: Workshop) -> None:
-    """A revision made by a repair or an adoption is newer than the draft, but it erases none."""
-    workshop.put("app/form/draft/document/data.xml", b"<d>unsaved</d>")
-    workshop.file(f"{DATA}.json").write_bytes(b"?")
-    workshop.file(DATA).unlink()
-    assert workshop.check("--repair").status == 3
-    assert workshop.get(DATA) == (404, b"")
-    assert workshop.check("--repair").findings == []
-    assert workshop.get("app/form/draft/document/data.xml") == (200, b"<d>unsaved</d>")
-
-
 def test_a_copy_with_the_time_of_another_revision_is_not_given_its_sidecar(workshop: Workshop) -> None:
     """A copying tool reads the new content and sets the time it saw before: the digest decides."""
     workshop.put(DATA, b"<d>one</d>")
@@ -364,27 +271,6 @@ def test_a_copy_with_the_time_of_another_revision_is_not_given_its_sidecar(works
     workshop.file(DATA).write_bytes(b"<d>6xx</d>")
     os.utime(workshop.file(DATA), ns=(older.stat().st_mtime_ns,) * 2)
     assert workshop.check("--repair").kinds == [("edited", DATA)]
-
-
-def test_what_is_no_tree_is_not_made_one(tmp_path: Path) -> None:
-    """Somebody named the wrong directory."""
-    (tmp_path / "letters/2026/data/x").mkdir(parents=True)
-    (tmp_path / "letters/2026/data/x/notes.json").write_text('{"mine": true}')
-    (tmp_path / "letters/2026/data/empty").mkdir()
-    workshop = Workshop(tmp_path)
-    before = workshop.state()
-    for flags in ((), ("--repair", "--adopt", "--all")):
-        done = CliRunner().invoke(commands, ["check", "--data", str(tmp_path), *flags])
-        assert "is not a data directory" in str(done.exception)
-    assert workshop.state() == before
-    assert not (tmp_path / ".locks").exists()
-
-
-def test_a_json_file_put_there_by_hand_is_no_broken_sidecar(workshop: Workshop) -> None:
-    workshop.file(f"{DOCUMENT}/upload.json").write_text('{"any": "thing"}')
-    checked = workshop.check("--repair", "--adopt", "--all")
-    assert checked.kinds == [("foreign", f"{DOCUMENT}/upload.json")]
-    assert "upload%2Ejson" in checked.findings[0]["what"]
 
 
 @pytest.mark.parametrize("closed", ["app/form", "app/form/data", DOCUMENT, HISTORY])
@@ -425,28 +311,6 @@ def test_a_path_limits_the_check(workshop: Workshop, monkeypatch: pytest.MonkeyP
         assert checked.summary["folders"] == 1
     assert workshop.check("app/form/form").findings == []
     assert len(workshop.check("app").findings) == 2
-
-
-@pytest.fixture
-def run(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Ended]:
-    """Run the command as its entry point does, in the data directory."""
-    monkeypatch.chdir(workshop.root)
-    return lambda *arguments: ended(["check", "--data", str(workshop.root), *arguments], monkeypatch, capsys)
-
-
-def test_people_get_a_line_for_each_finding_and_a_summary(workshop: Workshop, run: Callable[..., Ended]) -> None:
-    lose_content(workshop)
-    done = run()
-    assert done.status == 4
-    (line,) = done.out.splitlines()
-    assert line.startswith(f"damage: {DATA}: content-missing: the content of 2")
-    assert "; --repair looks for the content" in line
-    assert "1 damaged, 0 leftovers, 0 notices; 0 repaired, 1 remaining" in "\n".join(done.errors)
-    done = run("--repair")
-    assert done.status == 3
-    assert done.out.rstrip().endswith(": done")
 
 
 def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> None:
