@@ -140,9 +140,6 @@ NAMED = 'id="c-control" bind="c-bind"'
         (NAMED, '<xf:label/><fr:index><fr:summary-show column="false" search="false"/></fr:index>', True),
         (NAMED, "<xf:label><fr:index/></xf:label>", False),
         *((NAMED, each, False) for each in ("<fr:indexed/>", "<!--fr:index-->", "")),
-            (NAMED, each, False)
-            for each in ("<xf:label><fr:index/></xf:label>", "<fr:indexed/>", "<!--fr:index-->", "")
-        ),
         *(
             (f'{each} bind="c-bind"', "<fr:index/>", False)
             for each in ('id="c"', 'id="-control"', 'id="control"', 'id="c-other"', "")
