@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
 
 from flask import Blueprint, Request, Response, g, request
@@ -11,11 +12,13 @@ from persistence.http.application import RESOURCE_METHODS, RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
 from persistence.http.parsing import body_of, is_forced
 from persistence.http.responses import (
+    JSON,
     SHOWN_TYPES,
     empty,
     head,
     is_not_modified,
     locked,
+    prefers_json,
     refusal,
     send_transformed,
     whole,
@@ -25,7 +28,7 @@ from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress,
 from persistence.model.versions import parse_timeout
 from persistence.services.documents import holder_document
 from persistence.services.rules import Read, Removed, Written
-from persistence.services.transforms import migrated, removes_nonrelevant, transformed
+from persistence.services.transforms import JsonDocuments, migrated, removes_nonrelevant, transformed
 
 crud = Blueprint("crud", __name__)
 leases = Blueprint("leases", __name__)
@@ -50,7 +53,10 @@ def definition(app: str, form: str, name: str) -> Response:
     if request.query_string and is_forced(request):
         raise BadRequestError("definitions are not purged (force-delete)")
     data_format = parser.definition_format(request) if request.query_string and name == FORM_XHTML else None
-    return _read(api, api.services.definitions.read(target, name, parser.get(request)), data_format)
+    read = api.services.definitions.read(target, name, parser.get(request))
+    if data_format is None and prefers_json(request.environ, JSON, "application/xhtml+xml") and read.address.is_main:
+        read = replace(read, is_json=True)
+    return _read(api, read, data_format)
 
 
 @crud.route(_DATA, methods=RESOURCE_METHODS, defaults=_OF_DATA, scope=RouteScope.NAMED)
@@ -64,6 +70,9 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
     if current.method == "PUT":
         put = parser.put(current)
         body = body_of(current.environ, shared.max_xml if address.is_main else shared.max_body)
+        is_json = address.is_main and (put.content_type or "").partition(";")[0].strip().lower() == JSON
+        if is_json and not shared.dialect.is_designer(address.form):
+            return _written(api, JsonDocuments(api.services.documents).write(address, put, body))
         return _written(api, api.services.documents.write(address, put, body))
     if current.query_string and is_forced(current):
         return _forced(api, address)
@@ -75,6 +84,8 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         data_format = parser.definition_format(current) if is_definition else None
         only_relevant = removes_nonrelevant(parser.nonrelevant(current), address, shared.dialect)
     read = api.services.documents.read(address, parser.get(current))
+    if address.is_main and prefers_json(current.environ, JSON, "application/xml"):
+        read = replace(read, is_json=not shared.dialect.is_designer(address.form))
     return _read(api, read, data_format, only_relevant=only_relevant)
 
 
@@ -120,10 +131,13 @@ def _read(api: ServedApi, read: Read, data_format: str | None, *, only_relevant:
     if is_not_modified(environ, read):
         found.close()
         return empty(HTTPStatus.NOT_MODIFIED, headers)
-    is_changed = only_relevant or data_format is not None or read.decryption is not None
+    is_changed = only_relevant or data_format is not None or read.decryption is not None or read.is_json
     if found.file is None:  # how long a changed content is, only the change would tell
         size = None if is_changed else read.size
         return head(headers if size is None else [*headers, ("Content-Length", str(size))])
+    if read.is_json:
+        body = JsonDocuments(api.services.documents).content(read, only_relevant=only_relevant)
+        return whole(body, [*headers, ("Vary", "Accept")])
     if not is_changed:
         return api.shared.contents.send(environ, read, headers)
     if data_format is not None:

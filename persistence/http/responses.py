@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from flask import Response
 from werkzeug.datastructures import Headers as ResponseHeaderFields
-from werkzeug.http import http_date, parse_if_range_header, quote_etag, unquote_etag
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import http_date, parse_accept_header, parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.sansio.http import is_resource_modified
 from werkzeug.wsgi import wrap_file
 
@@ -43,7 +44,7 @@ from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, epoch_seconds, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.model.texts import WHOLE, in_latin_1
+from persistence.model.texts import WHOLE, in_latin_1, json_line
 from persistence.services.codec import UNKNOWN
 from persistence.services.rules import Cleared, Read, Removed, Written
 from persistence.services.transforms import TransformedContent
@@ -176,7 +177,21 @@ def refusal(
     environ[CAUSE] = one_line(cause)
     if status not in _NOT_WAITED_FOR:
         drain(environ)
-    return text(status, environ[CAUSE] if shown is None else shown, headers)
+    line = environ[CAUSE] if shown is None else shown
+    if not (prefers_json(environ, PROBLEM, "text/plain") or prefers_json(environ, JSON, "text/plain")):
+        return text(status, line, headers)
+    body = json_line({"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": line})
+    return BareResponse(body, status, [("Content-Type", PROBLEM), ("Content-Length", str(len(body))), *(headers or [])])
+
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"  # RFC 9457
+
+
+def prefers_json(environ: WSGIEnvironment, kind: str, usual: str) -> bool:
+    """Return whether a request accepts this kind of JSON rather than the ``usual`` kind, which wins a tie."""
+    accepted = environ.get("HTTP_ACCEPT", "")
+    return "json" in accepted and parse_accept_header(accepted, MIMEAccept).best_match((usual, kind)) == kind
 
 
 def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Response:
@@ -244,7 +259,7 @@ class ResponseHeaders:
             optional += [("Username", sidecar.creator), ("Group", sidecar.group)]
             optional += (("Organization", level) for level in sidecar.organization)
         headers = [
-            ("Content-Type", self._wire(sidecar.content_type or UNKNOWN)),
+            ("Content-Type", JSON if read.is_json else self._wire(sidecar.content_type or UNKNOWN)),
             *_NO_SCRIPTS,
             ("ETag", f"{self._quote}{read.etag}{self._quote}"),
             ("Last-Modified", rfc1123(sidecar.modified)),

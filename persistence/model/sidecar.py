@@ -194,6 +194,11 @@ def plain_tag(etag: str) -> str:
     return hashlib.sha256(f"{etag}:plain".encode()).hexdigest()[:40]
 
 
+def json_tag(etag: str) -> str:
+    """Return the entity tag of the JSON of form data whose stored bytes have ``etag``."""
+    return hashlib.sha256(f"{etag}:json".encode()).hexdigest()[:40]
+
+
 def stamp(sidecar: Sidecar) -> int:
     """Return the modification time of a revision's content, in nanoseconds since 1970.
 

@@ -14,7 +14,7 @@ from persistence.limits import CHUNK
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS, Operations, User
-from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, restoring, tombstone
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
 from persistence.model.versions import ABSENT, NO_PRECONDITION, FormMetadata, Precondition, VersionRequest
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
@@ -107,7 +107,8 @@ Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]  # Turns stored form d
 class Read:
     """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
 
-    ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain.
+    ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain, and
+    with ``is_json`` data or the outline of a definition as JSON.
     """
 
     address: Address
@@ -115,10 +116,13 @@ class Read:
     operations: Operations | None
     decryption: Decryption | None = None
     is_decrypted: bool = False
+    is_json: bool = False
 
     @property
     def etag(self) -> str:
-        """The entity tag of the sent bytes; of a decrypted attachment, not the stored one (RFC 9110 8.8.3)."""
+        """The entity tag of the sent bytes; of what they are made from, it is another one (RFC 9110 8.8.3)."""
+        if self.is_json:
+            return json_tag(self.found.etag)
         return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
 
     @property
@@ -195,7 +199,8 @@ def check_precondition(
     """Compare the precondition of a write with the stored revision (spec crud 4.6).
 
     For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
-    decrypted content. Only where ``may_read`` returns true, the error says who has saved, when, and under which tag.
+    decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
+    saved, when, and under which tag.
     """
     if precondition is NO_PRECONDITION:
         return
@@ -237,8 +242,8 @@ def _reason(
     return None
 
 
-def _tags(found: StoredRevision) -> tuple[str, str]:
-    return found.etag, plain_tag(found.etag)
+def _tags(found: StoredRevision) -> tuple[str, ...]:
+    return found.etag, plain_tag(found.etag), json_tag(found.etag)
 
 
 @dataclass(frozen=True, slots=True)

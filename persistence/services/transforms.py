@@ -1,4 +1,4 @@
-"""Transforms of a content on its way out, the list of attachments, and duplicates of documents."""
+"""Transforms of a content on its way out, form data as JSON, the list of attachments, and duplicates of documents."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from persistence.errors import (
     MalformedXmlError,
     NotFoundError,
     PersistenceError,
+    PreconditionError,
     disk_errors,
 )
+from persistence.forms.controls import NO_OUTLINE, Outline, read_outline
 from persistence.forms.encryption import LeafEditor, OpenElement, as_content
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
+from persistence.forms.json_data import as_json, read_json, structure_as_json, written_over
 from persistence.forms.messages import element, text
 from persistence.forms.migration import migrate
 from persistence.limits import (
@@ -49,9 +52,9 @@ from persistence.model.addresses import (
 )
 from persistence.model.permissions import User
 from persistence.model.texts import require_plain
-from persistence.model.versions import DATA_FORMATS, VersionRequest
+from persistence.model.versions import DATA_FORMATS, Tags, VersionRequest
 from persistence.services.documents import Documents
-from persistence.services.rules import Get, Put, Read
+from persistence.services.rules import Get, Put, Read, Written, living
 from persistence.xml import Streaming
 
 _AT_ONCE = 1 << 16  # Bytes of form data that are transformed as a whole
@@ -291,3 +294,65 @@ class _IdReader(Streaming):
     def _characters(self, data: str) -> None:
         if len(self.text) <= LONGEST_NAME:
             self.text += data
+
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JsonDocuments:
+    """``data.xml`` of documents and drafts as JSON, and the structure of definitions."""
+
+    documents: Documents
+
+    def content(self, read: Read, *, only_relevant: bool) -> bytes:
+        """Return an open content as JSON, and close it."""
+        form, version = read.address.form, read.found.sidecar.version
+        if isinstance(read.address, DocumentAddress):
+            outline = self._outline(form, version) or NO_OUTLINE
+            return as_json(_plain(read, only_relevant=only_relevant), outline)
+        with read.found.opened as file, disk_errors(f"reading {read.address}"):
+            stored = file.read(LARGEST_TREE + 1)
+        return structure_as_json(read_outline(stored, self.documents.router.of(form).properties.data_format))
+
+    def write(self, address: DocumentAddress, put: Put, body: Iterable[bytes]) -> Written:
+        """Store the values of a body over what is stored, or as new data.
+
+        Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead, unless
+        the request has a precondition that this breaks.
+        """
+        values, route = read_json(b"".join(body)), self.documents.router.of(address.form)
+        put = replace(put, content_type=None, client_hash=None)
+        for _ in range(_ATTEMPTS):
+            decision = self.documents.decided_early(route, address, put)
+            outline = self._outline(address.form, decision.definition.version)
+            if outline is None:
+                raise NotFoundError(
+                    f"version {decision.definition.version} of {address.form} is not published: without it, its data is"
+                    " stored as XML only"
+                )
+            stored, expected = None, replace(put.precondition, excluded=Tags(None))
+            if living(decision.over) is not None:
+                get = Get(version=put.version, user=put.user, token=put.token)
+                read = self.documents.read(address, get)
+                stored = _plain(read, only_relevant=False)
+                tags = Tags(frozenset({read.found.etag}))
+                expected = replace(put.precondition, expected=tags, must_exist=True)
+            data = written_over(stored, outline, values)
+            try:
+                return self.documents.write(address, replace(put, precondition=expected), [data])
+            except PreconditionError:  # somebody has saved: the precondition of the request is looked at again
+                continue
+        raise BusyError(f"{address} is being saved too often by others: try again")
+
+    def _outline(self, form: Form, version: int) -> Outline | None:
+        route = self.documents.router.of(form)
+        try:
+            return route.catalog.of(form, version).outline(route.properties.data_format)
+        except DamagedError:
+            return None
+
+
+def _plain(read: Read, *, only_relevant: bool) -> bytes:
+    with closing(transformed(read, only_relevant=only_relevant)) as content:
+        return b"".join(content.pieces())

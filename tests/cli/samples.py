@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import replace
@@ -44,6 +43,17 @@ _RUNTIME = """\
 <property name="oxf.fr.persistence.provider.*.*.*" value="here"/>
 </p>
 """
+_RESOURCES = """<xf:instance id="fr-form-resources"><resources>
+<resource xml:lang="en"><name><label>Name</label></name><email><label>Mail</label></email>
+<notes><label>stage</label></notes><product><label>&lt;b&gt;Product&lt;/b&gt;</label></product>
+<status><label>Topics</label></status><topics><label>Topics</label></topics></resource>
+<resource xml:lang="de"><name><label>Name, Vorname</label></name><email><label>E-Mail</label></email></resource>
+</resources></xf:instance>"""
+_LABEL = '<xf:label ref="$form-resources/product/label" mediatype="text/html"/>'
+LABELLED = orders.DEFINITION.replace(
+    '<xf:instance id="fr-form-metadata">', f'{_RESOURCES}<xf:instance id="fr-form-metadata">'
+).replace('bind="product-bind" class="fr-summary"/>', f'bind="product-bind" class="fr-summary">{_LABEL}</xf:input>')
+"""The definition of the vectors with labels, of which two are the same, and one has the name of a fact."""
 _ORDERS = "<form><customer><name>{}</name></customer><items><lines><product>{}</product></lines></items></form>"
 
 
@@ -83,25 +93,17 @@ def plant(base: Path) -> None:
     older.write_bytes(b"{")
 
 
-class Sample:
-    """A copy of the planted directory, in ``directory`` with settings and other files for the commands."""
-
-    def __init__(self, directory: Path, planted: Path, settings: str = SETTINGS) -> None:
-        self.directory = directory
-        shutil.copytree(planted / "data", directory / "data", symlinks=True)
-        (directory / "config").mkdir()
-        (directory / "config/persistence.toml").write_text(settings)
-        (directory / "odd.jsonl").write_text("{}\n")
-        (directory / "properties-local.xml").write_text(_RUNTIME)
-        with Store(str(directory / "data"), lock_timeout=1) as store:
-            address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "d", DATA_XML)
-            store.leases.lock(address, LeaseHolder("lea", "staff"), 600)
-            store.leases.lock(replace(address, document="\u202eE"), LeaseHolder("bob\x9b"), 600)
-
-    def oldest_key(self) -> str:
-        """Return the id of the first encryption key; empty without one."""
-        keys = self.directory / "encryption.json"
-        return str(json.loads(keys.read_text())["keys"][0]["id"]) if keys.exists() else ""
+def copy(planted: Path, directory: Path, settings: str = SETTINGS) -> None:
+    """Copy the planted directory into another one, with settings and other files for the commands."""
+    shutil.copytree(planted / "data", directory / "data", symlinks=True)
+    (directory / "config").mkdir()
+    (directory / "config/persistence.toml").write_text(settings)
+    (directory / "odd.jsonl").write_text("{}\n")
+    (directory / "properties-local.xml").write_text(_RUNTIME)
+    with Store(str(directory / "data"), lock_timeout=1) as store:
+        address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "d", DATA_XML)
+        store.leases.lock(address, LeaseHolder("lea", "staff"), 600)
+        store.leases.lock(replace(address, document="\u202eE"), LeaseHolder("bob\x9b"), 600)
 
 
 def damage_backup(directory: Path) -> None:

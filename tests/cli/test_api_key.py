@@ -1,7 +1,6 @@
 """``persistence api-key``, and the starts that are refused because nobody, or anybody, could call."""
 
 import io
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -77,42 +76,6 @@ def test_a_note_of_uses_that_is_damaged_does_not_hide_the_keys(tmp_path: Path, k
     (tmp_path / "var/data/.pages/key-uses.json").write_text("{")
     done = key("list")
     assert (done.status, done.out.splitlines()[1].split()[0]) == (0, "runtime")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "cause"),
-    [
-        (("new", "known"), 1, "persistence: there is a key known already: retire it first, or choose another name"),
-        (("retire", "unknown"), 1, "persistence: there is no key unknown"),
-        (("new", "a b"), 2, "Error: 'a b' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
-        (("new", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(
-    key: Callable[..., Ended], arguments: tuple[str, ...], status: int, cause: str
-) -> None:
-    key("new", "known")
-    done = key(*arguments)
-    assert (done.status, done.out, done.errors[-1]) == (status, "", cause)
-
-
-def test_the_file_of_the_settings_is_used(tmp_path: Path, key: Callable[..., Ended]) -> None:
-    (tmp_path / "own.toml").write_text('keys = "secrets/own.json"\n')
-    assert key("new", "runtime", "--config", "own.toml").status == 0
-    assert (tmp_path / "secrets/own.json").exists()
-
-
-def test_a_key_may_be_limited(tmp_path: Path, key: Callable[..., Ended]) -> None:
-    assert key("new", "reports", "--scope", "read", "--form", "hr", "--form", "fin/claim").status == 0
-    assert key("new", "runtime").status == 0
-    head, reports, runtime = (re.split(r" {2,}", line.strip()) for line in key("list").out.splitlines())
-    assert (head[-1], reports[-1], len(runtime)) == ("LIMITS", "--scope read --form hr --form fin/claim", 2)
-    shown = [json.loads(line) for line in key("list", "--json").out.splitlines()]
-    assert [(each["scopes"], each["forms"]) for each in shown] == [(["read"], ["hr", "fin/claim"]), ([], [])]
-    refused = key("new", "other", "--form", "hr/leave/1")
-    assert (refused.status, refused.errors[-1][:43]) == (2, "Error: 'hr/leave/1' is not APP or APP/FORM:")
-    assert key("new", "other", "--scope", "write").status == 2
-    assert "other" not in (tmp_path / "var/keys.json").read_text()
 
 
 def test_an_administrator_whose_key_is_limited_is_warned_about(

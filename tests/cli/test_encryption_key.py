@@ -1,7 +1,6 @@
 """``persistence encryption-key retire``: a key goes when nothing needs it any more, and not before."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -166,59 +165,8 @@ def test_a_retirement_that_was_killed_is_completed_by_the_next(tmp_path: Path, r
     assert key_ids(tmp_path) == [new]
 
 
-def test_the_option_for_the_data_hides_no_other_tree(tmp_path: Path, run: Run) -> None:
-    old = run("encryption-key", "new").out.strip()
-    with asking() as client:
-        put(client, "acme/order/form/form.xhtml", DEFINITION)
-        other_tree(client)
-    run("encryption-key", "new")
-    done = run("encryption-key", "retire", old, "--data", str(tmp_path / "data"))
-    assert (done.status, done.out) == (4, f"datasource/disk2: acme/order: 1 revision encrypted with {old}\n")
-    done = run("encryption-key", "retire", old, "--json")
-    assert (done.status, [json.loads(line) for line in done.out.splitlines()]) == (
-        4,
-        [{"tree": "datasource/disk2", "form": "acme/order", "revisions": 1}, {"id": old, "needed": True, "file": None}],
-    )
-
-
-def test_what_cannot_be_read_may_need_the_key(tmp_path: Path, run: Run) -> None:
-    old = run("encryption-key", "new").out.strip()
-    with asking() as client:
-        put(client, "hr/leave/form/form.xhtml", DEFINITION)
-        put(client, "hr/leave/data/1/data.xml")
-    run("encryption-key", "new")
-    assert run("reencrypt").status == 0
-    os.truncate(tmp_path / "data/hr/leave/data/1/data.xml", 20)
-    done = run("encryption-key", "retire", old)
-    assert (done.status, "hr/leave/data/1/data.xml" in done.out) == (4, True)
-    assert old in key_ids(tmp_path)
-
-
-def test_the_key_that_encrypts_and_unknown_ones_are_refused(tmp_path: Path, run: Run) -> None:
-    only = run("encryption-key", "new").out.strip()
-    assert run("encryption-key", "retire", only).errors == [
-        f"persistence: {only} encrypts: make another key first with persistence encryption-key new"
-    ]
-    assert run("encryption-key", "retire", "x").errors == ["persistence: there is no encryption key x"]
-    assert key_ids(tmp_path) == [only]
-
-
 def test_keys_of_the_environment_are_left_out_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ",".join(f"{name}:{'0123456789abcdef' * 4}" for name in ("k2", "k1"))
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEY", given)
     done = run("encryption-key", "retire", "k1")
     assert (done.status, "leave the key out there" in done.errors[0]) == (1, True)
-
-
-@pytest.mark.parametrize("kind", ["*", "data.attachments"])
-def test_another_service_cannot_be_looked_at(tmp_path: Path, run: Run, kind: str) -> None:
-    (tmp_path / "own.toml").write_text(
-        f'{CONFIG}"svc.persistence.provider.far.*.{kind}" = "peer"\n'
-        f'"svc.persistence.peer.uri" = "http://127.0.0.1:9/"\n{DATASOURCE}'
-    )
-    old = run("encryption-key", "new").out.strip()
-    run("encryption-key", "new")
-    done = run("encryption-key", "retire", old)
-    assert (done.status, "--leave-out peer" in done.errors[0]) == (1, True)
-    assert run("encryption-key", "retire", old, "--leave-out", "second").status == 2
-    assert run("encryption-key", "retire", old, "--leave-out", "peer").status == 0

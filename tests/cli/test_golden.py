@@ -1,7 +1,9 @@
 """The outputs of the commands, text and JSON, with standard error and exit status: the transcripts in ``golden``.
 
 ``$`` begins a command, ``2>`` a line of standard error, and ``[STATUS]`` ends the output, unless it is 0. ``@`` names a
-step of the test, such as a fresh copy of the sample. ``pytest tests/cli/test_golden.py --update`` writes them again.
+step of the test, such as a fresh copy of the sample, or ``put PATH BODY | HEADER=VALUE``, a request to a service over
+its data. ``{N}`` is the Nth instant of the output before, and ``{NAME}`` one of ``BODIES``.
+``pytest tests/cli/test_golden.py --update`` writes the outputs again.
 
 Times, paths and random words are replaced: an instant by one of the same width, with its rank among the output's.
 """
@@ -9,6 +11,7 @@ Times, paths and random words are replaced: an instant by one of the same width,
 from __future__ import annotations
 
 import io
+import json
 import os
 import pwd
 import re
@@ -16,21 +19,39 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 import pytest
 
+from persistence.app import Service, create_app
 from persistence.model.instants import next_after
-from tests.cli.command_runner import ended
-from tests.cli.samples import FILES, SETTINGS, SEVERAL, Sample, damage_backup, make_old, plant
+from persistence.providers.opened import init_places
+from persistence.settings import load
+from tests import encrypted_form, orders
+from tests.cli.command_runner import PREFIX, ended
+from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, damage_backup, make_old, plant
+from tests.forms.test_diffs import TRIP
+from tests.forms.vectors import published
 from tests.in_process import serving
+from tests.initialised import initialised
+from tests.opened import close, opened
 from tests.postgresql.server import fresh_schema, requires_postgresql
+from tests.published import definition
 
 ON_DATABASE = {"database"}
+BODIES = {
+    "orders": orders.definition(),
+    "marked": encrypted_form.DEFINITION,
+    "secrets": encrypted_form.data(),
+    "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
+    "trip": published(TRIP).encode(),
+    "labelled": LABELLED.encode(),
+}
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d([:-])\d\d[:-]\d\d\.\d{3}Z")
 _ID = re.compile(r"(?<![.\w])[0-9a-f]{8}(?!\w)")
@@ -45,6 +66,8 @@ _RANDOM: list[tuple[str, str]] = [
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
     (r"\bt_[0-9a-f]{12}\b", "{schema}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
+    (r"\b[0-9a-f]{40}\b", "{id}"),
+    (r'(?<="id":")[0-9a-f]{16}(?=")', "{id}"),
     (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
     (rf"(?<=Z  ){_USER}(?=  )", "{user}"),
@@ -101,16 +124,27 @@ class Session:
         monkeypatch.setattr(os, "scandir", SortedEntries)
         self._database = database
         self._databases = dict[str, str]()
-        self._sample: Sample | None = None
         self._number = 0
         self._ids = dict[str, int]()
         self._opened = opened
-        self._url = ""
+        self._url = self._key = ""
+        self._app: Service | None = None
+        self._instants = list[str]()
 
-    def step(self, name: str) -> None:
+    def step(self, name: str) -> Iterable[str]:
+        """Do a step, and return the lines of the transcript."""
         match name.split():
             case ["fresh"]:
                 self._begin(SETTINGS)
+            case ["empty"]:
+                self._begin(SETTINGS, is_planted=False)
+            case ["put" | "delete" | "get" | "post" as method, path, *_]:
+                words, _, headers = name.partition(" | ")
+                return self._ask(method, path, words.partition(path)[2][1:].encode(), headers)
+            case ["publish", form, *_]:
+                words, _, headers = name.partition(" | ")
+                body = definition(words.partition(form)[2][1:])
+                return self._ask("put", f"{form}/form/form.xhtml", body, headers)
             case ["several"]:
                 self._begin(SETTINGS + SEVERAL)
                 for each in ("big", "disk2"):
@@ -121,22 +155,45 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
+            case ["cat", path]:
+                return self._masked(self._found(path).read_text()).splitlines()
+            case ["files", path]:
+                files = (each for each in (self._here / path).rglob("*") if each.is_file())
+                return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
+            case _:
+                self._change(name)
+        return ()
+
+    def _change(self, name: str) -> None:
+        """Do a step that changes files."""
+        match name.split():
             case ["setting", *words]:
                 file = self._here / "config/persistence.toml"
                 line = self._filled(" ".join(words))
                 kept = [each for each in file.read_text().splitlines() if each.split("=")[0] != line.split("=")[0]]
                 file.write_text("\n".join((line, *kept, "")))
+                self._end_service()
             case ["damage", "backup"]:
                 damage_backup(self._here)
             case ["format", "1"]:
                 make_old(self._here)
             case ["remove", path]:
-                (self._here / path).unlink()
-            case ["write", path, *words]:
-                (self._here / path).parent.mkdir(parents=True, exist_ok=True)
-                (self._here / path).write_text(" ".join(words))
+                self._found(path).unlink()
+            case ["rename", path, other]:
+                self._found(path).rename(self._here / other)
+            case ["directory", path]:
+                (self._here / path).mkdir(parents=True)
+            case ["copy", path, other]:  # without the times
+                shutil.copyfile(self._found(path), self._here / other)
+            case ["write", path, *_]:
+                self._found(path).parent.mkdir(parents=True, exist_ok=True)
+                self._found(path).write_text(name.partition(path)[2][1:].replace("\\n", "\n"))
             case _:
                 raise AssertionError(f"there is no step {name}")
+
+    def _found(self, path: str) -> Path:
+        """Return the first file of a pattern, or what a path without ``*`` leads to."""
+        return min(self._here.glob(path)) if "*" in path else self._here / path
 
     def run(self, line: str) -> Iterator[str]:
         """Run a command, and yield the lines of the transcript."""
@@ -147,6 +204,7 @@ class Session:
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{given}\n".encode())))
         done = ended(arguments, self._patch, self._capsys)
         errors = [f"2> {each}" for each in done.errors if not _LEFT_OUT.match(each)]
+        self._instants = [each.group() for each in _INSTANT.finditer(done.out)]
         lines = self._masked("\n".join((done.out, *errors))).splitlines()
         out = done.out.count("\n")
         yield from _part(lines[:out], *shown.split())
@@ -154,21 +212,59 @@ class Session:
         if done.status:
             yield f"[{done.status}]"
 
-    def _begin(self, settings: str) -> None:
+    def _ask(self, method: str, path: str, body: bytes, headers: str) -> list[str]:
+        """Send a request, and return the lines of an answer to GET that have ``body``, or of one that refuses."""
+        if self._app is None:
+            effective = load("config/persistence.toml", environment={})
+            init_places(effective.settings, effective.properties)
+            self._app = opened(create_app(effective.settings, effective.properties))
+        time.sleep(0.002)
+        given = {"Svc-Form-Definition-Version": "1"}
+        for each in shlex.split(headers):
+            name, _, value = each.partition("=")
+            given[name if name == "Content-Type" else f"Svc-{name}"] = value
+        for name, named in BODIES.items():
+            body = body.replace(b"{%s}" % name.encode(), named)
+        url = path if path.startswith("/") else PREFIX + quote(path)
+        query = {"valid": "true"} if method == "put" else None
+        answer = self._app.test_client().open(url, method=method.upper(), data=body, headers=given, query_string=query)
+        if answer.status_code < 300 and method != "get":
+            return []
+        status = [] if answer.status_code < 300 else [f"[{answer.status_code}]"]
+        lines = self._masked(answer.data.decode(errors="replace")).splitlines()
+        return [*(line for line in lines if method != "get" or body.decode() in line), *status]
+
+    def _end_service(self) -> None:
+        if self._app is not None:
+            close(self._app)
+            self._app = None
+
+    def _begin(self, settings: str, *, is_planted: bool = True) -> None:
+        self._end_service()
         self._number += 1
         directory = self._base / str(self._number)
         directory.mkdir()
         self._patch.chdir(directory)
-        self._sample = Sample(directory, self._planted, settings)
+        if is_planted:
+            copy(self._planted, directory, settings)
+        else:
+            initialised(directory / "data")
+            (directory / "config").mkdir()
+            (directory / "config/persistence.toml").write_text(settings)
         self._here = directory
 
     def _filled(self, text: str) -> str:
-        key = self._sample.oldest_key() if self._sample is not None else ""
-        text = text.replace("{here}", str(self._here)).replace("{key}", key)
+        text = text.replace("{here}", str(self._here))
+        keys = self._here / "encryption.json"
+        if "{key}" in text and keys.exists():  # the oldest one, or where they are lost, the last that was named
+            self._key = json.loads(keys.read_text())["keys"][0]["id"]
+        text = text.replace("{key}", self._key)
         if "{now}" in text:
             text = text.replace("{now}", next_after(None))
             time.sleep(0.002)
         text = text.replace("{url}", self._url)
+        for number, instant in enumerate(self._instants, start=1):
+            text = text.replace(f"{{{number}}}", instant)
         for name in ("{database}", "{other}"):
             if name in text:
                 self._databases.setdefault(name, self._database())
@@ -222,7 +318,7 @@ def test_outputs_are_those_of_the_transcript(
             if line.startswith(("@ ", "$ ")):
                 found.append(line)
             if line.startswith("@ "):
-                session.step(line[2:])
+                found += session.step(line[2:])
             elif line.startswith("$ "):
                 found += session.run(line[2:])
     if request.config.getoption("--update"):

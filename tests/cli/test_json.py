@@ -122,16 +122,3 @@ def test_an_object_is_whole_in_every_encoding_and_harmless_on_a_terminal(monkeyp
         text = json_text(facts)
         assert json.loads(text.encode(encoding)) == facts
         assert safe(text) == text
-
-
-def test_json_of_a_group_goes_to_its_subcommand(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = ended(["config", "--json", "route", "hr/leave", "data"], monkeypatch, capsys)
-    assert (done.status, done.errors[-1]) == (2, "Error: --json goes after route")
-
-
-def test_an_export_to_standard_output_has_no_json_beside_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended(["export", "-", "--json"], monkeypatch, capsys).status == 2

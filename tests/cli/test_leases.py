@@ -111,21 +111,3 @@ def test_what_a_killed_lock_left_is_removed_when_it_is_nobodys_work_any_more(
     assert run(store, "check").exit_code == 0
     with pytest.raises(LockedError):
         store.leases.lock(address("D"), LeaseHolder("bob"), 600)
-
-
-def test_several_trees_are_listed_and_the_one_that_has_it_is_broken(store: Store, tmp_path: Path) -> None:
-    second = initialised(tmp_path / "second")
-    with Store(second, lock_timeout=1) as other:
-        other.leases.lock(address("G"), LeaseHolder("cat"), 600)
-    file = tmp_path / "own.toml"
-    file.write_text(f'data = "{store.root}"\n[datasource.second]\ndata = "{second}"\n')
-
-    def ask(*arguments: str) -> Result:
-        return CliRunner().invoke(commands, ["leases", "--config", str(file), *arguments])
-
-    lines = ask().stdout.splitlines()
-    assert [line.split()[-1] for line in lines if line.startswith(("D", "G"))] == ["TREE", "data", "datasource/second"]
-    assert lines[-1] == "3 documents leased"
-    done = ask("--break", "G")
-    assert (done.exit_code, done.stdout) == (0, "datasource/second: the lease of G by cat is broken\n")
-    assert isinstance(ask("--break", "G").exception, NotFoundError)

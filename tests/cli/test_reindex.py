@@ -20,7 +20,7 @@ from persistence.index.protocol import reported
 from persistence.index.sync.rebuild import Generations, rebuild_record
 from persistence.storage.layout import Layout
 from tests import forkserver, orders
-from tests.cli.command_runner import Place, ended
+from tests.cli.command_runner import Place
 from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter
@@ -67,16 +67,6 @@ def found(service: Service, version: str = "all") -> list[str]:
 
 
 EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
-
-
-def test_it_says_how_many_documents_of_how_many_forms_and_how_fast(root: Path) -> None:
-    Planter(root).save("acme/other", "d", b"<d/>", "2024-05-06T08:00:00.000Z")
-    done = reindex(root)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert re.fullmatch(
-        r"reindexed 6 documents and drafts of 2 forms in [\d.]+ s \([\d,]+ a second\)", done.stderr.strip()
-    )
-    assert current(root) is not None
 
 
 def test_one_form_is_rebuilt_and_another_left_as_it_is(root: Path) -> None:
@@ -226,35 +216,6 @@ def test_a_terminal_gets_a_progress_bar(many: Path) -> None:
     assert b"reindexing" in shown
     assert total + b"/" + total in shown
     assert b"reindexed 1,105 documents" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("acme/none",), 1, "acme/none does not exist"),
-        (("none/order",), 1, "none/order does not exist"),
-        (("acme/order/7",), 1, "acme/order has no version 7"),
-        (("acme",), 2, "acme is not APP/FORM or APP/FORM/VERSION"),
-        (("acme/order/x",), 2, "'x' is not a version of a form"),
-        (("acme/order/1/2",), 2, "is not APP/FORM"),
-        ((".x/y",), 2, "must not start with a dot"),
-        (("/",), 2, "is not APP/FORM"),
-        (("acme/order/1", "--verify"), 2, "leave the VERSION out"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(
-    root: Path,
-    arguments: tuple[str, ...],
-    status: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    done = ended(["reindex", "--data", str(root), *arguments], monkeypatch, capsys)
-    assert done.status == status
-    assert said in done.errors[-1]
-    assert status == 2 or len(done.errors) == 1
-    assert current(root) is None
 
 
 def test_only_the_owner_of_the_tree_may(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

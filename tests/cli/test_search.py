@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from persistence.cli import commands
-from persistence.errors import NotFoundError
 from tests import orders
 from tests.initialised import initialised
 from tests.orders import ORDER
@@ -100,24 +99,6 @@ def test_permissions_do_not_count(root: Path) -> None:
     assert names(root) == EVERY
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--path", "customer/nam=Ada"), "'customer/nam' (the nearest is 'customer/name')"),
-        (("--path", "customer/nam"), "'customer/nam' (the nearest is 'customer/name')"),
-        (("--sort", "customer/nam"), "'customer/nam' (the nearest is 'customer/name')"),
-        (("--path", "customer/notes=call"), "'customer/notes' (the nearest is 'customer/"),
-        (("--version", "7"), "acme/order has no published version 7; it has 1"),
-    ],
-)
-def test_what_there_is_not_is_no_search(root: Path, arguments: tuple[str, ...], reason: str) -> None:
-    """A script must not take a misspelt name for a form without documents."""
-    done = search(root, "acme/order", *arguments)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert isinstance(done.exception, NotFoundError)
-    assert reason in str(done.exception)
-
-
 def test_a_path_of_the_designers_may_have_equals_signs_in_brackets(root: Path) -> None:
     metadata = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"
     for document, definition in (("b-1", orders.definition()), ("b-2", orders.definition().replace(b"order", b"a=b"))):
@@ -148,24 +129,3 @@ def test_documents_are_read_again_when_the_definition_has_changed(root: Path) ->
     assert EMAIL in str(search(root, "acme/order", "--path", f"{EMAIL}=example").exception)
     hits = [json.loads(line) for line in search(root, "acme/order", "--json").stdout.splitlines()]
     assert [EMAIL in hit["values"] for hit in hits] == [False] * len(EVERY)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("acme",), "acme is not APP/FORM"),
-        (("acme/order/1",), "--version says which"),
-        (("acme/order", "--version", "next"), "a number from 1, or all"),
-        (("acme/order", "--path", ""), "is not PATH or PATH=TEXT"),
-        (("acme/order", "--path", "=Ada"), "is not PATH or PATH=TEXT"),
-        (("acme/order", "--path", "customer/name[=Ada"), "is not PATH or PATH=TEXT"),
-        (("acme/order", "--version", "0"), "'0' is not a version"),
-        ((".x/y",), "must not start with a dot"),
-        (("acme/order", "--page", "0"), "--page"),
-        (("acme/order", "--match", "like"), "--match"),
-    ],
-)
-def test_wrong_usage_is_said(root: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = search(root, *arguments)
-    assert done.exit_code == 2
-    assert said in done.stderr

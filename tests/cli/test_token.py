@@ -41,30 +41,6 @@ def test_the_first_token_makes_the_key_that_signs_it(tmp_path: Path, run: Callab
     assert (tmp_path / "var/keys.json").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        ((PLACE,), "Missing option '--expires'"),
-        ((PLACE, "--expires", "8d"), "access tokens of hr/leave are valid for at most 10080 minutes"),
-        (("it/leave/1/A", "--expires", "1s"), "access tokens of it/leave are not issued"),
-        ((PLACE, "--expires", "soon"), "is not a time span"),
-        ((PLACE, "--expires", "90"), "'90' is not a time span such as 90s, 10m, 1h30m or 7d"),
-        ((PLACE, "--expires", "1h", "--operations", "list"), "a token cannot grant 'list'"),
-        ((PLACE, "--expires", "1h", "--operations", ""), "a token needs operations"),
-        (("hr/leave/1b4e28ba", "--expires", "1h"), "is not APP/FORM/VERSION/DOCUMENT"),
-        (("hr/leave/0/A", "--expires", "1h"), "'0' is not a version"),
-        (("hr/leave/1/", "--expires", "1h"), "is not APP/FORM/VERSION/DOCUMENT"),
-    ],
-)
-def test_what_cannot_be_issued_is_wrong_usage(
-    tmp_path: Path, run: Callable[..., Ended], arguments: tuple[str, ...], cause: str
-) -> None:
-    done = run("token", *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert cause in done.errors[-1]
-    assert not (tmp_path / "var").exists()
-
-
 def test_signing_keys_are_made_listed_and_removed(run: Callable[..., Ended], tmp_path: Path) -> None:
     first, second = (run("signing-key", "new").out.strip() for _ in range(2))
     assert [line.split()[::2] for line in run("signing-key", "list").out.splitlines()] == [
@@ -103,11 +79,3 @@ def test_a_file_with_signing_keys_that_others_may_read_is_refused(run: Callable[
     done = run("api-key", "list")
     assert done.status == 1
     assert "chmod 600" in done.errors[-1]
-
-
-@pytest.mark.parametrize("command", ["new", "list"])
-def test_encryption_keys_belong_to_no_datasource(run: Callable[..., Ended], command: str) -> None:
-    """The option was offered, and could not be used."""
-    assert "--datasource" not in run("encryption-key", command, "--help").out
-    done = run("encryption-key", command, "--datasource", "second")
-    assert (done.status, "No such option" in done.errors[-1]) == (2, True)

@@ -94,7 +94,6 @@ STAGES: Mapping[str, Stage] = {
     "README.md": Stage(),
     "definitions.md": Stage(),
     "permissions.md": Stage(leave_requests, '"svc.access-token.validity.hr.leave" = 14400\n'),
-    "searching.md": Stage(),
     "tour.md": Stage(),
     "hand-edits.md": Stage(_edited),
     "export.md": Stage(_with_key, 'administrators = ["ops"]\n'),

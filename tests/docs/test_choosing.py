@@ -27,7 +27,7 @@ FIGURES = [
     ("at 1,793 documents a second", "bench/results/notebook.md", "1,793 documents a second"),
     ("at 1,793 documents a second", "docs/performance.md", "1,793 documents a second"),
     ("at 13,000 documents a second", "docs/performance.md", "13,000 and 2,524 documents a second"),
-    ("takes\n60 MB", "docs/performance.md", "| memory of a worker | 60 MB"),
+    ("takes 60 MB", "docs/performance.md", "| memory of a worker | 60 MB"),
 ]
 
 

@@ -16,7 +16,7 @@ ANSWERS = {
     "What if the disk fills?": ("running.md", "When the disk fills", "507"),
     "How is it upgraded?": ("upgrading.md", "Upgrading the software", "install"),
     "How is the history turned off?": ("purging.md", "Retention", 'retention.history.hr.sick-note" = "none"'),
-    "How is all of a person erased?": ("erasing.md", "How do I erase", "--owner"),
+    "How is all of a person erased?": ("purging.md", "How do I erase", "--owner"),
     "How are old backups removed?": ("backup.md", "Backup", "remove its directory"),
     "How do the pages get TLS?": ("running.md", "nginx", "listen 443 ssl"),
     "How do forms come from the real system?": ("import.md", "What can be imported", "from the real"),

@@ -1,26 +1,43 @@
-"""The pre-pass over XML: hostile documents are refused quickly, without memory in proportion."""
+"""XML that is parsed, searched, edited and written as it streams, and trees of it: limits, time and memory."""
 
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterable
+from itertools import combinations, pairwise
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
-from persistence.errors import MalformedXmlError
+from persistence import xml
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.forms.definition_tree import Tree, on_tree, serialized
+from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
+from persistence.forms.messages import attribute, element, text
 from persistence.limits import (
     DEEPEST,
+    LARGEST_TREE,
     LONGEST_NAMESPACE,
     LONGEST_TOKEN,
     LONGEST_XML_NAME,
     MOST_ATTRIBUTES,
+    MOST_DECLARATIONS,
     MOST_ELEMENTS,
     MOST_NAMES,
     MOST_NAMESPACES,
+    MOST_TREE_NODES,
     XML_STEP,
 )
-from persistence.xml import Streaming, XmlCheck
+from persistence.model.addresses import AttachmentRef
+from persistence.xml import ENCODINGS, Streaming, XmlCheck, may_mention
 
 LONG = b"u" * (LONGEST_NAMESPACE - 1)
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
@@ -221,3 +238,350 @@ def test_a_long_tag_is_refused_before_it_is_taken_apart() -> None:
     for codec in ("utf-8", "utf-16"):
         with pytest.raises(MalformedXmlError, match=f"more than {MOST_ATTRIBUTES} attributes"):
             check(tag.encode(codec)[: len(tag.encode(codec)) * 3 // 4])
+
+
+# Tags taken apart and edited: in linear time, and without a change to any other byte
+
+
+FR = "http://orbeon.org/oxf/xml/form-runner"
+QUICK = 2.0
+"""Seconds for a MB, on a busy machine; what is quadratic takes minutes."""
+
+
+def sealed(document: bytes, *paths: tuple[str, ...], piece: int = 1 << 18) -> bytes:
+    with ValueEncrypter(paths, (), lambda text, _: f"({text})", lambda: "s", _as_said) as sealing:
+        return b"".join(sealing.edited(document[at : at + piece] for at in range(0, len(document), piece)))
+
+
+def opened(document: bytes) -> bytes:
+    with ValueDecrypter(lambda text, _: text[1:-1]) as opening:
+        return b"".join(opening.edited([document]))
+
+
+def _as_said(_held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    return is_said
+
+
+BLANKS = " " * 200_000
+SLOW = {
+    "blanks": f'<a encrypted="true"{BLANKS}>x</a>',
+    "blanks before a sign": f'<a encrypted{BLANKS}={BLANKS}"true">x</a>',
+    "line feeds in a value": '<a encrypted="true" b="{}">x</a>'.format("\n" * 200_000),
+    "attributes": "<a {} encrypted='true'>x</a>".format(" ".join(f"a{number}='='" for number in range(999))) * 20,
+    "quotes in quotes": """<a encrypted="true" b='{}' c="{}">x</a>""".format('"' * 100_000, "'" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_mark_is_dropped_in_linear_time(name: str) -> None:
+    """An attack: 80,000 blanks behind an attribute took 28 s, in which a worker did nothing else."""
+    document = f"<r>{SLOW[name]}</r>"
+    began = time.process_time()
+    assert sealed(document.encode()).count(b"encrypted") == 0
+    assert opened(document.encode()).count(b"encrypted") == 0
+    assert time.process_time() - began < QUICK
+
+
+def test_a_free_prefix_is_found_at_once() -> None:
+    """An attack: with 18,000 declared prefixes and as many values, 40 s; the last of them is in the way at each."""
+    declared = "".join(f' xmlns:fr{number or ""}="u"' for number in range(900))
+    document = f"<f{declared}>{'<a>x</a>' * 10_000}</f>".encode()
+    began = time.process_time()
+    result = sealed(document, ("a",))
+    assert time.process_time() - began < QUICK
+    assert etree.fromstring(result)[0].attrib == {f"{{{FR}}}value-encrypted": "true"}
+    assert opened(result).replace(f' xmlns:fr900="{FR}"'.encode(), b"") == document
+
+
+@pytest.mark.parametrize("prefix", ["fr", "fr1", "fr01", "fr\u0663", "fr" + "9" * 5_000])
+def test_a_prefix_that_is_declared_for_something_else_is_not_taken(prefix: str) -> None:
+    others = "" if prefix == "fr" else ' xmlns:fr="u"'
+    result = etree.fromstring(sealed(f'<f{others} xmlns:{prefix}="v"><a {prefix}:b="1">x</a></f>'.encode(), ("a",)))
+    assert result[0].attrib == {"{v}b": "1", f"{{{FR}}}value-encrypted": "true"}
+
+
+def test_a_sealed_element_is_found_whatever_its_depth() -> None:
+    """The elements around each of many holders are not walked through again."""
+    deep = "".join(f"<e{number}>" for number in range(240))
+    path = "/fr/service/persistence/crud/a/b/data/d/x.bin"
+    document = f"{deep}{f'<h>{path}</h>' * 5_000}{''.join(f'</e{number}>' for number in range(239, -1, -1))}".encode()
+    began = time.process_time()
+    assert sealed(document, ("e1",)) == document
+    assert time.process_time() - began < QUICK
+
+
+CODECS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "windows-1252"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("piece", [7, 1 << 18])
+def test_nothing_but_marks_and_values_is_changed(codec: str, piece: int) -> None:
+    """Letters whose bytes look like blanks (U+00E0 ends in A0, U+0445 in 85), and tags on the edge of a window."""
+    declaration = f"<?xml version='1.0' encoding='{codec}'?>" if codec.startswith(("iso", "win")) else ""
+    odd = "\u00e0" if declaration else "\u00e0\u0445\u4e0d\U0001f600"
+    name = "e\u00e0" if declaration else "e\u00e0\u0445"
+    root = f"{declaration}\n<r {name}='{odd}'  b = \"{odd}>\"\t>"
+    holder = f"<{name}  c='1'{{mark}}\td='{odd * 700}'>{odd}</{name} >"
+    document = f"{root}{holder}<v a='1' b='{odd}'{{added}}>{{text}}</v><!-- {odd} --></r>\r\n"
+
+    def written(mark: str = "", added: str = "", text: str = "x") -> bytes:
+        return document.format(mark=mark, added=added, text=text).encode(codec)
+
+    declared, said = f' xmlns:fr="{FR}"', ' fr:value-encrypted="true"'
+    seal = "<?encrypted-values s?>".encode({"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(codec, codec))
+    assert sealed(written("\n encrypted='true'"), piece=piece) == written()
+    assert sealed(written("\tencrypted = 'true'"), ("v",), piece=piece) == written("", declared + said, "(x)") + seal
+    assert opened(written("", declared + said, "(x)")) == written("", declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "length"),
+    [
+        ("<a>x", [], 3),
+        ("<a/>", [], 4),
+        ("<a:b c:d='>' e = \"/>\" />", ["c:d", "e"], 24),
+        ("<a\n\tb='1'\r\n>", ["b"], 12),
+        ("<a b='1", [], None),
+        ("<a b='1' c", ["b"], None),
+        ("<!-- a='1' -->", [], None),
+        ("<?a b='1'?>", [], None),
+        ("</a>", [], None),
+        ("", [], None),
+    ],
+)
+def test_a_start_tag_is_taken_apart(text: str, names: list[str], length: int | None) -> None:
+    assert [attribute[1] for attribute in xml.tag_attributes(text)] == names
+    assert xml.end_of_tag(text) == length
+
+
+@pytest.mark.parametrize("encoding", sorted(name for name in ENCODINGS if not name.startswith("utf")))
+def test_two_parsers_read_the_same_in_each_encoding(encoding: str) -> None:
+    """And Python's codec, by which values are written: otherwise what is stored would mean something else."""
+    declaration = f"<?xml version='1.0' encoding='{encoding}'?>".encode()
+    for byte in map(bytes, ((number,) for number in range(0x80, 0x100))):
+        document, texts = declaration + b"<r>" + byte + b"</r>", list[str]()
+        with Streaming() as parser:
+            parser.parser.CharacterDataHandler = texts.append
+            try:
+                parser.read([document])
+            except MalformedXmlError:
+                continue
+        assert [etree.fromstring(document).text] == [byte.decode(encoding)] == texts
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        "unicode_escape",
+        "raw_unicode_escape",
+        "utf-7",
+        "idna",
+        "punycode",
+        "rot13",
+        "hex",
+        "cp037",
+        "utf8",
+        "mbcs",
+        "charmap",
+    ],
+)
+def test_what_is_no_encoding_of_xml_is_refused(encoding: str) -> None:
+    """An attack: with ``unicode_escape``, a stored document was not the one that was acknowledged."""
+    document = f"<?xml version='1.0' encoding='{encoding}'?><city encrypted='true' a='\\u0041'>Paris</city>".encode()
+    with pytest.raises(MalformedXmlError, match="encoding"):
+        sealed(document)
+
+
+# Trees: what is refused before one is made, what survives, and that a process does not grow with them
+
+
+REFUSED = {
+    "malformed": b"<r><a></r>",
+    "empty": b"",
+    "document type": b"<!DOCTYPE r><r/>",
+    "entity": b'<!DOCTYPE r [<!ENTITY e "x">]><r>&e;</r>',
+    "external entity": b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>',
+    "deep": b"<a>" * (DEEPEST + 1) + b"</a>" * (DEEPEST + 1),
+    "an encoding that nobody knows": b"<?xml version='1.0' encoding='klingon'?><r/>",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_in_a_body_it_is_a_bad_request_and_in_storage_damage(name: str) -> None:
+    with pytest.raises(MalformedXmlError):
+        on_tree(REFUSED[name], serialized)
+    with pytest.raises(DamagedError):
+        on_tree(REFUSED[name], serialized, is_stored=True)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_is_too_large_is_a_bad_request(*, is_stored: bool) -> None:
+    with pytest.raises(BadRequestError, match=f"more than {LARGEST_TREE}"):
+        on_tree(b"<r>" + b" " * LARGEST_TREE + b"</r>", serialized, is_stored=is_stored)
+
+
+def test_everything_in_a_document_survives() -> None:
+    document = (
+        "<?xml version='1.0' encoding='UTF-8'?>\n<!-- a --><?b c?><r xmlns:x=\"u\" x:y=\"z\">é &lt; "
+        '<![CDATA[<d>]]> <!-- e --><f xml:lang="fr"/>\n  </r><!-- g --><?h?>'
+    ).encode()
+    assert on_tree(document, serialized).replace(b"\n", b"") == document.replace(b"\n", b"")
+
+
+def test_other_encodings_come_out_as_utf_8() -> None:
+    document = "<?xml version='1.0' encoding='ISO-8859-1'?><r>é</r>".encode("latin-1")
+    assert on_tree(document, serialized) == "<?xml version='1.0' encoding='UTF-8'?>\n<r>é</r>".encode()
+
+
+def test_the_work_is_done_in_a_thread_that_ends_and_its_exceptions_come_out() -> None:
+    threads = []
+    on_tree(b"<r/>", lambda _: threads.append(threading.current_thread()))
+    assert threads != [threading.current_thread()]
+    assert not threads[0].is_alive()
+    with pytest.raises(ZeroDivisionError):
+        on_tree(b"<r/>", lambda _: 1 // 0)
+
+
+GROWTH = """
+from persistence.forms.definition_tree import on_tree
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+
+def parse(number):
+    names = (f"a-rather-long-name-as-machines-make-them-{number}-{n}" for n in range(15_000))
+    on_tree(b"<r>" + "".join(f"<{name}/>" for name in names).encode() + b"</r>", lambda tree: None)
+
+for number in range(5):
+    parse(number)
+before = resident()
+for number in range(5, 50):
+    parse(number)
+print(resident() - before)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from /proc")
+def test_documents_with_ever_new_names_do_not_fill_the_memory() -> None:
+    """675 000 names, of which a thread that stayed would keep almost 50 MB."""
+    grown = int(subprocess.run([sys.executable, "-c", GROWTH], check=True, capture_output=True, timeout=60).stdout)
+    assert grown < 20 << 20
+
+
+def test_declarations_of_namespaces_are_bounded() -> None:
+    """Lxml takes time that grows with their square."""
+    with pytest.raises(BadRequestError, match="namespaces"):
+        on_tree(b"<a>" + b'<a xmlns:a="u"/>' * (MOST_DECLARATIONS + 1) + b"</a>", lambda tree: tree.getroot().tag)
+
+
+def name_of(tree: Tree) -> str:
+    return tree.getroot().tag
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_document_is_read_in_each_encoding_in_which_it_can_be_stored(codec: str) -> None:
+    assert on_tree("<é>text</é>".encode(codec), name_of) == "é"
+    assert on_tree("\n<é/>".encode(codec), name_of, is_stored=True) == "é"
+
+
+def test_what_only_one_parser_takes_is_no_damage() -> None:
+    """It was accepted, and is there as it was sent: whoever asks for it in another format hears why not."""
+    odd = b"<d xmlns:n='http://{'/>"
+    with pytest.raises(MalformedXmlError, match="not a valid URI"):
+        on_tree(odd, name_of)
+    with pytest.raises(BadRequestError, match="not a valid URI"):
+        on_tree(odd, name_of, is_stored=True)
+
+
+def test_what_cannot_have_been_stored_is_damage() -> None:
+    with pytest.raises(MalformedXmlError):
+        on_tree(b"<d>", name_of)
+    with pytest.raises(DamagedError):
+        on_tree(b"<d>", name_of, is_stored=True)
+
+
+def test_elements_and_attributes_of_a_tree_are_bounded() -> None:
+    """Each takes some hundreds of bytes there, however short it is."""
+    most = b"<a>" + b"<a b=''/>" * ((MOST_TREE_NODES - 1) // 2) + b"%s</a>"
+    assert on_tree(most % b"", name_of) == "a"
+    with pytest.raises(BadRequestError, match=str(MOST_TREE_NODES)):
+        on_tree(most % b"<a/><a/>", name_of)
+
+
+REFUSED_TREE = """
+from persistence.errors import BadRequestError
+from persistence.forms.definition_tree import on_tree
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+
+def refuse(tree):
+    for element in list(tree.iter()):
+        raise BadRequestError("it is refused")
+
+on_tree(b"<r/>", str)
+before = resident()
+try:
+    on_tree(b"<r>" + b"<a>x</a>" * 150_000 + b"</r>", refuse)
+except BadRequestError:
+    pass
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from /proc")
+def test_a_tree_is_gone_when_it_is_refused() -> None:
+    """The exception would keep it, and glibc the memory: 50 MB of this one."""
+    grown = subprocess.run([sys.executable, "-c", REFUSED_TREE], check=True, capture_output=True, timeout=60).stdout
+    assert int(grown) < 15 << 20
+
+
+# A word in the markup of XML is found without parsing, however the document is cut into pieces and encoded
+
+
+WORD = b"encrypted"
+SAID = b'<a fr:value-encrypted="true">x</a>'
+PLAIN = b"<a><encrypte/>\xc3\xa9<d/></a>"
+
+
+@pytest.mark.parametrize("document", [SAID, b"\xef\xbb\xbf" + SAID, b"\r\n" + SAID, b"<a encrypted=''/>"])
+def test_a_word_is_found_however_it_is_split(document: bytes) -> None:
+    at = document.index(WORD)
+    inside = range(at + 1, at + len(WORD))
+    for count in (0, 1, 2, len(inside)):
+        for cuts in combinations(inside, count):
+            edges = (0, *cuts, len(document))
+            pieces = [document[begin:end] for begin, end in pairwise(edges)]
+            assert may_mention(pieces, WORD), pieces
+            assert may_mention([b"", *pieces], WORD), pieces
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9, 10, 1000])
+def test_what_is_not_there_is_not_found(size: int) -> None:
+    assert not may_mention((PLAIN[at : at + size] for at in range(0, len(PLAIN), size)), WORD)
+
+
+@pytest.mark.parametrize("encoding", [*sorted(ENCODINGS), "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_no_encoding_hides_a_word(encoding: str, size: int) -> None:
+    document = SAID.decode().encode(encoding)
+    assert may_mention((document[at : at + size] for at in range(0, len(document), size)), WORD)
+
+
+# Texts and attributes that the service writes: a parser reads them as they were
+
+
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_texts = st.text(st.sampled_from("ab&<>'\"\t\r\n \x00\x1f\x7f\ud800\ufffeé\U0001f600") | st.characters())
+
+
+@given(_texts)
+def test_what_is_written_is_read_as_it_was(value: str) -> None:
+    read = ET.fromstring(element("e", attribute("a", value), text(value)))  # noqa: S314 - it was just written
+    expected = NOT_IN_XML.sub("\ufffd", value)
+    assert (read.get("a"), read.text or "") == (expected, expected)

@@ -127,7 +127,7 @@ def _public(path: str) -> str:
 
 
 def _has_unusable_marks(document: bytes) -> bool:
-    """Whether a mark is ignored, as the service itself finds: tests/forms/test_marks.py says which."""
+    """Whether a mark is ignored, as the service itself finds: tests/forms/test_controls.py says which."""
     try:
         return bool(unusable_marks(document))
     except (BadRequestError, DamagedError):  # refused for another reason, which the opinion knows

@@ -93,14 +93,14 @@ def test_every_documented_status_occurs_and_the_reverse() -> None:
 
 
 def test_every_header_of_requests_is_documented() -> None:
-    """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so.
+    """The transfer coding is that of the body, authorization a scheme, Accept the types of answers; OpenAPI has it so.
 
     What browsers send by themselves is no parameter either: the text about callers says what it does. Nor is what only
     some values of fit the body: the text about bodies has it. What a proxy says
     of the caller's address is noted in the audit, and decides nothing; docs/running.md has their other headers.
     """
     said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
-    others = {"transfer-encoding", "authorization"} | _OF_BROWSERS | _OF_BODIES | _OF_PROXIES
+    others = {"transfer-encoding", "authorization", "accept"} | _OF_BROWSERS | _OF_BODIES | _OF_PROXIES
     assert {name.removeprefix("svc-") for name in said} == asked_for() - others
     for subject, names in (("**Callers.**", _OF_BROWSERS), ("**Bodies.**", _OF_BODIES)):
         told = interface.read().document["info"]["description"].partition(subject)[2].partition("\n\n")[0]

@@ -607,3 +607,15 @@ def test_nginx_is_not_sent_to_what_must_be_decrypted(tmp_path: Path) -> None:
         assert service.get("a/b/data/1/a.bin")["X-Accel-Redirect"] is not None
         got = service.get("a/b/data/1/a.bin", Decrypt="true")
         assert (got["X-Accel-Redirect"], got.body) == (None, CONTENT)
+
+
+def test_values_are_plain_as_json_and_encrypted_again_when_json_is_written(service: Service, form: str) -> None:
+    save(service, form)
+    path, accepts = f"{form}/data/1/data.xml", {"Accept": "application/json"}
+    found = json.loads(service.get(path, accepts).body)["person"]
+    assert (found["ssn"], found["name"], [each["note"] for each in found["kids"]]) == (SECRETS[0], OPEN, [*SECRETS[1:]])
+    sent = json.dumps({"person": {"ssn": "new secret", "kids": [{}, {"note": "other secret"}]}}).encode()
+    assert service.put(path, sent, {"Content-Type": "application/json"}).status == 204
+    assert texts(service.get(path).body) == ["new secret", OPEN, SECRETS[1], "other secret"]
+    stored = (service.data / path).read_bytes()
+    assert not [text for text in (*SECRETS, "new secret", "other secret") if text.encode() in stored]

@@ -33,21 +33,6 @@ def imported(data: Path, content: bytes, *options: str) -> subprocess.CompletedP
     return persistence("import", str(data.parent / "x"), *options, data=data)
 
 
-def test_it_says_what_it_has_done_and_what_it_has_refused(data: Path) -> None:
-    lines = line(document="d", data="<d/>", modified=T1) + line(document="e", data="<e>")
-    done = imported(data, lines)
-    assert done.returncode == 4
-    assert done.stdout.startswith("line 2: refused: ")
-    assert done.stdout.count("\n") == 1
-    assert done.stderr.splitlines()[:3] == [
-        "definitions: 0 imported, 0 were there already",
-        "documents: 1 imported, 0 were there already, 1 refused",
-        "revisions: 1 new, 0 known",
-    ]
-    skipped = imported(data, line(document="d", data="<other/>", modified=T1), "--on-conflict", "skip")
-    assert (skipped.returncode, skipped.stdout.startswith("line 1: skipped: ")) == (0, True)
-
-
 def test_documents_without_an_owner_are_named_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_commands, "MOST_NAMED", 2)
     place, archive = Place(tmp_path / "data"), str(tmp_path / "x.zip")
@@ -79,22 +64,6 @@ def test_what_is_nothing_that_can_be_imported_is_one_line(data: Path, content: b
     done = imported(data, content)
     assert (done.returncode, cause in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
     assert tree(data) == {}
-
-
-def test_wrong_names_are_one_line(data: Path, tmp_path: Path) -> None:
-    missing = persistence("import", str(tmp_path / "missing"), data=data)
-    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    itself = persistence("import", str(data), data=data)
-    assert (itself.returncode, "data directory" in itself.stderr) == (1, True)
-    nowhere = persistence("import", str(tmp_path), data=tmp_path / "nowhere")
-    assert nowhere.returncode == 1, nowhere.stderr
-    assert imported(data, b"", "--on-conflict", "overwrite").returncode == 2
-
-
-def test_terminals_are_safe_from_names(data: Path) -> None:
-    """A name in an archive, or a document, may hold what a terminal would obey."""
-    done = imported(data, line(document="d\u001b[2J", data="<d/>"))
-    assert (done.returncode, "\u001b" in done.stdout + done.stderr) == (4, False)
 
 
 def test_the_index_is_there_when_an_import_has_ended(data: Path) -> None:

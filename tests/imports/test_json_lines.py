@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,19 +16,12 @@ from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
 from tests.imports.archives import tree
 from tests.imports.importing import LARGEST, importer, lines_source, results, run
-from tests.initialised import initialised
 
 FORM = Form("a", "f")
 DATA = DocumentAddress(FORM, Collection.DATA, "d", DATA_XML)
 T1, T2, T3 = (f"2025-03-0{day}T05:06:07.089Z" for day in (4, 5, 6))
 TAG = "0123456789" * 4
 DEFINITION = FormDocument("<form/>", "", "").document()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(initialised(tmp_path / "data"), lock_timeout=5) as store:
-        yield store
 
 
 def line(**fields: object) -> bytes:

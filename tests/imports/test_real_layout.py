@@ -6,7 +6,7 @@ import io
 import random
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -45,12 +45,6 @@ FILES = {
 
 def zip_of(data: bytes) -> ImportSource:
     return open_source("real.zip", io.BytesIO(data), largest=LARGEST)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(initialised(tmp_path / "data"), lock_timeout=5) as store:
-        yield store
 
 
 COMPOSED, DECOMPOSED = "\u00e9.png", "e\u0301.png"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.maintenance import kills
+from tests.maintenance.cases import REPAIRED, Inflict
 from tests.maintenance.rounds import Scenario, prepared
-from tests.maintenance.test_check import REPAIRED, UNACKNOWLEDGED
 from tests.maintenance.workshop import ATTACHMENT, DATA, FORM, NEW, Workshop
-
-Inflict = Callable[[Workshop], None]
 
 
 def edit(workshop: Workshop) -> None:
@@ -84,10 +81,7 @@ BACKUP, RESTORE = ("backup", "{}/backups"), ("restore", "{}/backups")
 PURGE = ("purge", "--revisions", "--tombstones", "--drafts", "--orphans", "--older-than", "{now}", "--yes")
 ERASE = ("erase", "app/form/data/document", "--certificate", "{}/certificate.json", "--yes")
 SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
-    *(
-        (Scenario(f"repair: {case}", REPAIR, keeps=case.inflict not in UNACKNOWLEDGED), case.inflict)
-        for case in REPAIRED
-    ),
+    *((Scenario(f"repair: {case}", REPAIR, keeps=case.keeps), case.inflict) for case in REPAIRED),
     (Scenario("repair: no file", REPAIR), lose_an_attachment),
     *(
         (Scenario(f"adopt: {each.__name__}", ADOPT, keeps=False), each)

@@ -152,20 +152,6 @@ def test_a_tree_that_the_settings_do_not_name_is_refused_or_goes_where_an_option
     assert not (to / "big").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--to", "datasource/x=/d"), "the backup has no datasource/x; it has data, datasource/disk2, attachments/big"),
-        (("--leave-out", "nothing"), "the backup has no nothing"),
-        (("--to", "data"), "--to data is not NAME=PLACE"),
-    ],
-)
-def test_a_part_that_there_is_not_is_wrong_usage(place: Several, options: tuple[str, ...], said: str) -> None:
-    done = place.run("restore", str(backup(place)), *options)
-    assert done.status == 2
-    assert said in "\n".join(done.errors)
-
-
 def test_two_parts_do_not_go_into_one_directory(place: Several) -> None:
     saved, to = backup(place), place.directory / "to"
     other = place.settings_for(place.directory / "other")

@@ -34,6 +34,7 @@ from tests.sidecars import copied
 D1 = "acme/order/data/d-1"
 DRAFT = "acme/order/draft/d-4"
 INDEX = ".index/acme/order"
+Inflict = Callable[[Workshop], object]
 
 
 def index_at(root: Path) -> TreeIndex:
@@ -73,12 +74,8 @@ def put_a_document_there(workshop: Workshop) -> None:
     copied(workshop.file(D1), workshop.file("acme/order/data/d-9"))
 
 
-def remove_a_document(workshop: Workshop) -> None:
-    shutil.rmtree(workshop.file(D1))
-
-
-def remove_a_draft(workshop: Workshop) -> None:
-    shutil.rmtree(workshop.file(DRAFT))
+def remove(path: str) -> Inflict:
+    return lambda workshop: shutil.rmtree(workshop.file(path))
 
 
 def put_a_document_back(workshop: Workshop) -> None:
@@ -87,52 +84,15 @@ def put_a_document_back(workshop: Workshop) -> None:
     workshop.file("aside").rename(workshop.file(D1))
 
 
-def miscount(workshop: Workshop) -> None:
-    change(workshop, "UPDATE partitions SET documents = documents + 1 WHERE draft = 0")
+def sql(statement: str) -> Inflict:
+    return lambda workshop: change(workshop, statement)
 
 
-def lose_a_partition(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM partitions WHERE draft = 1")
-
-
-def cut_off(workshop: Workshop) -> None:
-    path = current(workshop)
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def write_over(workshop: Workshop) -> None:
-    current(workshop).write_bytes(b"no index\n" * 1000)
-
-
-def lose_the_file(workshop: Workshop) -> None:
-    current(workshop).unlink()
-
-
-def lose_a_table(workshop: Workshop) -> None:
-    change(workshop, "DROP TABLE partitions")
-
-
-def change_a_value(workshop: Workshop) -> None:
-    change(workshop, "UPDATE documents SET card = replace(card, 'Ada', 'Eve') WHERE document = 'd-1'")
-
-
-def lose_an_entry(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM entries WHERE fold = 'ada'")
-
-
-def add_an_entry(workshop: Workshop) -> None:
-    change(
-        workshop,
-        "INSERT INTO entries SELECT number, partition, 'eve', value, row, edge FROM entries WHERE fold = 'ada'",
+def leave(name: str) -> Inflict:
+    """Leave a file in the directory of the index; an index is a copy of the current one."""
+    return lambda workshop: workshop.file(f"{INDEX}/{name}").write_bytes(
+        current(workshop).read_bytes() if name.endswith(".sqlite") else b"entries"
     )
-
-
-def change_a_text(workshop: Workshop) -> None:
-    change(workshop, "UPDATE free_text SET text = 'never said' WHERE text LIKE '%call back%'")
-
-
-def lose_a_text_in_the_index_of_texts(workshop: Workshop) -> None:
-    change(workshop, "DELETE FROM free_text_data WHERE id > 10")
 
 
 def garble_a_page(workshop: Workshop) -> None:
@@ -146,18 +106,6 @@ def garble_a_page(workshop: Workshop) -> None:
     with current(workshop).open("r+b") as file:
         file.seek((page - 1) * size + 8)
         file.write(b"\xff" * 64)
-
-
-def leave_an_old_one(workshop: Workshop) -> None:
-    shutil.copy(current(workshop), workshop.file(f"{INDEX}/{fresh_id()}.sqlite"))
-
-
-def leave_an_unfinished_one(workshop: Workshop) -> None:
-    workshop.file(f"{INDEX}/{fresh_id()}.sqlite-staged").write_bytes(b"entries")
-
-
-def leave_an_unfinished_pointer(workshop: Workshop) -> None:
-    workshop.file(f"{INDEX}/current.4711").write_bytes(b"")
 
 
 def lose_a_form(workshop: Workshop) -> None:
@@ -178,41 +126,45 @@ def leave_notes(workshop: Workshop) -> None:
 class Case:
     """A change of an index, and the finding with its path."""
 
-    inflict: Callable[[Workshop], None]
+    name: str
+    inflict: Inflict
     kind: str
-    path: str
+    path: str = INDEX
 
     def __str__(self) -> str:
-        return self.inflict.__name__
+        return self.name
 
 
 STALE = (
-    Case(put_a_document_there, "index-stale", "acme/order/data/d-9"),
-    Case(remove_a_document, "index-stale", D1),
-    Case(remove_a_draft, "index-stale", DRAFT),
-    Case(put_a_document_back, "index-stale", D1),
+    Case("another document", put_a_document_there, "index-stale", "acme/order/data/d-9"),
+    Case("removed document", remove(D1), "index-stale", D1),
+    Case("removed draft", remove(DRAFT), "index-stale", DRAFT),
+    Case("replaced document", put_a_document_back, "index-stale", D1),
 )
 CASES = (
     *STALE,
-    Case(miscount, "index-damaged", INDEX),
-    Case(lose_a_partition, "index-damaged", INDEX),
-    Case(cut_off, "index-damaged", INDEX),
-    Case(write_over, "index-damaged", INDEX),
-    Case(lose_the_file, "index-damaged", INDEX),
-    Case(lose_a_table, "index-damaged", INDEX),
-    Case(leave_an_old_one, "stray-temporary", INDEX),
-    Case(leave_an_unfinished_one, "stray-temporary", INDEX),
-    Case(leave_an_unfinished_pointer, "stray-temporary", INDEX),
-    Case(lose_a_form, "stray-temporary", ".index/acme/gone"),
-    Case(leave_notes, "index-notes", JOURNAL),
+    Case("miscounted", sql("UPDATE partitions SET documents = documents + 1 WHERE draft = 0"), "index-damaged"),
+    Case("lost partition", sql("DELETE FROM partitions WHERE draft = 1"), "index-damaged"),
+    Case("cut off", lambda tree: os.truncate(current(tree), current(tree).stat().st_size // 2), "index-damaged"),
+    Case("written over", lambda tree: current(tree).write_bytes(b"no index\n" * 1000), "index-damaged"),
+    Case("lost file", lambda tree: current(tree).unlink(), "index-damaged"),
+    Case("lost table", sql("DROP TABLE partitions"), "index-damaged"),
+    Case("old index", leave(f"{fresh_id()}.sqlite"), "stray-temporary"),
+    Case("unfinished index", leave(f"{fresh_id()}.sqlite-staged"), "stray-temporary"),
+    Case("unfinished pointer", leave("current.4711"), "stray-temporary"),
+    Case("lost form", lose_a_form, "stray-temporary", ".index/acme/gone"),
+    Case("notes", leave_notes, "index-notes", JOURNAL),
 )
+AN_ENTRY = "INSERT INTO entries SELECT number, partition, 'eve', value, row, edge FROM entries WHERE fold = 'ada'"
+A_VALUE = "UPDATE documents SET card = replace(card, 'Ada', 'Eve') WHERE document = 'd-1'"
+A_TEXT = "UPDATE free_text SET text = 'never said' WHERE text LIKE '%call back%'"
 DEEP = (
-    Case(change_a_value, "index-wrong", D1),
-    Case(lose_an_entry, "index-wrong", D1),
-    Case(change_a_text, "index-wrong", D1),
-    Case(lose_a_text_in_the_index_of_texts, "index-damaged", INDEX),
-    Case(add_an_entry, "index-damaged", INDEX),
-    Case(garble_a_page, "index-damaged", INDEX),
+    Case("changed value", sql(A_VALUE), "index-wrong", D1),
+    Case("lost entry", sql("DELETE FROM entries WHERE fold = 'ada'"), "index-wrong", D1),
+    Case("changed text", sql(A_TEXT), "index-wrong", D1),
+    Case("lost text in the index of texts", sql("DELETE FROM free_text_data WHERE id > 10"), "index-damaged"),
+    Case("added entry", sql(AN_ENTRY), "index-damaged"),
+    Case("garbled page", garble_a_page, "index-damaged"),
 )
 
 
@@ -267,7 +219,7 @@ def test_other_parts_of_the_tree_are_left_out(workshop: Workshop, case: Case) ->
 def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
     """The next search updates the index first."""
     put_a_document_there(workshop)
-    remove_a_document(workshop)
+    shutil.rmtree(workshop.file(D1))
     journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-9")
     journal.write(ORDER, "d-1")
@@ -330,7 +282,7 @@ def test_notes_are_left_to_the_service_for_a_while(workshop: Workshop) -> None:
 
 
 def test_an_index_that_is_being_made_leaves_nothing(workshop: Workshop) -> None:
-    leave_an_old_one(workshop)
+    leave(f"{fresh_id()}.sqlite")(workshop)
     with Generations(Layout(str(workshop.root)), ORDER).rebuilding(timeout=1):
         assert workshop.check().findings == []
     assert len(workshop.check().findings) == 1

@@ -14,15 +14,10 @@ from persistence.errors import BusyError
 from persistence.storage import root
 from persistence.storage.locks import LockFile
 from tests.maintenance import kills
-from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop, furnished
+from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop
 from tests.sidecars import resealed, said
 
 SIDECAR = f"{DATA}.json"
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
 
 
 def replace_by_pipe(workshop: Workshop, path: str) -> None:

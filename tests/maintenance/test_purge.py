@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from persistence.cli import commands
-from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
 
@@ -18,11 +17,6 @@ ALL = ("--revisions", "--tombstones", "--drafts", "--orphans")
 NOW = ("--older-than", "2099-01-01")
 HISTORY = f"{DOCUMENT}/.history"
 NAMING = f"<d><f>/fr/service/persistence/crud/{ATTACHMENT}</f></d>".encode()
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
 
 
 def run(root: Path, *arguments: str) -> Result:
@@ -47,46 +41,6 @@ def after(workshop: Workshop) -> str:
     return instant
 
 
-def test_older_revisions_go_and_the_current_one_stays(workshop: Workshop) -> None:
-    workshop.put(ATTACHMENT, b"again")
-    workshop.delete(ATTACHMENT)
-    workshop.put(ATTACHMENT, b"third")
-    assert purged(workshop, "app/form", "--revisions") == "5 revisions"  # the deleted document had one, too
-    assert not workshop.file(HISTORY).exists()
-    assert workshop.get(DATA)[0] == workshop.get(ATTACHMENT)[0] == 200
-    assert workshop.sidecar(DELETED)["deleted"] is True
-    assert purged(workshop, "app/form", "--revisions") == "nothing"
-
-
-def test_only_what_is_older_goes(workshop: Workshop) -> None:
-    stored = [workshop.head(DATA)["Svc-Last-Modified"]]
-    for number in range(4):
-        workshop.put(DATA, b"<d>%d</d>" % number)
-        stored.append(workshop.head(DATA)["Svc-Last-Modified"])
-    assert purged(workshop, "app/form/document", "--revisions", before=stored[2]) == "3 revisions"
-    assert [workshop.get(DATA, instant)[0] for instant in stored] == [404, 404, 200, 200, 200]
-
-
-def test_deleted_documents_and_attachments_go_with_all_their_history(workshop: Workshop) -> None:
-    workshop.delete(ATTACHMENT)
-    assert purged(workshop, "--tombstones") == "1 deleted document, 1 attachment"
-    assert workshop.get(DELETED)[0] == workshop.get(ATTACHMENT)[0] == 404
-    assert not workshop.file(DELETED).parent.exists()
-    assert len(workshop.history(DATA)) == 1
-    workshop.put(DELETED, b"<d>again</d>")
-
-
-def test_a_document_that_is_being_saved_again_stays(workshop: Workshop) -> None:
-    """Its attachments come before its data: what was saved after the deletion decides, under the lock, too."""
-    folder, instant = DELETED.rpartition("/")[0], after(workshop)
-    workshop.put(f"{folder}/new.bin", b"acknowledged")
-    assert purged(workshop, "--tombstones", before=instant) == "nothing"
-    workshop.put(DELETED, b"<d>again</d>")
-    assert workshop.get(f"{folder}/new.bin") == (200, b"acknowledged")
-    workshop.delete(DELETED)
-    assert purged(workshop, "--tombstones").startswith("1 deleted document")
-
-
 @pytest.mark.parametrize("path", [DATA, ATTACHMENT])
 @pytest.mark.parametrize("kinds", [("--revisions",), ("--tombstones",), ("--revisions", "--tombstones")])
 def test_a_deletion_that_was_killed_leaves_nothing_after_a_purge(
@@ -105,28 +59,6 @@ def test_a_deletion_that_was_killed_leaves_nothing_after_a_purge(
     checked = workshop.check("--deep", "--repair", "--adopt", "--all")
     assert checked.findings == []
     assert workshop.get(path)[0] == 404
-
-
-def test_drafts_go(workshop: Workshop) -> None:
-    workshop.put("app/form/draft/attached/only.bin", b"abc")
-    before = workshop.head(DRAFT)["Svc-Last-Modified"]
-    assert purged(workshop, "--drafts", before=before) == "nothing"
-    assert purged(workshop, "--drafts") == "2 drafts"
-    assert workshop.get(DRAFT)[0] == 404
-
-
-def test_attachments_that_nothing_names_go(workshop: Workshop) -> None:
-    """As long as an older revision or a draft names one, it stays; so do those that are too new."""
-    before = workshop.head(ATTACHMENT)["Svc-Last-Modified"]
-    workshop.put(DATA, NAMING)
-    workshop.put(DATA, b"<d/>")
-    assert purged(workshop, "--orphans", before=before) == "nothing"
-    assert purged(workshop, "--orphans") == "nothing"
-    workshop.put(DRAFT.replace("draft/draft", "draft/document"), NAMING)
-    assert purged(workshop, "--orphans", "--revisions", "app/form/document") == "3 revisions"
-    assert purged(workshop, "--orphans", "--drafts", "app/form/document") == "1 draft"
-    assert purged(workshop, "--orphans") == "1 attachment"
-    assert (workshop.get(ATTACHMENT)[0], workshop.get(DATA)[0]) == (404, 200)
 
 
 @pytest.mark.parametrize(
@@ -178,15 +110,6 @@ def test_attachments_stay_that_an_encrypted_value_may_name(workshop: Workshop, l
     assert purged(workshop, "app/form/sealed", "--orphans", "--revisions") == "1 revision, 1 attachment"
 
 
-def test_attachments_of_deleted_documents_and_those_never_saved_go(workshop: Workshop) -> None:
-    workshop.put(DATA, NAMING)
-    workshop.delete(DATA)
-    workshop.put("app/form/data/unsaved/a.bin", b"a")
-    assert purged(workshop, "--orphans") == "2 attachments"
-    assert not workshop.file("app/form/data/unsaved").exists()
-    assert workshop.sidecar(DATA)["deleted"] is True
-
-
 def test_a_dry_run_changes_nothing_and_says_what_a_run_frees(workshop: Workshop) -> None:
     workshop.put(DATA, b"<d>third</d>")
     before = after(workshop)
@@ -209,44 +132,6 @@ def test_a_file_with_another_name_frees_nothing(workshop: Workshop, tmp_path: Pa
     (tmp_path / "elsewhere").hardlink_to(older)
     said = run(workshop.root, "app/form/document", "--revisions", "--older-than", before).stdout
     assert f"1 revision, {sidecar} bytes would go" in said
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("--older-than", "1d"),
-        ("--revisions",),
-        ("--revisions", "--older-than", "2099-01-01"),
-        ("--revisions", "--older-than", "soon"),
-        ("--revisions", "--older-than", "0d"),
-        ("--revisions", "--older-than", "1d", "--dry-run", "--yes"),
-        ("a/b/c/d", "--revisions", "--older-than", "1d"),
-        ("/b", "--revisions", "--older-than", "1d"),
-    ],
-)
-def test_wrong_usage(workshop: Workshop, arguments: tuple[str, ...]) -> None:
-    """A date in the future among it: what is stored until then would go."""
-    state = workshop.state()
-    assert run(workshop.root, *arguments).exit_code == 2
-    assert workshop.state() == state
-
-
-@pytest.mark.parametrize("path", ["app/none", "none/form", "app/form/none"])
-def test_what_is_not_there_is_a_failure(workshop: Workshop, path: str) -> None:
-    done = run(workshop.root, path, "--drafts", "--older-than", "1d")
-    assert done.exit_code == 1
-    assert path.rsplit("/", 1)[1] in str(done.exception)
-
-
-def test_a_damaged_document_does_not_keep_others_from_being_purged(workshop: Workshop) -> None:
-    before = after(workshop)
-    workshop.file(f"{DATA}.json").write_bytes(b"{}")
-    done = run(workshop.root, *ALL, "--older-than", before, "--yes")
-    assert done.exit_code == 4
-    assert "data.xml.json" in done.stderr
-    assert not workshop.file(DELETED).parent.exists()
-    assert workshop.history(DATA)
 
 
 def test_searches_do_not_find_a_draft_that_was_purged(workshop: Workshop) -> None:
@@ -353,29 +238,3 @@ def test_properties_say_how_long_each_form_is_kept(workshop: Workshop) -> None:
     assert run(workshop.root, "--retention", "--drafts", "--yes").exit_code == 2
     workshop.close()
     assert workshop.check("--deep").kinds == []
-
-
-@pytest.mark.parametrize(
-    "entry",
-    ['"svc.persistence.retention.history.*.*" = "none"', '"svc.persistence.proxy.disable-version-history.*.*" = true'],
-)
-def test_a_form_without_history_keeps_none(tmp_path: Path, entry: str) -> None:
-    """Neither a save nor a deletion keeps one; what is deleted is gone but for its tombstone."""
-    file = tmp_path / "settings.toml"
-    file.write_text(f"{entry}\n")
-    with serving(tmp_path, options=("--config", str(file)), alone=True) as service:
-        own = {"Form_Definition_Version": 1}
-        for body in (b"<d>first secret</d>", b"<d>second secret</d>", b"<d>third secret</d>"):
-            assert service.put("a/b/data/D/data.xml", body, **own).status in {201, 204}
-            assert service.put("a/b/data/D/x.bin", body, **own).status in {201, 204}
-        document = service.data / "a/b/data/D"
-        assert sorted(path.name for path in document.iterdir()) == ["data.xml", "data.xml.json", "x.bin", "x.bin.json"]
-        assert service.delete("a/b/data/D/x.bin", **own).status == 204
-        assert service.delete("a/b/data/D/data.xml", **own).status == 204
-        assert sorted(path.name for path in document.iterdir()) == ["data.xml.json", "x.bin.json"]
-        assert service.put("a/b/data/D/data.xml", b"<d/>", **own).status == 201
-        assert not (document / ".history").exists()
-        definition = service.put("a/b/form/form.xhtml", b'<html xmlns="http://www.w3.org/1999/xhtml"/>', **own).status
-        assert definition == 201
-        service.put("a/b/form/form.xhtml", b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>', **own)
-        assert list((service.data / "a/b/form/1/.history").iterdir())

@@ -13,12 +13,7 @@ from persistence.maintenance.check import ALL_SLICES, Slices, within
 from persistence.storage.layout import CHECKED
 from persistence.storage.locks import STRIPES
 from tests.cli.test_commands import persistence
-from tests.maintenance.workshop import DATA, Workshop, furnished
-
-
-@pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
+from tests.maintenance.workshop import DATA, Workshop
 
 
 def rot(path: Path) -> None:
@@ -104,19 +99,6 @@ def test_a_file_that_says_nothing_is_as_none(tmp_path: Path) -> None:
     for text in (b"", b"{", b"[]", b'{"slices":["2026-01-01T00:00:00.000Z"]}'):
         (tmp_path / CHECKED).write_bytes(text)
         assert Slices(str(tmp_path)).coverage().oldest is None
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--budget", "10m"),
-        ("--deep", "--budget", "10m", DATA),
-        ("--deep", "--budget", "soon"),
-        ("--deep", "--budget", "0m"),
-    ],
-)
-def test_a_budget_goes_with_a_deep_check_of_everything(workshop: Workshop, arguments: tuple[str, ...]) -> None:
-    assert said(workshop, *arguments)[0] == 2
 
 
 def test_nobody_else_leaves_a_file_in_the_tree(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

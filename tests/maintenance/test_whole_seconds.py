@@ -14,15 +14,13 @@ from persistence.app import create_app
 from persistence.settings import Settings
 from tests import encrypted_form
 from tests.initialised import initialised
-from tests.maintenance.test_backup import backup, command, tree
-from tests.maintenance.test_links import digests_hold, set_clock
+from tests.maintenance.test_backup import FRESH, backup, command, digests_hold, set_clock, tree
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
 from tests.rigs import disks
 
 EXT4 = disks.Kind("ext4, 128-byte inodes", ("mkfs.ext4", "-q", "-m", "0", "-I", "128", "-N", "8192"), 64)
 DOCUMENTS = 20
-FRESH = "app/form/data/fresh/data.xml"
 PREFIX = "/fr/service/persistence/crud/app/form"
 
 

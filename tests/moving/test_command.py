@@ -93,55 +93,6 @@ def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_k
     assert "; 0 documents moved, 3 there already" in said[3]
 
 
-def test_some_forms_are_moved(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = settings_of(place, tmp_path)
-    for match in ("acme", "*/order", "acme/order"):
-        to = tmp_path / match.replace("/", "-").replace("*", "any")
-        done = ended(["move", "--to", str(to), "--match", match, "--config", config], monkeypatch, capsys)
-        assert (done.status, {path.split("/")[0] for path in tree(to)}) == (0, {"acme"})
-        assert "let the properties lead these forms to a provider at" in done.errors[-1]
-
-
-def test_a_form_that_is_not_there_is_not_moved(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Or else a misspelt name would lead properties to an empty destination."""
-    given = ["--to", str(tmp_path / "to"), "--match", "acme", "--then", f"touch {tmp_path}/switched"]
-    config = settings_of(place, tmp_path)
-    for options in ([], ["--dry-run"], ["--prepare"]):
-        done = ended(["move", *given, *options, "--match", "acme/nix", "--config", config], monkeypatch, capsys)
-        assert (done.status, done.out, done.errors) == (1, "", ["persistence: no form here matches acme/nix"])
-        assert not tree(tmp_path / "to")
-    assert not (tmp_path / "switched").exists()
-
-
-def test_a_destination_that_is_no_tree_and_a_source_that_is_missing_are_refused(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = settings_of(place, tmp_path)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/file").write_text("theirs")
-    done = ended(["move", "--to", str(tmp_path / "other"), "--config", config], monkeypatch, capsys)
-    assert (done.status, "is not empty" in done.errors[-1]) == (1, True)
-    options = ["--from", str(tmp_path / "none"), "--to", str(tmp_path / "to"), "--config", config]
-    done = ended(["move", *options], monkeypatch, capsys)
-    assert (done.status, "is not a data directory" in done.errors[-1]) == (1, True)
-
-
-def test_what_is_refused_is_status_4_and_nothing_is_run(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (place.data / "hr/leave/data/d/data.xml").write_bytes(b"<by-hand/>")
-    run = ["--then", f"touch {tmp_path}/run", "--config", settings_of(place, tmp_path)]
-    done = ended(["move", "--to", str(tmp_path / "to"), *run], monkeypatch, capsys)
-    assert done.status == 4
-    assert done.out.startswith("hr/leave/data/d: refused: hr/leave/data/d/data.xml of ")
-    assert done.errors[-1] == "not everything was moved: solve the problems above, and call this again"
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_command_runs_while_nobody_may_write(
     place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

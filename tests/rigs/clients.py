@@ -10,6 +10,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import FORM_XHTML
+from persistence.model.instants import Instant, shortest
 from tests.orders import found
 from tests.rigs import world
 from tests.rigs.judging import mismatch
@@ -208,7 +209,8 @@ class Client:
             for each in ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
         }
         path = f"{self._form}/form/{FORM_XHTML}"
-        living = {each.version: state.instant for each, state in self._living.items() if each.path == path}
+        every = ((each.version, state.instant) for each, state in self._living.items() if each.path == path)
+        living = {version: shortest(Instant(instant)) for version, instant in every}
         if shown != living:
             self.violations.append(f"list of forms: {self._form} has {shown} instead of {living}")
 

@@ -242,7 +242,11 @@ class _Judge:
             return
         for each in self._expected.values():
             remover = each.position(state.removed_by)
-            if self._found.get(each.resource, remover) < remover < len(each.states):
+            if each.resource not in self._found or remover == len(each.states):
+                continue
+            served = each.states[self._found[each.resource]].served
+            newest = max(number for number, other in enumerate(each.states) if other.served == served)
+            if newest < remover:  # a document that is gone may have gone before or after it
                 yield "the draft is gone, and the change that removes it is not there"
 
     def _order_faults(self, each: Expected, instant: str) -> Iterator[str]:

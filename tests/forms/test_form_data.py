@@ -1,4 +1,4 @@
-"""The values of keys in documents, and all other text."""
+"""Values, cells and holders of form data, and what is not relevant in it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence.errors import MalformedXmlError
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.forms import form_data
 from persistence.forms.controls import DESIGNER_KEYS, read_index_keys
-from persistence.forms.form_data import NODE_END, ExtractedText, ValueReader, readable
+from persistence.forms.form_data import (
+    NODE_END,
+    CellReader,
+    Column,
+    ExtractedText,
+    HolderReader,
+    ValueReader,
+    cell_matcher,
+    nonrelevant_edges,
+    readable,
+)
 from persistence.limits import (
     DEEPEST,
+    LARGEST_ATTACHMENT_LIST,
     LONGEST_NAMESPACE,
+    LONGEST_PATH,
     LONGEST_WORD,
     LONGEST_XML_NAME,
     MOST_ATTRIBUTES,
@@ -23,6 +36,7 @@ from persistence.limits import (
     MOST_NESTED_TEXT,
     MOST_REST,
 )
+from persistence.model.addresses import AttachmentRef, Collection, Form, definition_holder_path, parse_holder_path
 from persistence.model.versions import IndexKey, PathStep
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
@@ -329,3 +343,227 @@ def test_what_is_found_is_what_a_tree_holds(document: str, paths: list[str], siz
 def test_encrypted_values_are_neither_found_nor_free_text(mark: str) -> None:
     document = f"<f><a {mark}>c1pher</a><b {mark}>c1pher<x>c1pher</x></b><a>open</a><c>rest</c></f>"
     assert read(document, "a", "b") == ExtractedText({"a": ("open",)}, "rest")
+
+
+# The values of controls as cells of a row
+
+
+MATCHER = cell_matcher(
+    [
+        Column(("a", "b")),
+        Column(("files",), takes_files=True),
+        Column(("r", "i", "x"), iteration=("r", "i")),
+        Column(("r", "i", "f"), takes_files=True, iteration=("r", "i")),
+        Column(("s", "i", "t", "j", "y"), iteration=("s", "i", "t", "j")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("", {}),
+        ("<a><b>1</b><c>2</c></a><b>3</b>", {0: ["1"]}),
+        ("<a><b> </b></a>", {}),
+        ("<a><b> 1\n2 </b></a>", {0: [" 1\n2 "]}),
+        ("<a><b><![CDATA[<x>]]>&amp;</b></a>", {0: ["<x>&"]}),
+        ("<a><b encrypted='true'>cipher</b></a>", {0: ["cipher"]}),
+        ("<files filename='a.pdf'>/fr/x</files>", {1: ["a.pdf"]}),
+        ("<files>/fr/x</files>", {1: ["/fr/x"]}),
+        ("<files filename='a.pdf'/>", {}),
+        ("<files><_ filename='a'>/1</_> <_>/2</_></files>", {1: ["a", "/2"]}),
+        ("<r><i><x>1</x></i><i/><i><x>2</x></i></r>", {2: ["1", "", "2"], 3: ["", "", ""]}),
+        (
+            "<r><i><x/><f><_ filename='a'>/1</_><_>/2</_></f></i><i><x>2</x><f/></i></r>",
+            {2: ["", "2"], 3: ["a", "/2", ""]},
+        ),
+        (
+            "<s><i><t><j><y/></j><j><y>1</y></j></t></i><i><t/></i><i><t><j/><j><y>2</y></j></t></i></s>",
+            {4: ["", "1", "", "2"]},
+        ),
+    ],
+)
+def test_values_are_collected_by_column(inside: str, expected: dict[int, list[str]]) -> None:
+    with CellReader(MATCHER) as reader:
+        assert reader.read([f"<form>{inside}</form>".encode()]).cells == expected
+
+
+def test_a_row_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form_data, "MOST_CELL_CHARACTERS", 5)
+    with CellReader(MATCHER) as reader:
+        assert reader.read([b"<form><a><b>12345</b></a><c>123456789</c></form>"]).cells == {0: ["12345"]}
+    with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):
+        reader.read([b"<form><a><b>123</b><b>456</b></a></form>"])
+    with CellReader(MATCHER) as reader, pytest.raises(BadRequestError):
+        reader.read([b"<form><r><i/><i/><i/></r></form>"])
+
+
+def test_malformed_data_is_refused() -> None:
+    with CellReader(MATCHER) as reader, pytest.raises(MalformedXmlError):
+        reader.read([b"<form><a>"])
+
+
+# Removal of non-relevant elements: the vectors of spec forms 3.1
+
+
+FR = 'xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
+OFF = 'fr:relevant="false"'
+
+
+def relevant(data: bytes, piece: int = 7) -> bytes:
+    """Return the rest of a document that is fed in small pieces."""
+    edges = nonrelevant_edges([data[at : at + piece] for at in range(0, len(data), piece)])
+    bounds = [0, *edges, len(data)]
+    return b"".join(data[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
+
+
+def removed(document: str) -> str:
+    left = {relevant(document.encode(), piece) for piece in (1, 7, 10_000)}
+    assert len(left) == 1
+    return canonical(left.pop().decode())
+
+
+def canonical(document: str) -> str:
+    return etree.tostring(etree.fromstring(document.encode()), method="c14n").decode()
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (f"<f {FR}><a {OFF}><b>1</b></a><c>2</c></f>", f"<f {FR}><c>2</c></f>"),
+        (f'<f {FR}><c fr:relevant="true">2</c></f>', f'<f {FR}><c fr:relevant="true">2</c></f>'),
+        (f"<f {FR}><g><g-iteration {OFF}><x/></g-iteration></g></f>", f"<f {FR}><g/></f>"),
+        (f'<f {FR}><d fr:relevant=" false ">3</d></f>', f'<f {FR}><d fr:relevant=" false ">3</d></f>'),
+        (f'<f {FR}><d relevant="false">3</d></f>', f'<f {FR}><d relevant="false">3</d></f>'),
+        (f"<f {FR}><a {OFF}><b {OFF}/></a>tail</f>", f"<f {FR}>tail</f>"),
+        (f"<f {FR}><a {OFF}><!-- in --><?in it?></a><!-- out --><?out it?></f>", f"<f {FR}><!-- out --><?out it?></f>"),
+        (f"<f {FR} {OFF}><a><b/></a>text</f>", f"<f {FR} {OFF}/>"),
+        (f'<f {FR}><e xmlns="urn:e"><k xmlns=""/></e></f>', f'<f {FR}><e xmlns="urn:e"><k xmlns=""/></e></f>'),
+        (f"<f {FR}>&lt;&amp;é<![CDATA[<]]></f>", f"<f {FR}>&lt;&amp;é&lt;</f>"),
+    ],
+)
+def test_what_is_not_relevant_goes_and_everything_else_stays(document: str, expected: str) -> None:
+    assert removed(document) == canonical(expected)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            f"<!-- a --><?pi x?>\n<f {FR}><a {OFF}/> <b/></f>\n<!-- b -->",
+            f"<!-- a --><?pi x?>\n<f {FR}> <b/></f>\n<!-- b -->",
+        ),
+        (f'<f {FR} xml:lang="de"><a {OFF}>x</a><b xml:space="preserve"> </b></f>', None),
+        (f'<f {FR} xmlns:p="u" xmlns:q="u" t="p:T"><a {OFF}/><p:b/></f>', None),
+        (f"<f {FR}><a {OFF}></a><![CDATA[<a>]]>&#233;</f>", f"<f {FR}><![CDATA[<a>]]>&#233;</f>"),
+        (f"<f {FR} {OFF}/>", f"<f {FR} {OFF}/>"),
+        (f"<f {FR} {OFF}> <a/> </f >", f"<f {FR} {OFF}></f >"),
+        (f"<f {FR}><a {OFF}/><b {OFF}>1</b><!-- c --><d {OFF}\n/></f>", f"<f {FR}><!-- c --></f>"),
+    ],
+)
+def test_what_stays_stays_to_the_byte(document: str, expected: str | None) -> None:
+    """Declarations, prefixes, ``xml:`` attributes, CDATA and references are as they were stored."""
+    left = relevant(document.encode(), 3).decode()
+    if expected is not None:
+        assert left == expected
+    assert etree.fromstring(left) is not None
+    assert left.replace(f"<a {OFF}>x</a>", "").replace(f"<a {OFF}/>", "") == left
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "ISO-8859-1"])
+def test_other_encodings_stay_what_they_are(encoding: str) -> None:
+    document = f'<?xml version="1.0" encoding="{encoding}"?><f {FR}>é<a {OFF}>é</a>ü</f>'
+    left = relevant(document.encode(encoding))
+    assert etree.fromstring(left).text == "éü"
+
+
+def test_stored_data_that_is_not_xml_is_damage() -> None:
+    with pytest.raises(DamagedError):
+        nonrelevant_edges([b"<f><a></f>"])
+
+
+# Holders of attachments in form data: spec forms 6.7
+
+
+CRUD = "/fr/service/persistence/crud"
+ORDER = Form("hr", "leave")
+NAMED = [
+    (f"{CRUD}/hr/leave/data/D/a.bin", AttachmentRef(ORDER, Collection.DATA, "D", "a.bin")),
+    (f"\n {CRUD}/hr/leave/draft/D/a.bin \n", AttachmentRef(ORDER, Collection.DRAFT, "D", "a.bin")),
+    (f"{CRUD}/hr/leave/form/a.bin", AttachmentRef(ORDER, None, "", "a.bin")),
+    (
+        f"{CRUD}/h%20r/l%C3%A9/data/D/%C3%A4%20b.pdf?x=/y",
+        AttachmentRef(Form("h r", "lé"), Collection.DATA, "D", "ä b.pdf"),
+    ),
+    (f"{CRUD}/hr/leave/data/D/data.xml", None),
+    (f"{CRUD}/hr/leave/data/D/data.xml?a=b", None),
+    (f"{CRUD}/hr/leave/form/form.xhtml", None),
+    (f"{CRUD}/hr/leave/data/D/", None),
+    (f"{CRUD}/hr/leave/data/D", None),
+    (f"{CRUD}/hr/leave/other/D/a.bin", None),
+    (f"{CRUD}/hr/leave/data/D/e/a.bin", None),
+    (f"x{CRUD}/hr/leave/data/D/a.bin", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "held"), NAMED)
+def test_what_a_text_names(text: str, held: AttachmentRef | None) -> None:
+    assert parse_holder_path(text) == held
+
+
+def test_the_path_of_a_definitions_attachment_names_it() -> None:
+    form, name = Form("h r", "l/é"), "100% ä.pdf"
+    assert parse_holder_path(definition_holder_path(form, name)) == AttachmentRef(form, None, "", name)
+
+
+def found(document: str) -> list[tuple[str, str, bool]]:
+    with HolderReader(lambda held: held.document == "D") as reader:
+        for byte in document.encode():
+            reader.feed(bytes([byte]))
+        reader.finish()
+        return [("/".join(holder.path), holder.held.name, holder.is_relevant) for holder in reader.holders]
+
+
+def path(name: str, document: str = "D") -> str:
+    return f"{CRUD}/hr/leave/data/{document}/{name}"
+
+
+HOLDERS = [
+    (f"<form><s><c>{path('a')}</c></s></form>", [("s/c", "a", True)]),
+    (f"<form><s><c>\n  {path('a')}\n </c></s></form>", [("s/c", "a", True)]),
+    (f"<form><c><_>{path('a')}</_><_>{path('b')}</_></c></form>", [("c/_", "a", True), ("c/_", "b", True)]),
+    (f"<form><c><![CDATA[{path('a')}]]><!-- c --></c></form>", [("c", "a", True)]),
+    (f"<form><c>{path('a')}<d/></c><e f='{path('a')}'/></form>", []),
+    (f"<form><c>{path('a', 'other')}</c><d>no path</d><e/></form>", []),
+    (f"<form><c>{path('a')}</c>{path('b')}</form>", [("c", "a", True)]),
+    (f"<p:form xmlns:p='urn:p'><p:c>{path('a')}</p:c></p:form>", [("c", "a", True)]),
+    (
+        f"<form {FR}><c fr:relevant='false'>{path('a')}</c><s fr:relevant='false'><c>{path('b')}</c></s></form>",
+        [("c", "a", False), ("s/c", "b", False)],
+    ),
+    (
+        f"<form {FR}><c fr:relevant='false'/><c>{path('c')}</c><c fr:relevant='true'>{path('d')}</c></form>",
+        [("c", "c", True), ("c", "d", True)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), HOLDERS)
+def test_holders(document: str, expected: list[tuple[str, str, bool]]) -> None:
+    """An element without elements in it, whose text is a path below the document's own."""
+    assert found(document) == expected
+
+
+def test_what_a_list_of_attachments_takes_is_bounded() -> None:
+    """An attack: holders with attributes of 3 MB, of which a document of 180 MB has 60, took 600 MB."""
+    holder = f"<c a='{'y' * 900_000}\U0001f600'>{path('a')}</c>".encode()
+    with HolderReader(lambda _: True) as reader:
+        assert len(reader.read([b"<form>", *[holder] * 9, b"</form>"]).holders) == 9
+    with HolderReader(lambda _: True) as reader, pytest.raises(BadRequestError, match=str(LARGEST_ATTACHMENT_LIST)):
+        reader.read([b"<form>", *[holder] * 30, b"</form>"])
+
+
+def test_a_text_longer_than_any_path_is_not_taken_apart() -> None:
+    assert parse_holder_path(path("a") + "/" * LONGEST_PATH) is None
+    assert parse_holder_path(f"{' ' * LONGEST_PATH}{path('a')}") is not None

@@ -1,12 +1,16 @@
-"""The rules of definition migration one by one: spec forms 1.3 and 1.4, and the edge cases of 1.11."""
+"""Migration of definitions: the vectors of the specification, its rules, and real definitions."""
+
+from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
+from persistence.forms.controls import read_controls
 from persistence.forms.definition_tree import (
     DefinitionTree,
     Tree,
@@ -18,6 +22,7 @@ from persistence.forms.definition_tree import (
     on_tree,
 )
 from persistence.forms.migration import migrate, source_format
+from persistence.model.versions import DATA_FORMATS
 from tests.forms.infosets import infoset
 from tests.forms.vectors import (
     COMPONENT,
@@ -28,6 +33,7 @@ from tests.forms.vectors import (
     V2,
     V7,
     V8,
+    VECTORS,
     Form,
     bind,
     cell,
@@ -545,3 +551,77 @@ def test_a_binding_inside_another_is_no_section_template() -> None:
 def test_the_text_of_a_release_is_not_split_further_than_it_is_read() -> None:
     form = Form("<form/>", meta=f"<created-with-version>4.8.{'.' * 3_000_000}</created-with-version>")
     assert on_tree(form.document().encode(), lambda tree: source_format(DefinitionTree.read(tree))) == "4.8.0"  # type: ignore[arg-type]
+
+
+# The vectors of spec forms 1.12, each compared as a whole document
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_definition_comes_out_as_the_specification_says(name: str) -> None:
+    vector = VECTORS[name]
+    result = migrate(vector.form.document().encode(), vector.target, is_unpublished=vector.is_unpublished)
+    assert infoset(result) == infoset(vector.expected.document())
+
+
+def unprefixed(document: str) -> str:
+    """The document with XHTML as the default namespace, which data then has to undeclare."""
+    document = document.replace("xmlns:xh=", "xmlns=").replace("xh:", "").replace("<metadata>", '<metadata xmlns="">')
+    document = document.replace("<form>", '<form xmlns="">').replace("<form fr:", '<form xmlns="" fr:')
+    return re.sub(r'(<xf:instance id="[^"]*-template"[^>]*>)<([^ />]+)', r'\1<\2 xmlns=""', document)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_it_does_not_matter_which_prefixes_a_definition_uses(name: str) -> None:
+    vector = VECTORS[name]
+    stored, expected = unprefixed(vector.form.document()), unprefixed(vector.expected.document())
+    assert infoset(stored) == infoset(vector.form.document())
+    assert infoset(migrate(stored.encode(), vector.target, is_unpublished=vector.is_unpublished)) == infoset(expected)
+
+
+def test_section_templates_stay_byte_for_byte() -> None:
+    stored = etree.tostring(etree.fromstring(V8.document()))
+    templates = stored[stored.index(b"<xbl:xbl>") : stored.index(b"</xbl:xbl>")]
+    assert templates in migrate(stored, "4.0.0", is_unpublished=False)
+
+
+# Real definitions, where there are some beside the project: each can be migrated and its controls listed
+
+
+VIEW = "{http://www.w3.org/1999/xhtml}body"
+
+
+def ids(document: bytes) -> list[str | None]:
+    body = etree.fromstring(document).find(VIEW)
+    assert body is not None
+    return [element.get("id") for element in body.iter("*")]
+
+
+def test_real_definitions_migrate_to_every_format_with_their_names(corpus: Path) -> None:
+    for path in sorted(corpus.rglob("form.xhtml")):
+        stored = path.read_bytes()
+        controls = read_controls(stored)
+        assert controls
+        assert len({(control.name, control.path("2019.1.0")) for control in controls}) == len(controls)
+        for target in DATA_FORMATS:
+            result = migrate(stored, target, is_unpublished=False)
+            assert ids(result) == ids(stored), path
+
+
+def test_unpublished_definitions_migrate_too(corpus: Path) -> None:
+    for path in sorted(corpus.glob("*/builder/data/*/data.xml")):
+        stored = path.read_bytes()
+        for target in DATA_FORMATS:
+            assert ids(migrate(stored, target, is_unpublished=True)) == ids(stored), path
+
+
+def test_the_inline_data_of_real_definitions_has_the_paths_of_their_controls(corpus: Path) -> None:
+    """A repeat without iterations, or a section without data, has no values to find."""
+    found = total = 0
+    for path in sorted(corpus.rglob("form.xhtml")):
+        for target in DATA_FORMATS:
+            result = migrate(path.read_bytes(), target, is_unpublished=False)
+            data = etree.fromstring(result).find(".//{*}instance[@id='fr-form-instance']/*")
+            assert data is not None
+            there = [data.find("/".join(control.path(target))) is not None for control in read_controls(result)]
+            found, total = found + sum(there), total + len(there)
+    assert found >= total * 0.9

@@ -1,7 +1,11 @@
-"""Requests to search and for distinct values: their meaning, and refusals (spec search 1.1 to 1.7, and 3)."""
+"""Requests to search, for distinct values and for lists of forms, and their answers (spec search 1, 3, 4.2)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
@@ -9,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.search_xml import read_distinct_request, read_search_request
-from persistence.limits import MOST_CHILDREN, MOST_TOKENS
-from persistence.model.permissions import ANONYMOUS, User
+from persistence.forms import messages
+from persistence.forms.search_xml import (
+    read_distinct_request,
+    read_form_query,
+    read_search_request,
+    write_distinct_answer,
+    write_search_answer,
+)
+from persistence.limits import MOST_CHILDREN, MOST_FILTERS, MOST_TOKENS
+from persistence.model.instants import Instant
+from persistence.model.permissions import ANONYMOUS, UNRESTRICTED, Operations, User
 from persistence.model.queries import (
     Comparison,
     ControlFilter,
@@ -19,11 +31,20 @@ from persistence.model.queries import (
     Drafts,
     Field,
     FieldFilter,
+    FormField,
+    FormFilter,
+    FormMatch,
+    FormPage,
+    FormQuery,
+    FormSort,
+    Hit,
+    Hits,
     Query,
     SearchRequest,
     Sort,
     TextMatch,
 )
+from persistence.model.sidecar import DocumentFacts
 
 ANN = User("ann")
 _EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN
@@ -370,3 +391,271 @@ def test_the_page_is_looked_at_before_the_controls() -> None:
     """Of two mistakes, a client is told the one that it has always been told."""
     with pytest.raises(BadRequestError, match="page-number"):
         asked('<query path="a" match="gte">x</query>', "<page-number>0</page-number>")
+
+
+# Requests for a list of forms: their meaning, and refusals (spec search 4.2)
+
+
+@dataclass(frozen=True)
+class Element:
+    attributes: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+def element(text: str = "", **attributes: str) -> Element:
+    return Element({name.replace("_", "-"): value for name, value in attributes.items()}, text)
+
+
+def condition(text: str, metadata: str, match: str, **more: str) -> Element:
+    return element(text, metadata=metadata, match=match, **more)
+
+
+def forms_query(
+    *filters: Element, root: Element | None = None, sort: Element | None = None, page: Element | None = None
+) -> FormQuery:
+    children = [("filter", each) for each in filters] + [("sort", sort), ("pagination", page)]
+    content = "".join(written(name, each) for name, each in children if each is not None)
+    return read_form_query([written("search", root or Element(), content).encode()])
+
+
+def written(name: str, given: Element, content: str = "") -> str:
+    attributes = "".join(messages.attribute(key, value) for key, value in given.attributes.items())
+    return messages.element(name, attributes, content or messages.text(given.text))
+
+
+def test_nothing_asked_for_is_every_version_the_last_modified_first() -> None:
+    assert forms_query() == FormQuery(sort=FormSort(FormField.LAST_MODIFIED, is_descending=True), page=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (condition(" Ada ", "title", "exact"), FormFilter(FormField.TITLE, FormMatch.EXACT, "ada")),
+        (condition("", "last-modified-by", "exact"), FormFilter(FormField.LAST_MODIFIED_BY, FormMatch.EXACT, "")),
+        (condition("STRASSE", "Title", "SUBSTRING"), FormFilter(FormField.TITLE, FormMatch.SUBSTRING, "strasse")),
+        (condition("Maß", "title", "substring"), FormFilter(FormField.TITLE, FormMatch.SUBSTRING, "mass")),
+        (condition("-3", "form-version", "lte"), FormFilter(FormField.FORM_VERSION, FormMatch.LTE, -3)),
+        (condition("2", "form-version", "exact"), FormFilter(FormField.FORM_VERSION, FormMatch.EXACT, 2)),
+        (condition("false", "available", "exact"), FormFilter(FormField.AVAILABLE, FormMatch.EXACT, wanted=False)),
+        (
+            condition(" list  admin ", "operations", "token"),
+            FormFilter(FormField.OPERATIONS, FormMatch.TOKEN, ("list", "admin")),
+        ),
+        (
+            condition("2024-04-15T12:00:00.250Z", "created", "gt"),
+            FormFilter(FormField.CREATED, FormMatch.GT, datetime(2024, 4, 15, 12, 0, 0, 250_000, UTC)),
+        ),
+        (condition("x", "title", "exact", url=" ", combinator=""), FormFilter(FormField.TITLE, FormMatch.EXACT, "x")),
+        (
+            condition("true", "available", "exact", combinator="or"),
+            FormFilter(FormField.AVAILABLE, FormMatch.EXACT, wanted=True),
+        ),
+    ],
+)
+def test_filters(given: Element, made: FormFilter) -> None:
+    assert forms_query(given).filters == (made,)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_root", "language"),
+    [(None, None, "en"), (None, "fr", "fr"), ("de", "fr", "de"), ("", "fr", ""), (None, "", "")],
+)
+def test_the_language_of_titles_is_the_nearest_that_is_given(
+    own: str | None, of_root: str | None, language: str
+) -> None:
+    """A blank one counts as given: the real client sends it."""
+
+    def with_language(given: str | None, attributes: dict[str, str]) -> Element:
+        return Element(attributes if given is None else {**attributes, "xml:lang": given}, "x")
+
+    made = forms_query(
+        with_language(own, {"metadata": "title", "match": "exact"}),
+        root=with_language(of_root, {}),
+        sort=with_language(own, {"metadata": "title", "direction": "asc"}),
+    )
+    assert (made.filters[0].language, made.sort.language) == (language, language)
+
+
+def test_the_first_exact_names_are_looked_up_and_the_second_are_filters() -> None:
+    made = forms_query(
+        condition("acm", "application-name", "substring"),
+        condition("Acme", "application-name", "exact"),
+        condition("ACME", "application-name", "exact"),
+        condition("Order", "form-name", "exact"),
+    )
+    assert (made.app, made.form) == ("Acme", "Order")
+    assert [(each.match, each.wanted) for each in made.filters] == [
+        (FormMatch.SUBSTRING, "acm"),
+        (FormMatch.EXACT, "acme"),
+    ]
+
+
+def test_latest_is_no_filter_but_comes_before_them() -> None:
+    made = forms_query(condition("latest", "form-version", "exact"), condition("1", "form-version", "gte"))
+    assert (made.latest_only, [each.wanted for each in made.filters]) == (True, [1])
+    assert not forms_query(condition("1", "form-version", "exact")).latest_only
+
+
+@pytest.mark.parametrize(("text", "holds"), [("true", True), ("True", False), ("1", False), ("", False)])
+def test_flags_of_the_root_are_exactly_true(text: str, holds: bool) -> None:  # noqa: FBT001 - a column of the table
+    made = forms_query(root=element(all_forms=text, ignore_admin_permissions=text))
+    assert (made.all_forms, made.ignore_admin) == (holds, holds)
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        (None, None),
+        (element(), FormPage(1, 10)),
+        (element(page_size="3"), FormPage(1, 3)),
+        (element(page_number=" 007 ", page_size=""), FormPage(7, 10)),
+    ],
+)
+def test_pages_of_a_list_of_forms(page: Element | None, made: FormPage | None) -> None:
+    assert forms_query(page=page).page == made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(condition("x", "app-name", "exact"), condition("x", "", "exact"), condition("x", "title", "")),
+        *(condition("x", "title", "exct"), condition("x", "title", "gte"), condition("x", "title", "token")),
+        *(condition("1", "form-version", "substring"), condition("true", "available", "substring")),
+        *(condition("read", "operations", "substring"), condition("x", "application-name", "lt")),
+        *(condition("1.0", "form-version", "gt"), condition("\N{ARABIC-INDIC DIGIT ONE}", "form-version", "gt")),
+        *(condition("", "form-version", "gt"), condition("", "form-version", "exact")),
+        *(condition("latest", "form-version", "gte"), condition("9" * 5000, "form-version", "gt")),
+        *(condition("now", "created", "gt"), condition("", "created", "exact")),
+        *(condition("yes", "available", "exact"), condition("True", "available", "exact")),
+        *(condition("x", "title", "exact", url="http://a"), condition("x", "title", "exact", combinator="or")),
+        condition("2024-01-01", "created", "gt", combinator="and"),
+        condition("1", "form-version", "gt", combinator="max"),
+        condition("true", "available", "exact", url="http://a", combinator="or"),
+    ],
+)  # fmt: skip
+def test_filters_that_are_refused(given: Element) -> None:
+    with pytest.raises(BadRequestError):
+        forms_query(given)
+
+
+def test_latest_is_refused_in_a_second_exact_filter() -> None:
+    for first in ("latest", "1"):
+        with pytest.raises(BadRequestError, match="latest"):
+            forms_query(condition(first, "form-version", "exact"), condition("latest", "form-version", "exact"))
+
+
+def test_there_is_an_end_to_filters() -> None:
+    one = condition("x", "title", "exact")
+    assert len(forms_query(*[one] * MOST_FILTERS).filters) == MOST_FILTERS
+    with pytest.raises(BadRequestError, match="100 filters"):
+        forms_query(*[one] * (MOST_FILTERS + 1))
+
+
+@pytest.mark.parametrize(
+    "sort",
+    [
+        element(metadata="title"),
+        element(metadata="title", direction="dsc"),
+        element(metadata="titel", direction="asc"),
+        element(direction="asc"),
+        element(metadata="title", direction="asc", url="http://a"),
+        element(metadata="title", direction="asc", combinator="min"),
+    ],
+)
+def test_sorts_that_are_refused(sort: Element) -> None:
+    with pytest.raises(BadRequestError):
+        forms_query(sort=sort)
+
+
+@pytest.mark.parametrize("name", ["page-number", "page-size"])
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "+1", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_pages_that_are_refused(name: str, text: str) -> None:
+    with pytest.raises(BadRequestError, match=name):
+        forms_query(page=Element({name: text}))
+
+
+# The answers of searches and distinct values (spec search 1.6 and 3)
+
+
+_FIRST, _SECOND = Instant("2024-05-02T10:00:00.000Z"), Instant("2024-05-04T09:30:00.000Z")
+BOB = Hit(
+    document="d-2",
+    is_draft=False,
+    facts=DocumentFacts(1, _FIRST, _SECOND, creator="bob", group="support", modifier="cid", stage="review"),
+    values={"items/lines/product": ("valve b",), "customer/name": ("Bob",)},
+)
+
+
+def everything(_hit: Hit) -> Operations:
+    return UNRESTRICTED
+
+
+def whole(pieces: Iterable[bytes]) -> str:
+    return b"".join(pieces).decode()
+
+
+def test_a_document_and_what_is_known_of_it() -> None:
+    assert whole(write_search_answer(Hits(2, (BOB,)), ("customer/name", "items/lines/product"), everything)) == (
+        '<documents search-total="2"><document created="2024-05-02T10:00:00.000Z"'
+        ' last-modified="2024-05-04T09:30:00.000Z" created-by="bob" created-by-groupname="support"'
+        ' last-modified-by="cid" workflow-stage="review" name="d-2" draft="false" operations="*"><details>'
+        '<detail path="customer/name">Bob</detail><detail path="items/lines/product">valve b</detail>'
+        "</details></document></documents>"
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    draft = Hit("d", is_draft=True, facts=DocumentFacts(1, _FIRST, _SECOND))
+    assert whole(write_search_answer(Hits(1, (draft,)), (), lambda _: Operations(()))) == (
+        '<documents search-total="1"><document created="2024-05-02T10:00:00.000Z"'
+        ' last-modified="2024-05-04T09:30:00.000Z" name="d" draft="true" operations=""><details/></document>'
+        "</documents>"
+    )
+
+
+def test_nothing_found_and_a_page_past_the_end() -> None:
+    assert whole(write_search_answer(Hits(), ("a",), everything)) == '<documents search-total="0"/>'
+    assert whole(write_search_answer(Hits(7), (), everything)) == '<documents search-total="7"/>'
+
+
+def test_values_are_joined_and_a_path_asked_for_twice_is_there_twice() -> None:
+    hit = Hit("d", is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND), values={"p": ("a, b", " ", "c")})
+    answer = whole(write_search_answer(Hits(1, (hit,)), ("p", "q", "p"), everything))
+    detail = '<detail path="p">a, b,  , c</detail>'
+    assert f'<details>{detail}<detail path="q"/>{detail}</details>' in answer
+
+
+def test_the_operations_are_those_of_each_document() -> None:
+    hits = Hits(2, (BOB, Hit("d", is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND))))
+    answer = whole(write_search_answer(hits, (), lambda hit: Operations(("read", "list") if hit is BOB else ())))
+    assert [each.get("operations") for each in ET.fromstring(answer)] == ["read list", ""]  # noqa: S314 - our own
+
+
+_any_text = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff") | st.sampled_from("\t\n\r<&\"'>")
+)
+
+
+@given(_any_text, _any_text)
+def test_every_text_comes_back_from_a_parser(path: str, value: str) -> None:
+    hit = Hit(value, is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND, creator=value), values={path: (value,)})
+    found = ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), (path,), everything)))[0]  # noqa: S314 - our own
+    detail = found[0][0]
+    assert (found.get("name"), found.get("created-by")) == (value, value)
+    assert (detail.get("path"), detail.text or "") == (path, value)
+
+
+@given(st.text(st.characters()))
+def test_what_xml_cannot_hold_makes_no_malformed_answer(text: str) -> None:
+    """A sidecar may have been edited by hand."""
+    hit = Hit(text, is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND, stage=text), values={"p": (text,)})
+    ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), ("p",), everything)))  # noqa: S314 - our own
+
+
+def test_distinct_values() -> None:
+    asked = [("a/b", ("x & y", "z")), ("c", ()), (Field.WORKFLOW_STAGE, ("", "review"))]
+    assert whole(write_distinct_answer(asked)) == (
+        '<distinct-values><query path="a/b"><value>x &amp; y</value><value>z</value></query><query path="c"></query>'
+        '<query metadata="workflow-stage"><value/><value>review</value></query></distinct-values>'
+    )
+    assert whole(write_distinct_answer(())) == "<distinct-values/>"

@@ -1,0 +1,279 @@
+"""Form data as JSON: the values of controls by the names of their elements, nested as the form is.
+
+A section, or a grid that has an element, is an object, a repeat the list of its iterations, a control a text, and a
+control that has a file an object with ``filename``, ``mediatype``, ``size`` and ``path``. Elements that stand several
+times where no repeat does are a list. Elements in a namespace are left out; so are attributes, comments and text
+between elements. What JSON leaves out stays as it is when JSON is written over data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lxml import etree
+
+from persistence.errors import BadRequestError
+from persistence.forms.controls import Outline, OutlineNode
+from persistence.forms.definition_tree import Bound, Element, Tree, on_tree, serialized
+from persistence.forms.form_data import ITEM
+from persistence.limits import LONGEST_SHOWN, MOST_TREE_NODES
+from persistence.model.texts import similar
+
+_EMPTY = b"<form/>"  # New data before anything is in it
+_FILE = ("filename", "mediatype", "size")
+_PATH = "path"
+_NODE = OutlineNode()
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """Read a body: an object, whose numbers are texts as they were sent."""
+    try:
+        found = json.loads(data, object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=int)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequestError("the body must be a JSON object of the form's sections and controls")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the name {twice[:LONGEST_SHOWN]!r} twice")
+    return found
+
+
+def as_json(data: bytes, outline: Outline) -> bytes:
+    """Return form data as JSON, which is UTF-8 in one line; elements that the outline lacks are shown as they are."""
+    found = on_tree(data, lambda tree: _values(tree.getroot(), outline.root), is_stored=True)
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _values(element: Element, node: OutlineNode) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, children in _by_name(element).items():
+        inner = node.inside.get(name, _NODE)
+        if inner.is_iteration:
+            found[name] = [_values(child, inner) for child in children]
+        elif len(children) > 1:
+            found[name] = [_value(child, inner) for child in children]
+        else:
+            found[name] = _value(children[0], inner)
+    return found
+
+
+def _value(element: Element, node: OutlineNode) -> Any:
+    iteration = _iteration(node)
+    if iteration:
+        return [_values(row, node.inside[iteration]) for row in element.iterchildren(iteration)]
+    children = _children(element)
+    if children and all(child.tag == ITEM for child in children):
+        return [_value(child, _NODE) for child in children]
+    if children or (node.inside and not node.is_control):
+        return _values(element, node)
+    text = _text(element)
+    facts = {name: element.get(name) for name in _FILE if element.get(name)}
+    return {**facts, _PATH: text.strip()} if facts else text
+
+
+def _children(element: Element) -> list[Element]:
+    return [child for child in element.iterchildren("*") if not child.tag.startswith("{")]
+
+
+def _by_name(element: Element) -> dict[str, list[Element]]:
+    found: dict[str, list[Element]] = {}
+    for child in _children(element):
+        found.setdefault(child.tag, []).append(child)
+    return found
+
+
+def _iteration(node: OutlineNode) -> str:
+    """Return the name of the iterations inside a repeat; empty for any other element.
+
+    In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
+    """
+    return next((name for name, inner in node.inside.items() if inner.is_iteration and inner.name == node.name), "")
+
+
+def _text(element: Element) -> str:
+    return (element.text or "") + "".join(child.tail or "" for child in element)
+
+
+def structure_as_json(outline: Outline) -> bytes:
+    """Return the outline of a definition: what it contains by name, each with its kind and labels."""
+    return json.dumps(_contents(outline.root), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _contents(node: OutlineNode) -> dict[str, Any]:
+    found = {}
+    for name, inner in node.inside.items():
+        iteration = _iteration(inner)
+        is_repeat = bool(iteration) or inner.is_iteration
+        inside = inner.inside[iteration] if iteration else inner
+        facts: dict[str, Any] = {"kind": "control" if inner.is_control else "repeat" if is_repeat else "section"}
+        if inner.label is not None:
+            facts["label"] = {language: inner.label.text(language) for language in inner.label.texts}
+        found[name] = facts if inner.is_control else {**facts, "contains": _contents(inside)}
+    return found
+
+
+def written_over(data: bytes | None, outline: Outline, values: Mapping[str, Any]) -> bytes:
+    """Return form data with values in place of what it has of them; without data, new data of the form."""
+    merge, is_new = _Merge(outline), data is None
+    return on_tree(data or _EMPTY, lambda tree: merge.tree(tree, values, is_new=is_new), is_stored=True)
+
+
+class _Merge:
+    """One writing of values; all elements that it makes are counted, because a short row may stand for many."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._root = outline.root
+        self._made = Bound(MOST_TREE_NODES, f"the data has more than {MOST_TREE_NODES} elements, which is too many")
+
+    def tree(self, tree: Tree, values: Mapping[str, Any], *, is_new: bool) -> bytes:
+        if is_new:
+            self._fill(tree.getroot(), self._root)
+        self._write(tree.getroot(), self._root, values, "")
+        return serialized(tree)
+
+    def _fill(self, element: Element, node: OutlineNode) -> Element:
+        """Add everything that the form has in an element, without iterations."""
+        for name, inner in node.inside.items():
+            if not inner.is_iteration:
+                self._made.count()
+                self._fill(etree.SubElement(element, name), inner)
+        return element
+
+    def _new(self, name: str, node: OutlineNode) -> Element:
+        self._made.count()
+        return self._fill(etree.Element(name), node)
+
+    def _write(self, element: Element, node: OutlineNode, values: Mapping[str, Any], at: str) -> None:
+        by_name = _by_name(element)
+        for name, value in values.items():
+            path = f"{at}/{name}" if at else name
+            inner, children = node.inside.get(name), by_name.get(name, [])
+            if inner is None and not children:
+                raise BadRequestError(_unknown(path, name, (*node.inside, *by_name)))
+            if inner is not None and inner.is_iteration:
+                self._write_rows(element, name, inner, value, path)
+            elif len(children) > 1:
+                if not isinstance(value, list) or len(value) != len(children):
+                    raise BadRequestError(f"{_shown(path)} must be a list of {len(children)} values")
+                for child, each in zip(children, value, strict=True):
+                    self._write_value(child, inner or _NODE, each, path)
+            else:
+                child = children[0] if children else self._added(element, name, node, by_name)
+                self._write_value(child, inner or _NODE, value, path)
+
+    def _write_value(self, element: Element, node: OutlineNode, value: Any, path: str) -> None:
+        iteration = _iteration(node)
+        children = _children(element)
+        if iteration:
+            self._write_rows(element, iteration, node.inside[iteration], value, path)
+        elif isinstance(value, list):
+            if any(child.tag != ITEM for child in children) or (node.inside and not node.is_control):
+                raise BadRequestError(f"{_shown(path)} is not a list")
+            self._write_files(element, children, value, path)
+        elif isinstance(value, dict):
+            is_file = not children and (node.is_control or not node.inside) and value.keys() <= {*_FILE, _PATH}
+            if is_file:
+                self._write_file(element, value, path)
+            else:
+                self._write(element, node, value, path)
+        elif children or (node.inside and not node.is_control):
+            raise BadRequestError(f"{_shown(path)} must be an object")
+        else:
+            self._write_text(element, value, path)
+            for name in _FILE if not value else ():
+                if element.get(name):
+                    element.set(name, "")
+
+    def _write_rows(self, around: Element, name: str, node: OutlineNode, value: Any, path: str) -> None:
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise BadRequestError(f"{_shown(path)} must be a list of objects, one for each iteration")
+        rows = list(around.iterchildren(name))
+        for row in rows[len(value) :]:
+            around.remove(row)
+        for number, each in enumerate(value):
+            if number >= len(rows):
+                row = self._new(name, node)
+                if rows:
+                    rows[-1].addnext(row)
+                else:
+                    around.append(row)
+                rows.append(row)
+            self._write(rows[number], node, each, f"{path}[{number + 1}]")
+
+    def _write_files(self, element: Element, items: list[Element], value: Iterable[Any], path: str) -> None:
+        values = list(value)
+        for item in items[len(values) :]:
+            element.remove(item)
+        for number, each in enumerate(values):
+            file = {_PATH: each} if isinstance(each, str) else each
+            if not isinstance(file, dict) or not file.keys() <= {*_FILE, _PATH}:
+                names = f"{', '.join(_FILE)} and {_PATH}"
+                raise BadRequestError(f"{_shown(path)} must be a list of files, objects with {names}")
+            if number >= len(items):
+                self._made.count()
+                items.append(etree.SubElement(element, ITEM))
+            self._write_file(items[number], file, f"{path}[{number + 1}]")
+
+    def _write_file(self, element: Element, value: Mapping[str, Any], path: str) -> None:
+        for name in _FILE:
+            if name in value and value[name] != element.get(name):
+                _set(element, name, _scalar(value[name], path), path)
+        if _PATH in value and value[_PATH] != _text(element).strip():
+            self._write_text(element, value[_PATH], path)
+
+    def _write_text(self, element: Element, value: Any, path: str) -> None:
+        text = _scalar(value, path)
+        if text != _text(element):
+            if next(element.iterchildren("*"), None) is not None:
+                raise BadRequestError(f"{_shown(path)} holds XML, which JSON cannot replace")
+            for comment in list(element):
+                element.remove(comment)
+            _set(element, None, text, path)
+
+    def _added(
+        self, element: Element, name: str, node: OutlineNode, by_name: Mapping[str, Sequence[Element]]
+    ) -> Element:
+        """Add an element that the form has and the data lacks, before what follows it in the form."""
+        made, names = self._new(name, node.inside[name]), list(node.inside)
+        following = next((each for each in names[names.index(name) + 1 :] if each in by_name), None)
+        if following is None:
+            element.append(made)
+        else:
+            by_name[following][0].addprevious(made)
+        return made
+
+
+def _set(element: Element, name: str | None, text: str, path: str) -> None:
+    try:
+        if name is None:
+            element.text = text or None
+        else:
+            element.set(name, text)
+    except ValueError as error:
+        raise BadRequestError(f"{_shown(path)} has a character that XML does not allow") from error
+
+
+def _scalar(value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise BadRequestError(f"{_shown(path)} must be a text, a number, true, false or null")
+
+
+def _unknown(path: str, name: str, known: Iterable[str]) -> str:
+    near = similar(name[:LONGEST_SHOWN], known)
+    return f"the form has no {_shown(path)!r}" + (f"; the nearest is {near!r}" if near else "")
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= LONGEST_SHOWN else f"…{path[-LONGEST_SHOWN:]}"
