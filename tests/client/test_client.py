@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from persistence.client import (
+    CallPolicy,
     ControlFilter,
+    DeletedData,
     Drafts,
     ExportedContent,
     ExportQuery,
     Field,
     Form,
+    FormClient,
     Instant,
     PersistenceClient,
     Query,
+    ReportedDifference,
     Role,
+    SearchResults,
     Sort,
     TextMatch,
     User,
@@ -33,12 +43,13 @@ from persistence.errors import (
     ForbiddenError,
     LockedError,
     NotFoundError,
+    NotSupportedError,
     PreconditionError,
     UnauthorizedError,
 )
 from persistence.keys import Keys
 from tests.in_process import serving
-from tests.service import Service
+from tests.service import Service, running
 
 FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
          xmlns:fr="http://orbeon.org/oxf/xml/form-runner">
@@ -444,3 +455,201 @@ def test_a_text_is_not_in_the_encoding_that_it_declares(client: PersistenceClien
     with form.attachment(again, "old.xml") as download:
         assert download.read() == text.encode()
     assert (version, attached.version) == (1, 1)
+
+
+# The client: differences, deleting and purging, indexes, encryption and access tokens, over real requests.
+
+TOKENS = (
+    '<permissions><permission operations="create read update delete list"><owner/></permission>'
+    '<permission operations="create"/>'
+    '<permission operations="read -list"><anyone-with-token/></permission></permissions>'
+)
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Clients of a service whose key may administer and issue tokens, and of one whose key may not."""
+
+    boss: PersistenceClient
+    clerk: PersistenceClient
+
+
+@pytest.fixture(params=["svc", "orbeon"])
+def callers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callers]:
+    prefix = "svc" if request.param == "svc" else "oxf.fr"
+    (tmp_path / "settings.toml").write_text(
+        'keys = "keys.json"\nadministrators = ["boss"]\ntoken_issuers = ["boss"]\n'
+        f'"{prefix}.access-token.validity.*.*" = 60\n'
+    )
+    keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
+    secrets = [keys.add(name) for name in ("boss", "clerk")]
+    keys.ensured_signing_secrets()
+    with serving(tmp_path, dialect=request.param, options=("--config", "settings.toml"), alone=True) as service:
+        url = f"http://127.0.0.1:{service.port}"
+        boss, clerk = (PersistenceClient(url, key=key, user="lea", dialect=request.param) for key in secrets)
+        with boss, clerk:
+            boss.form("hr", "trip").publish(FORM.format(TOKENS), 1)
+            yield Callers(boss, clerk)
+
+
+def test_differences_have_the_words_of_the_form(callers: Callers) -> None:
+    trip = callers.boss.form("hr", "trip", 1)
+    first = trip.save("a", data("Paris"))
+    second = trip.save("a", data("Rome"))
+    (found,) = trip.differences("a", first.modified, second.modified)
+    assert found == ReportedDifference("value-changed", "city", "", "Paris", "Rome", 0)
+    unversioned = callers.boss.form("hr", "trip")
+    assert unversioned.differences("a", first.modified, second.modified) == [found]
+    assert unversioned.differences(second, second.modified, second.modified) == []
+    with pytest.raises(NotFoundError):
+        unversioned.differences("none", first.modified, second.modified)
+    with pytest.raises(BadRequestError):
+        callers.boss.form("hr", "trip", 2).differences("a", first.modified, second.modified)
+
+
+def test_all_data_is_deleted_and_can_be_brought_back(callers: Callers) -> None:
+    trip = callers.boss.form("hr", "trip", 1)
+    for name in ("a", "b"):
+        trip.save(name, data(name))
+    with pytest.raises(ForbiddenError):
+        callers.boss.acting_as("bob").form("hr", "trip").delete_all()
+    assert trip.delete_all(version=1) == DeletedData(2, 0)
+    assert trip.delete_all() == DeletedData(0, 0)
+    assert not trip.exists("a")
+    (deletion, saved) = trip.history("a")
+    assert deletion.is_deleted
+    trip.revert("a", revision=saved.modified)
+    assert trip.exists("a")
+
+
+def test_revisions_and_attachments_are_purged_by_administrators(callers: Callers) -> None:
+    trip = callers.boss.form("hr", "trip", 1)
+    first, _ = trip.save("a", data("Paris")), trip.save("a", data("Rome"))
+    trip.attach("a", b"any", "scan.bin")
+    with pytest.raises(ForbiddenError):
+        callers.clerk.form("hr", "trip").purge_revision("a", first.modified)
+    trip.purge_revision("a", first.modified)
+    assert len(list(trip.history("a"))) == 1
+    with pytest.raises(ConflictError):
+        trip.purge_revision("a", trip.load("a").modified)
+    trip.purge_attachment("a", "scan.bin")
+    assert list(trip.history("a", "scan.bin")) == []
+
+
+def test_a_token_opens_one_document_for_those_who_may_not(callers: Callers) -> None:
+    trip = callers.boss.form("hr", "trip", 1)
+    trip.save("a", data("Paris"))
+    trip.save("b", data("Rome"))
+    with pytest.raises(ForbiddenError):
+        callers.clerk.form("hr", "trip", 1).issue_token("a", ["read"], "1h")
+    token = trip.issue_token("a", ["read"], "1h")
+    stranger = callers.clerk.acting_as("bob")
+    with pytest.raises(ForbiddenError):
+        stranger.form("hr", "trip").load("a")
+    bearer = stranger.with_token(token).form("hr", "trip", 1)
+    assert bearer.load("a").xml == data("Paris").encode()
+    for document, change in (("b", bearer.load), ("a", bearer.delete), ("b", bearer.delete)):
+        with pytest.raises(ForbiddenError) as error:
+            change(document)
+        assert token not in str(error.value)
+    with pytest.raises(ForbiddenError):
+        stranger.form("hr", "trip").load("a")
+
+
+def test_indexes_are_rebuilt(callers: Callers) -> None:
+    trip = callers.boss.form("hr", "trip", 1)
+    trip.save("a", data("Paris"))
+    callers.boss.reindex()
+    trip.reindex(1)
+    progress = callers.boss.reindexing()
+    assert (progress.is_running, progress.current, progress.total) == (False, 0, 0)
+    assert [each.document for each in trip.search("paris")] == ["a"]
+
+
+def test_encrypting_again_needs_a_key(callers: Callers) -> None:
+    with pytest.raises(NotSupportedError):
+        callers.boss.form("hr", "trip").reencrypt()
+    assert callers.boss.reencryptions() == []
+
+
+def test_the_progress_of_encrypting_again(tmp_path: Path) -> None:
+    env = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'0' * 64}"}
+    with (
+        serving(tmp_path, env=env, alone=True) as service,
+        PersistenceClient(f"http://127.0.0.1:{service.port}", user="lea") as client,
+    ):
+        trip = client.form("hr", "trip", 1)
+        trip.publish(FORM.format(""))
+        trip.save("a", data("Paris"))
+        trip.reencrypt(1)
+        deadline = time.monotonic() + 30
+        while [(each.state, each.current) for each in client.reencryptions()] != [("finished", 1)]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (done,) = client.reencryptions()
+        assert (str(done.form), done.version, done.total) == ("hr/trip", 1, 1)
+
+
+# The examples of docs/client.md and the README, literally, against gunicorn: a new user's whole workflow.
+
+ROOT = Path(__file__).parents[2]
+
+
+def examples(page: str) -> list[str]:
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert found
+    return list(found)
+
+
+def run(script: str, port: int, directory: Path) -> str:
+    """Return what an example prints, with the service and the files of a test."""
+    script = script.replace("/tmp/", f"{directory}/").replace(":8080", f":{port}")
+    script = script.replace("PersistenceClient(user", f'PersistenceClient("http://127.0.0.1:{port}", user')
+    script = script.replace("PersistenceClient()", f'PersistenceClient("http://127.0.0.1:{port}")')
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(script, "docs/client.md", "exec"), {})  # noqa: S102 - what the test is about
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with running(tmp_path_factory.mktemp("documented"), workers=2) as service:
+        yield service.port
+
+
+def test_the_examples_work_literally(port: int, tmp_path: Path) -> None:
+    with PersistenceClient(f"http://127.0.0.1:{port}", user="lea") as client:
+        trips = client.form("hr", "trip")
+        trips.publish(FORM.format(""))
+        for city in ("Paris", "Lisbon", "Rome"):
+            trips.create(data(city))
+    workflow, forms, conflict, copied, search = (run(script, port, tmp_path) for script in examples("docs/client.md"))
+    assert re.fullmatch(r"[0-9a-f-]{36} \S+Z lea\n<form><name>Lea Example</name><scan>/fr/.*</scan></form>\n", workflow)
+    assert "hr/leave 1 " in forms
+    assert re.match(r'current ETag "\w+", saved at \S+ by bob: ', conflict)
+    assert copied == ""
+    assert (tmp_path / "copy.bin").stat().st_size == 1_000_000
+    assert search.startswith("2 ['Lisbon', 'Paris']\n{'trip/city': ('Lisbon', 'Paris', 'Rome')")
+
+
+def test_the_workflow_is_ten_lines() -> None:
+    lines = [line for line in examples("docs/client.md")[0].splitlines() if line.strip()]
+    assert len(lines) <= 11  # with the import
+
+
+def test_the_readme_has_a_shorter_one(port: int, tmp_path: Path) -> None:
+    (script,) = examples("README.md")
+    assert run(script, port, tmp_path) == "<form><name>Lea Example</name></form>\n"
+
+
+@pytest.mark.parametrize("name", re.findall(r"`(\w+Error)`", (ROOT / "docs/client.md").read_text()))
+def test_every_error_that_is_named_is_one(name: str) -> None:
+    errors = __import__("persistence.errors", fromlist=[name])
+    assert issubclass(getattr(errors, name), errors.PersistenceError)
+
+
+@pytest.mark.parametrize("kind", [PersistenceClient, FormClient, SearchResults, CallPolicy])
+def test_every_public_name_is_described(kind: type) -> None:
+    page = (ROOT / "docs/client.md").read_text()
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in dir(object)]
+    assert [name for name in names if not re.search(rf"(?<!\w){name}(?!\w)", page)] == []

@@ -1,15 +1,25 @@
 """Attachments over HTTP: bytes, types, names, hashes, ranges and conditions, and the list of those of a document."""
 
+import http.client
+import re
+import socket
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, RangeError
 from persistence.http.responses import parse_range
+from persistence.keys import Keys
+from tests import service as services
+from tests.encrypted_form import DEFINITION as ENCRYPTED
 from tests.http.stories import play, stories
+from tests.http.test_encryption import keyed
+from tests.http.test_permissions import publish
 from tests.in_process import serving
-from tests.service import PUBLIC, V1, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 BYTES = bytes(range(256)) * 4
 
@@ -300,3 +310,226 @@ def test_in_the_format_of_data_at_rest(tmp_path: Path) -> None:
         inner = f"<g><scan>{base}/a.bin</scan></g><r><r-iteration><photo>{base}/b.bin</photo></r-iteration></r>"
         store(service, "a/f", f"<form><s>{inner}<scan>{base}/c.bin</scan></s></form>")
         assert [each[""] for each in listed(ask(service, "a/f"))] == [f"{base}/a.bin", f"{base}/b.bin"]
+
+
+# What a browser is told about contents, and the address of the pages: nothing that is stored acts on their origin.
+
+XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><script>alert(1)</script></head><body/></html>'
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf", "text/plain; charset=utf-8")
+SAVED = (
+    *("text/html", "IMAGE/SVG+XML", "application/xml", "text/xml", "application/octet-stream"),
+    "application/xslt+xml",
+)
+NAVIGATING = {"Sec-Fetch-Mode": "navigate"}
+
+
+def told(answer: Answer) -> list[str | None]:
+    names = ("Content-Security-Policy", "X-Content-Type-Options", "Cross-Origin-Resource-Policy")
+    return [answer[name] for name in names]
+
+
+EVERY = ["sandbox; default-src 'none'", "nosniff", "same-origin"]
+
+
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+def test_no_content_has_scripts_and_a_browser_saves_what_may_have_some(service: Service, form: str, face: str) -> None:
+    paths = {f"{form}/form/form.xhtml": "application/xhtml+xml", f"{form}/data/D/data.xml": "application/xml"}
+    paths |= {f"{form}/data/D/a{number}.bin": kind for number, kind in enumerate((*SHOWN, *SAVED))}
+    paths |= {f"{form}/form/a.svg": "image/svg+xml", f"{form}/draft/D/data.xml": "application/xml"}
+    for path, kind in paths.items():
+        stored = service.put(path, SVG if "svg" in kind.lower() else XHTML, {"Content-Type": kind}, **V1)
+        assert stored.status == 201, path
+    version = {service.prefix + "Form-Definition-Version": "1"}
+    for path, kind in paths.items():
+        url = f"{face}/crud/{path}"
+        for method, headers in (("GET", {}), ("HEAD", {}), ("GET", {"Range": "bytes=0-3"})):
+            answer = service.raw(method, url, headers | version)
+            assert told(answer) == EVERY, path
+            assert answer["Content-Disposition"] is None
+        expected = None if kind in SHOWN else "attachment"
+        assert service.raw("GET", url, NAVIGATING | version)["Content-Disposition"] == expected, path
+        tag = service.raw("GET", url, version)["ETag"] or ""
+        unchanged = service.raw("GET", url, {"If-None-Match": tag} | version)
+        assert (unchanged.status, told(unchanged)) == (304, EVERY), path
+
+
+def test_the_xml_of_answers_has_no_scripts_either(service: Service, form: str) -> None:
+    service.put(f"{form}/form/form.xhtml", XHTML, **V1)
+    service.put(f"{form}/data/D/data.xml", b"<d/>", **V1)
+    search = b"<search><query/><page-size>10</page-size><page-number>1</page-number></search>"
+    answers = [
+        service.raw("POST", f"{PUBLIC}/search/{form}", {service.prefix + "Form-Definition-Version": "1"}, search),
+        service.raw("GET", f"{PUBLIC}/form/{form}"),
+        service.raw("GET", f"{PUBLIC}/history/{form}/D"),
+        service.raw("GET", f"/fr/service/{form}/attachments?document=D"),
+    ]
+    for answer in answers:
+        assert (answer.status, told(answer)) == (200, EVERY), answer.body
+
+
+def test_data_is_of_its_user_in_every_cache_and_definitions_are_not(service: Service, form: str) -> None:
+    service.put(f"{form}/form/form.xhtml", XHTML, **V1)
+    service.put(f"{form}/data/D/data.xml", b"<d/>", **V1)
+    service.put(f"{form}/data/D/a.bin", b"1", **V1)
+    names = ("Credentials", "Username", "Group", "Roles")
+    users = ", ".join(("Authorization", *(f"{service.prefix}{name}" for name in names)))
+    for path in (f"{form}/data/D/data.xml", f"{form}/data/D/a.bin"):
+        answer = service.get(path)
+        assert (answer["Cache-Control"], answer["Vary"]) == ("private, no-cache", users)
+    definition = service.get(f"{form}/form/form.xhtml")
+    assert (definition["Cache-Control"], definition["Vary"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("//admin/login", "/admin//login", "///admin//login", "http://localhost//admin/login", "/%61dmin/login"),
+        *("/admin/./login", "/admin/../admin/login", "/admin/%2e%2e/admin/login", "/admin/%2E/login"),
+        *("//healthz", "/%68ealthz", "//metrics", "/fr//service/persistence/form", "/fr/service/persistence//form"),
+        *("//crud/a/b/form/form.xhtml", f"/{PUBLIC}/crud/a/b/form/form.xhtml", f"{PUBLIC}//crud/a/b/form/form.xhtml"),
+        *(f"{PUBLIC}/%63rud/a/b/form/form.xhtml", f"{PUBLIC}/history/a/b//D", f"{PUBLIC}/search/%61/b", "//", "*"),
+    ],
+)
+def test_a_path_has_one_spelling(service: Service, path: str) -> None:
+    """A proxy that closes or opens a path sees the same path as the service."""
+    for method in ("GET", "PUT", "POST"):
+        answer = service.raw(method, path, {"Content-Length": "0"} if method != "GET" else {})
+        assert answer.status == 400, (method, answer.cause)
+
+
+def through(path: Path, url: str) -> tuple[int, str]:
+    """Ask a service at the path of a socket: the status and the location of its answer."""
+    with closing(http.client.HTTPConnection("localhost")) as connection, socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        connection.sock = sock
+        connection.request("GET", url)
+        with connection.getresponse() as answer:
+            return answer.status, answer.headers["Location"] or answer.read().decode()
+
+
+def test_pages_with_an_address_of_their_own_are_nowhere_else_and_nothing_else_is_there(tmp_path: Path) -> None:
+    own = tmp_path / "pages"
+    env = {"PERSISTENCE_ADMIN_BIND": f"unix:{own}", "PERSISTENCE_TRUSTED": "unix, 127.0.0.1"}
+    with services.running(tmp_path, env=env) as service:
+        Keys(str(tmp_path / "var/keys.json"), tree=str(service.data)).set_password(
+            "ada", "correct horse battery staple"
+        )
+        assert service.put("a/b/data/D/data.xml", b"<d/>", **V1).status == 201
+        for path in ("/admin", "/admin/", "/admin/login", "/admin/static/pages.css"):
+            assert service.raw("GET", path).refuses(404, "admin_bind")
+            assert through(own, path)[0] in (200, 302, 303, 404)
+        assert through(own, "/admin/keys") == (303, "/admin/login?next=%2Fadmin%2Fkeys")
+        for path in (f"{PUBLIC}/crud/a/b/data/D/data.xml", "/crud/a/b/data/D/data.xml", "/", "/version", "/metrics"):
+            assert service.raw("GET", path).status == 200
+            assert through(own, path)[0] == 404
+        assert through(own, "//admin/keys")[0] == 404
+        assert through(own, "/healthz")[0] == service.raw("GET", "/healthz").status == 200
+
+
+# A document under a new id, with its attachments: ``POST /fr/service/$app/$form/duplicate`` (spec runtime 8).
+
+V2 = {"Form_Definition_Version": 2}
+NEW = re.compile(rb"<document-id>([0-9a-f]{40})</document-id>")
+
+
+def ask_duplicate(service: Service, form: str, document: str, body: bytes | None = None, **user: str) -> Answer:
+    sent = f"<document-id>{document}</document-id>".encode() if body is None else body
+    return service.raw("POST", f"/fr/service/{form}/duplicate", {"Content-Type": "application/xml"}, sent, **user)
+
+
+def duplicated(service: Service, form: str, document: str = "D", **user: str) -> str:
+    answer = ask_duplicate(service, form, document, **user)
+    found = NEW.fullmatch(answer.body)
+    assert (answer.status, answer["Content-Type"], found is not None) == (200, "application/xml", True), answer.body
+    assert found is not None
+    return found[1].decode()
+
+
+def test_data_and_attachments_are_copied_and_the_caller_owns_them(service: Service, form: str) -> None:
+    """Same version and stage, no draft; the rest of the data is byte for byte as it was."""
+    names = ("a.bin", "b & c.bin", "é.bin", ".x.json", "lost.bin")
+    base, other = f"{CRUD}/{form}/data/D", f"{CRUD}/{form}/data/E/e.bin"
+    held = "".join(f"<_ filename='x'>{base}/{quote(name)}</_>" for name in names)
+    again = f"<again>\n{base}/a.bin </again>"
+    data = f"<form ><!-- {base}/a.bin --><files>{held}\n</files><other>{other}</other>{again}</form>"
+    for name in names[:-1]:
+        own = {"Content-Type": f"text/x-{names.index(name)}"}
+        service.put(f"{form}/data/D/{quote(name)}", name.encode(), own, **V2, Username="lea")
+    service.put(f"{form}/data/D/data.xml?valid=false", data.encode(), **V2, Username="lea", Workflow_Stage="begun")
+    service.put(f"{form}/draft/D/data.xml", b"<form>draft</form>", **V2, Username="lea")
+    new = duplicated(service, form, Username="bob", Group="others")
+    got, prefix = service.get(f"{form}/data/{new}/data.xml", Username="bob"), service.prefix
+    moved = data.replace(f">{base}/", f">{CRUD}/{form}/data/{new}/").replace(
+        f"\n{base}/a.bin ", f"{CRUD}/{form}/data/{new}/a.bin"
+    )
+    assert got.body.decode() == moved
+    facts = ("Username", "Group", "Form-Definition-Version", "Workflow-Stage", "Last-Modified-By-Username")
+    assert [got[prefix + fact] for fact in facts] == ["bob", "others", "2", "begun", "bob"]
+    for number, name in enumerate(names[:-1]):
+        file = service.get(f"{form}/data/{new}/{quote(name)}", Username="bob")
+        assert (file.body, file["Content-Type"]) == (name.encode(), f"text/x-{number}")
+    assert service.get(f"{form}/data/{new}/lost.bin", Username="bob").status == 404
+    assert service.get(f"{form}/draft/{new}/data.xml", Username="bob").status == 404
+    assert service.get(f"{form}/data/D/data.xml", Username="lea").body == data.encode()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_the_encoding_stays(service: Service, form: str, encoding: str) -> None:
+    data = f'<?xml version="1.0" encoding="{encoding}"?><d>é<f>{CRUD}/{form}/data/D/a.bin</f></d>'
+    service.put(f"{form}/data/D/data.xml", data.encode(encoding), **V1)
+    new = duplicated(service, form)
+    assert service.get(f"{form}/data/{new}/data.xml").body.decode(encoding) == data.replace("/D/", f"/{new}/")
+
+
+def test_permissions_of_both_documents_count(service: Service, form: str) -> None:
+    publish(
+        service, form, '<permission operations="read update"><owner/></permission><permission operations="create"/>'
+    )
+    service.put(f"{form}/data/D/data.xml", **V1, Username="lea")
+    assert ask_duplicate(service, form, "D", Username="bob").status == 403
+    own = duplicated(service, form, Username="lea")
+    publish(service, form, '<permission operations="read update"><owner/></permission>')
+    assert ask_duplicate(service, form, own, Username="lea").status == 403
+    assert ask_duplicate(service, form, "none", Username="lea").status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<x>D</x>", b"<document-id/>", b"<document-id>D", b"<!DOCTYPE a><document-id>D</document-id>"]
+    + [b"<document-id>%s</document-id>" % (b"x" * size) for size in (300, 1 << 19)]
+    + [b"<document-id>a/../b</document-id>", b"<document-id>a\nb</document-id>", b"<document-id>..</document-id>"],
+)
+def test_a_body_without_an_id_is_refused(service: Service, form: str, body: bytes) -> None:
+    answer = ask_duplicate(service, form, "", body)
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
+
+
+def test_of_a_singleton_there_is_no_duplicate(service: Service, form: str) -> None:
+    """And nothing is left of its attachments, unless another service has them: it removes them for administrators."""
+    definition = b"""<h:html xmlns:h="http://www.w3.org/1999/xhtml" xmlns:f="http://www.w3.org/2002/xforms"><h:head>
+        <f:model id="fr-form-model"><f:instance id="fr-form-metadata"><metadata><singleton>true</singleton></metadata>
+        </f:instance></f:model></h:head></h:html>"""
+    service.put(f"{form}/form/form.xhtml", definition)
+    service.put(f"{form}/data/D/data.xml", f"<d>{CRUD}/{form}/data/D/a.bin</d>".encode(), **V1, Username="lea")
+    service.put(f"{form}/data/D/a.bin", b"1", **V1, Username="lea")
+    assert ask_duplicate(service, form, "D", Username="lea").status == 409
+    if not services.is_proxied:
+        assert [path.name for path in (service.data / form / "data").glob("*")] in ([], ["D"])
+
+
+def test_what_is_encrypted_is_encrypted_anew(tmp_path: Path) -> None:
+    with keyed(tmp_path) as service:
+        form, base = "a/f", f"{CRUD}/a/f/data/D"
+        service.put(f"{form}/form/form.xhtml", ENCRYPTED)
+        holder = {"Path_To_Holder": "person/scan"}
+        assert service.put(f"{form}/data/D/s.bin", b"scanned", **V1, **holder)["Svc-Did-Encrypt"] == "true"
+        data = f"<form><person><ssn>078-05-1120</ssn><scan>{base}/s.bin</scan></person></form>"
+        service.put(f"{form}/data/D/data.xml", data.encode(), **V1)
+        new = duplicated(service, form)
+        got = service.get(f"{form}/data/{new}/data.xml").body
+        assert (b"<ssn" in got, b"078-05-1120" in got, b'fr:attachment-encrypted="true"' in got) == (True, True, True)
+        assert service.get(f"{form}/data/{new}/s.bin", Decrypt="true").body == b"scanned"
+        assert service.get(f"{form}/data/{new}/s.bin").body != b"scanned"
+        files = [path.read_bytes() for path in service.data.rglob("*") if path.is_file() and new in str(path)]
+        assert not any(b"078-05-1120" in each or each == b"scanned" for each in files)

@@ -18,9 +18,9 @@ from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
 from persistence.keys import Keys
 from persistence.storage import files
+from tests.http.test_documents import SINGLETON
 from tests.http.test_leases import lock, unlock
 from tests.http.test_permissions import definition
-from tests.http.test_singleton import SINGLETON
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 

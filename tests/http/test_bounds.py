@@ -1,16 +1,36 @@
 """What one request may cost: reproductions of what an attack got through, with the time and memory of the worker."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from persistence.limits import LONGEST_NAME, LONGEST_SEARCHED, LONGEST_WORD, MOST_ROLES, MOST_SEARCHED, MOST_TOKENS
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.errors import BusyError
+from persistence.limits import (
+    LONGEST_NAME,
+    LONGEST_SEARCHED,
+    LONGEST_TITLE,
+    LONGEST_WORD,
+    MOST_ENCRYPTED,
+    MOST_PARSED,
+    MOST_ROLES,
+    MOST_SEARCHED,
+    MOST_TOKENS,
+    PARSING_PATIENCE,
+    SMALL,
+)
+from persistence.services.transforms import parsing
 from tests.cost.measured import MIB, Process
-from tests.encrypted_form import UNMARKED
+from tests.encrypted_form import DEFINITION, UNMARKED
+from tests.forms.vectors import Form, bind, section
+from tests.in_process import serving
 from tests.published import definition
-from tests.service import PUBLIC, Answer, Service, alone
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 
 _NAME = "person/name"
 _FORM = f"{PUBLIC}/crud/hr/large"
@@ -155,3 +175,261 @@ def test_control_characters_are_refused_in_the_names_of_a_publication(service: S
     names = "<application-name>a&#x9b;b</application-name><form-name>f</form-name>"
     assert service.raw("POST", "/fr/service/publish", _HEADERS, definition(names)).refuses(400, "not allowed")
     assert not list(service.data.glob("a*"))
+
+
+# What XML may cost a worker: reproductions of attacks with processor time and memory, and bounds of large XML.
+
+LONG = "u" * 999
+QUOTED = "''"
+SECONDS = 2.0
+"""Processor time that nothing here may take; what it took was 7 to 60 s."""
+
+GROWN = 40 * MIB
+"""Memory that nothing here may take at any time, unless it says so; what it took was 270 to 2,750 MB."""
+
+
+@pytest.fixture(scope="module")
+def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("xml")
+    EncryptionKeys(str(directory / "var/keys.json"), trees=[str(directory / "data")]).new()
+    (directory / "settings.toml").write_text('encryption_keys = "var/keys.json"\n')
+    with alone(directory, options=("--config", str(directory / "settings.toml"))) as running:
+        assert running.put("hr/warm/form/form.xhtml", DEFINITION).status == 201
+        for _ in range(4):
+            running.put("hr/warm/data/d/data.xml", b"<form/>", **V1)
+        migrated(running, "hr/warm")
+        yield running
+
+
+@dataclass
+class Cost:
+    seconds: float
+    highest: int
+    kept: int
+
+
+class Meter:
+    def __init__(self, encrypting: Service) -> None:
+        self._process = Process(encrypting.workers()[0])
+        self._process.rest()
+        self._process.forget_highest()
+        self._seconds, self._resident = self._process.seconds, self._process.resident
+
+    def read(self) -> Cost:
+        self._process.rest()
+        return Cost(
+            self._process.seconds - self._seconds,
+            self._process.highest - self._resident,
+            self._process.resident - self._resident,
+        )
+
+
+def migrated(encrypting: Service, form: str) -> Answer:
+    return encrypting.get(f"{form}/form/form.xhtml?form-definition-format-version=4.0.0")
+
+
+def asked(encrypting: Service, what: str, body: str) -> Answer:
+    return encrypting.raw("POST", f"{PUBLIC}/{what}", {"Content-Type": "application/xml"}, body.encode())
+
+
+def attributes(number: int) -> str:
+    written = " ".join(f"a:x{each}=''" for each in range(number))
+    return f"<search xmlns:a='{LONG}' {written}/>"
+
+
+def inside(pieces: Iterable[str], more: str = "") -> str:
+    return f"<f{more}>{''.join(pieces)}</f>"
+
+
+NAMES = {
+    "attributes": attributes(300_000),
+    "elements": inside((f"<b{each}/>" for each in range(400_000)), f" xmlns='{LONG}'"),
+    "attributes by hundreds": inside(
+        (f"<b {' '.join(f'a:x{each}-{one}={QUOTED}' for one in range(100))}/>" for each in range(3_000)),
+        f" xmlns:a='{LONG}'",
+    ),
+    "prefixes": inside(f"<b xmlns:p{each}='{LONG}'/>" for each in range(3_000)),
+    "attributes of 1 MB": inside(["<b x='%s\U0001f600'/>" % ("y" * (MIB - 100))] * 6),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["attributes", "elements", *(pytest.param(name, marks=pytest.mark.long) for name in list(NAMES)[2:])]
+)
+def test_names_are_not_multiplied_by_their_namespaces(encrypting: Service, name: str) -> None:
+    """Finding 3: 687 and 937 MB, which stayed."""
+    meter = Meter(encrypting)
+    answer = encrypting.put("hr/x/data/d/data.xml", NAMES[name].encode(), **V1)
+    assert answer.status in ((201, 204) if name in {"prefixes", "attributes of 1 MB"} else (400,))
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+    assert cost.kept < 30 * MIB
+
+
+@pytest.mark.parametrize("what", ["search/hr/warm", "form"])
+def test_a_query_is_bounded_as_well(encrypting: Service, what: str) -> None:
+    """Finding 3: 670 MB for 986 KB."""
+    meter = Meter(encrypting)
+    for body in (attributes(70_000), f"<search>{'<x/>' * 200_000}</search>"):
+        assert len(body) < MIB
+        assert asked(encrypting, what, body).status == 400
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+
+
+def test_blanks_in_a_tag_do_not_stop_a_worker(encrypting: Service) -> None:
+    """Finding 1: two workers gave no answer for 50 s, and were killed."""
+    document = f'<a encrypted="true"{" " * 150_000}>x</a>'.encode()
+    meter = Meter(encrypting)
+    assert (
+        encrypting.raw("PUT", "/crud/x/y/data/d/data.xml", {"Svc-Form-Definition-Version": "1"}, document).status == 201
+    )
+    for _ in range(4):
+        assert encrypting.get("x/y/data/d/data.xml").status in (200, 500)
+    assert encrypting.put("x/y/data/e/data.xml", document, **V1).status == 201
+    assert meter.read().seconds < SECONDS
+
+
+def test_prefixes_do_not_make_encryption_slow(encrypting: Service) -> None:
+    """Finding 7: 18,000 declarations and as many values took 40 s."""
+    declared = "".join(f' xmlns:fr{number or ""}="u"' for number in range(990))
+    data = f"<form{declared}><person>{'<ssn>1</ssn>' * 10_000}</person></form>"
+    meter = Meter(encrypting)
+    assert encrypting.put("hr/warm/data/p/data.xml", data.encode(), **V1).status == 201
+    assert meter.read().seconds < SECONDS
+    more = f"<form><person>{'<ssn>1</ssn>' * (MOST_ENCRYPTED + 1)}</person></form>"
+    assert encrypting.put("hr/warm/data/p/data.xml", more.encode(), **V1).refuses(413, str(MOST_ENCRYPTED))
+
+
+def test_comments_in_a_value_are_not_collected(encrypting: Service) -> None:
+    """A value is held until it ends; what is in it besides text counts, too."""
+    comments = f"<!--{'y' * 900_000}-->" * 7
+    data = f"<form><person><ssn>1{comments}</ssn></person></form>"
+    meter = Meter(encrypting)
+    assert encrypting.put("hr/warm/data/c/data.xml", data.encode(), **V1).status == 201
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+
+
+BINDING = '<xbl:binding class="fr-section-component" element="xbl|a"><xbl:template>'
+MIGRATED = {
+    "nested bindings": Form(
+        "<form/>",
+        "",
+        "",
+        xbl=BINDING * 60
+        + "".join(f'<a id="{each}"/>' for each in range(60_000))
+        + "</xbl:template></xbl:binding>" * 60,
+    ),
+    "deep binds": Form(
+        "<form/>",
+        bind("b"),
+        section("s", "".join(f'<fr:grid id="g{each}-grid" bind="b-bind" repeat="content"/>' for each in range(20_000))),
+    ),
+    "cells of grids in grids": Form(
+        "<form/>",
+        "",
+        "".join(f'<fr:grid id="g{each}-grid">' for each in range(200)) + "<fr:c/>" * 40_000 + "</fr:grid>" * 200,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIGRATED)
+def test_a_definition_is_taken_apart_once(encrypting: Service, name: str) -> None:
+    """Finding 8: 1,273 MB and 9.5 s, for each migration."""
+    form = f"hr/{name.split(maxsplit=1)[0]}"
+    assert encrypting.put(f"{form}/form/form.xhtml", MIGRATED[name].document().encode()).status == 201
+    meter = Meter(encrypting)
+    assert migrated(encrypting, form).status == (400 if name.startswith("cells") else 200)
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < 100 * MIB
+    assert cost.kept < 30 * MIB
+
+
+def test_titles_are_bounded(encrypting: Service) -> None:
+    """Finding 10: 1,000 titles of 65,000 characters made a list of 1 GB."""
+
+    def titled(title: str) -> str:
+        return DEFINITION.decode().replace("</metadata>", f"<title>{title}</title></metadata>")
+
+    answer = encrypting.put("hr/titled/form/form.xhtml", titled("\U0001f600" * (LONGEST_TITLE + 1)).encode())
+    assert (answer.status, "title" in answer.cause) == (400, True)
+    assert encrypting.put("hr/titled/form/form.xhtml", titled("\U0001f600" * LONGEST_TITLE).encode()).status == 201
+
+
+@pytest.mark.parametrize("encoding", ["unicode_escape", "raw_unicode_escape", "utf-7", "klingon"])
+def test_codecs_that_are_no_encodings_are_refused(encrypting: Service, encoding: str) -> None:
+    """Finding 17: what was stored was not what was acknowledged."""
+    document = f"<?xml version='1.0' encoding='{encoding}'?><city encrypted='true' a='\\u0041'>Paris</city>"
+    for path in ("hr/x/data/e/data.xml", "hr/warm/data/e/data.xml", "hr/e/form/form.xhtml"):
+        assert encrypting.put(path, document.encode(), **V1).refuses(400, encoding)
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-15", "windows-1251", "koi8-r", "utf-16"])
+def test_data_in_another_encoding_comes_back_as_it_was_sent(encrypting: Service, encoding: str) -> None:
+    letter = {"iso-8859-15": "€", "windows-1251": "Ж", "koi8-r": "Ж", "utf-16": "\U0001f600"}[encoding]
+    document = f"<?xml version='1.0' encoding='{encoding}'?><form a='{letter}'><x b='{letter}'>{letter}</x></form>"
+    data = document.encode(encoding)
+    assert encrypting.put(f"hr/warm/data/{encoding}/data.xml", data, **V1).status == 201
+    assert encrypting.get(f"hr/warm/data/{encoding}/data.xml").body == data
+
+
+# Large XML: a bound of its own when it is sent, and turns for requests that parse what is stored (limits.py).
+
+
+LARGEST = 2 << 20
+HEADERS = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
+
+
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+def test_data_and_definitions_have_a_bound_of_their_own(tmp_path: Path, face: str) -> None:
+    with serving(tmp_path, env={"PERSISTENCE_MAX_XML": str(LARGEST)}) as encrypting:
+        large, small = b"<d>%s</d>" % (b"x" * LARGEST), b"<d>%s</d>" % (b"x" * (LARGEST - 7))
+        for path in ("form/form.xhtml", "data/D/data.xml", "draft/D/data.xml"):
+            url = f"{face}/crud/a/b/{path}"
+            refused = encrypting.raw("PUT", url, HEADERS, large)
+            assert (refused.status, refused.cause) == (413, f"the body is larger than the limit of {LARGEST} bytes")
+            pieces = b"%x\r\n%s\r\n0\r\n\r\n" % (len(large), large)
+            assert encrypting.raw("PUT", url, {**HEADERS, "Transfer-Encoding": "chunked"}, pieces).status == 413
+            assert encrypting.raw("GET", url, HEADERS).status == 404
+            assert encrypting.raw("PUT", url, HEADERS, small).status == 201
+        assert encrypting.raw("PUT", f"{face}/crud/a/b/data/D/a.bin", HEADERS, large).status == 201
+
+
+def test_few_large_documents_are_parsed_at_a_time_and_small_ones_always(tmp_path: Path) -> None:
+    with serving(tmp_path) as encrypting:
+        for document, size in (("large", 2 * SMALL), ("small", 10)):
+            body = b"<d>%s</d>" % (b"x" * size)
+            assert encrypting.raw("PUT", f"{PUBLIC}/crud/a/b/data/{document}/data.xml", HEADERS, body).status == 201
+        assert encrypting.raw("PUT", f"{PUBLIC}/crud/a/b/form/form.xhtml", HEADERS, b"<html/>").status == 201
+        began = time.monotonic()
+        with parsing(SMALL + 1), parsing(SMALL + 1):
+            for path in ("crud/a/b/data/{}/data.xml?nonrelevant=remove", "../a/b/attachments?document={}"):
+                url = f"{PUBLIC}/{path}".replace("/persistence/..", "")
+                busy = encrypting.raw("GET", url.format("large"), HEADERS)
+                assert (busy.status, busy["Retry-After"]) == (503, "1"), busy.cause
+                assert encrypting.raw("GET", url.format("small"), HEADERS).status == 200
+            with pytest.raises(BusyError), parsing(SMALL + 1):
+                pass
+        assert time.monotonic() - began < 10 * PARSING_PATIENCE
+        assert encrypting.raw("GET", f"{PUBLIC}/crud/a/b/data/large/data.xml?nonrelevant=remove", HEADERS).status == 200
+
+
+def test_a_turn_is_given_back(tmp_path: Path) -> None:
+    del tmp_path
+    for _ in range(3 * MOST_PARSED):
+        with pytest.raises(RuntimeError), parsing(SMALL + 1):
+            raise RuntimeError
+    taken = [threading.Event() for _ in range(MOST_PARSED)]
+
+    def take(event: threading.Event) -> None:
+        with parsing(SMALL + 1):
+            event.set()
+
+    for each in taken:
+        threading.Thread(target=take, args=(each,)).start()
+    assert all(each.wait(10) for each in taken)

@@ -3,16 +3,30 @@
 All else is shown in dialect svc through the public API. Orbeon's provider API has a contract of its own.
 """
 
+import io
+import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
+from flask import Response
 
+from persistence import __version__, client_request
+from persistence.client_request import ClientRequest
+from persistence.dialect import SVC
+from persistence.http.application import ExactFlask, RouteScope
+from persistence.http.logs import CALLER, REQUEST_ID, RequestLog
+from persistence.http.middleware import CleanRequests, Forwarding
 from tests import orders
 from tests.in_process import serving
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
+from tests.published import definition
+from tests.search_faults import found
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, pair
 
 PAIRS = {"svc-public": ("svc", PUBLIC), "svc-provider": ("svc", PROVIDER), "orbeon-public": ("orbeon", PUBLIC)}
 LEA = {"Username": "lea", "Group": "staff", "Workflow_Stage": "begun"}
@@ -165,3 +179,366 @@ def test_what_differs(served: Callable[[str], Service], pair: str) -> None:
         assert asked(service, method, path, body, {}).status == statuses[not is_svc], (method, path)
     other = {("Orbeon-" if is_svc else "Svc-") + "Username": "lea"}
     assert service.get("x/y/data/D/data.xml", other).refuses(400, f"this service speaks dialect '{service.dialect}'")
+
+
+# What the service says of itself and of requests: to callers, to strangers, and to those of the other dialect.
+
+HERE = ("/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", "/metrics")
+INTERFACE = Path(__file__).parents[2] / "docs" / "openapi.yaml"
+
+
+def test_the_root_says_what_this_is(svc: Service) -> None:
+    answer = svc.raw("GET", "/")
+    assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    text = answer.body.decode()
+    assert text.startswith(f"persistence {__version__}, dialect svc\n")
+    for path in (PUBLIC, *HERE, "docs/index.md"):
+        assert path in text
+
+
+def test_a_browser_gets_a_page_with_links(svc: Service) -> None:
+    answer = svc.raw("GET", "/", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (answer.status, answer["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in (answer["Content-Security-Policy"] or "")
+    assert b'<a href="/openapi.yaml">' in answer.body
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "text/html"])
+def test_strangers_learn_neither_version_nor_dialect(tmp_path: Path, accept: str) -> None:
+    with serving(tmp_path, env={"PERSISTENCE_TRUSTED": "10.9.8.7"}, alone=True) as service:
+        answer = service.raw("GET", "/", {"Accept": accept})
+        assert (answer.status, b"/healthz" in answer.body) == (200, True)
+        assert not [word for word in (__version__, "dialect", PUBLIC) if word.encode() in answer.body]
+        for path in ("/version", "/openapi.yaml", "/api/", "/metrics", "//", "/?x=/../version"):
+            assert service.raw("GET", path).status == (200 if path.startswith("/?") else 403), path
+
+
+def test_the_version_is_json(svc: Service) -> None:
+    answer = svc.raw("GET", "/version")
+    assert answer["Content-Type"] == "application/json"
+    expected = {"version": __version__, "dialect": "svc", "interface": PUBLIC, "openapi": "/openapi.yaml"}
+    assert json.loads(answer.body) == expected
+
+
+def test_the_description_of_the_interface_is_the_documented_one(svc: Service) -> None:
+    answer = svc.raw("GET", "/openapi.yaml")
+    assert (answer["Content-Type"], answer.body) == ("text/plain; charset=utf-8", INTERFACE.read_bytes())
+
+
+def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(svc: Service) -> None:
+    page = svc.raw("GET", "/api/")
+    assert (page.status, page["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert b'spec-url="../openapi.yaml"' in page.body
+    assert b"default-src 'none'; script-src 'self'" in page.body
+    script = svc.raw("GET", "/api/redoc.standalone.js")
+    assert (script.status, script["Content-Type"], script["Cache-Control"]) == (200, "text/javascript", "max-age=3600")
+    assert b"spec-url" in script.body
+    moved = svc.raw("GET", "/api")
+    assert (moved.status, moved["Location"]) == (302, "api/")
+
+
+def test_the_interface_is_described_in_the_dialect_of_the_service(in_dialect: Callable[[str], Service]) -> None:
+    text = in_dialect("orbeon").raw("GET", "/openapi.yaml").body.decode()
+    document, other = yaml.safe_load(text), yaml.safe_load(INTERFACE.read_text())
+    assert not [line for line in text.splitlines() if "Svc-" in line or "`svc.persistence" in line]
+    renamed = {path.replace("/svc/builder/", "/orbeon/builder/") for path in other["paths"]}
+    assert set(document["paths"]) == renamed
+    assert document["components"]["headers"].keys() == {
+        name.replace("Svc-", "Orbeon-") for name in other["components"]["headers"]
+    }
+    assert "This service speaks dialect `orbeon`" in document["info"]["description"]
+
+
+@pytest.mark.parametrize("path", ["/", "/version", "/openapi.yaml", "/api/"])
+def test_nothing_of_it_can_be_changed(svc: Service, path: str) -> None:
+    assert svc.raw("POST", path, {"Content-Length": "0"}).status == 405
+    head, get = svc.raw("HEAD", path), svc.raw("GET", path)
+    assert (head.status, head["Content-Length"], head.body) == (200, str(len(get.body)), b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("crud/hr/trip/data/to-Paris/", "; the document is {}/crud/hr/trip/data/to-Paris/data.xml"),
+        ("crud/hr/trip/data/to-Paris", "; the document is {}/crud/hr/trip/data/to-Paris/data.xml"),
+        ("crud/hr/trip/form/", "; the definition is {}/crud/hr/trip/form/form.xhtml"),
+        ("crud/hr/trip/", ""),
+        ("crud/hr/trip/other/x/", ""),
+    ],
+)
+def test_a_directory_of_a_document_is_a_hint_at_the_document(svc: Service, path: str, cause: str) -> None:
+    answer = svc.raw("GET", f"{PUBLIC}/{path}")
+    assert (answer.status, answer.cause) == (404, "there is nothing under this path" + cause.format(PUBLIC))
+
+
+# Errors that nobody foresaw: one line, no traceback on the wire, everything in the log.
+
+
+def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stderr", written)
+    app = ExactFlask(SVC)
+    app.wsgi_app = RequestLog(CleanRequests(app.wsgi_app, SVC, accepts_foreign=False))  # type: ignore[method-assign]
+
+    @app.get("/defect", scope=RouteScope.NOTHING)
+    def defect() -> Response:
+        raise RuntimeError("inner\nworkings")
+
+    answer = app.test_client().get("/defect", headers={"X-Request-Id": "defect-1"})
+    assert answer.status_code == 500
+    assert answer.text == "internal error; the log has the details under this request's id\n"
+    lines = [json.loads(line) for line in written.buffer.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert [(line["id"], line["event"]) for line in lines] == [("defect-1", "unexpected"), ("defect-1", "request")]
+    assert "RuntimeError" in lines[0]["exception"]
+
+
+# Requests as they are kept for the calls of other services.
+
+
+def taken(**environ: str) -> ClientRequest:
+    served: list[ClientRequest] = []
+
+    def app(_environ: object, _start: object) -> list[bytes]:
+        served.append(client_request.current())
+        return []
+
+    Forwarding(app)({"REQUEST_METHOD": "PUT", "QUERY_STRING": "valid=true", **environ}, lambda *_: None)  # type: ignore[arg-type,return-value]
+    return served[0]
+
+
+def test_method_query_and_fields_are_taken_down() -> None:
+    assert taken(HTTP_X_OWN_FIELD="1", SERVER_NAME="here") == ClientRequest(
+        "PUT", "valid=true", (("X-Own-Field", "1"),)
+    )
+
+
+@pytest.mark.parametrize(("caller", "is_kept"), [("backup-key", False), ("trusted", True), (None, False)])
+def test_what_may_be_a_key_of_this_service_stays_here(caller: str | None, *, is_kept: bool) -> None:
+    known = {} if caller is None else {CALLER: caller}
+    assert (taken(HTTP_AUTHORIZATION="Bearer k", **known).field_of("authorization") is not None) == is_kept
+
+
+def test_a_request_has_the_number_that_it_has_here() -> None:
+    request = taken(HTTP_X_REQUEST_ID="theirs and odd", **{REQUEST_ID: "ours"})
+    assert request.fields == (("X-Request-Id", "ours"),)
+
+
+def test_one_request_asks_once_and_the_next_one_again() -> None:
+    asked: list[int] = []
+
+    def ask() -> int:
+        asked.append(1)
+        return len(asked)
+
+    for expected in (1, 2):
+        request = taken()
+        assert [request.once("key", ask), request.once("key", ask)] == [expected, expected]
+
+
+# Headers of the other dialect: a user who is named in them must not become an anonymous one unseen.
+
+
+OTHER = {"svc": "Orbeon-", "orbeon": "Svc-"}
+PATHS = [
+    ("PUT", f"{PUBLIC}/crud/a/b/data/D/data.xml"),
+    ("GET", f"{PUBLIC}/crud/a/b/form/form.xhtml"),
+    ("DELETE", f"{PUBLIC}/crud/a/b/data/"),
+    ("PUT", "/crud/a/b/data/D/data.xml"),
+    ("POST", f"{PUBLIC}/search/a/b"),
+    ("POST", "/distinct-values/a/b"),
+    ("GET", f"{PUBLIC}/form"),
+    ("POST", f"{PUBLIC}/reindex"),
+    ("POST", f"{PUBLIC}/reencrypt/a/b"),
+    ("POST", "/fr/service/publish"),
+    ("GET", "/fr/service/a/b/attachments?document=D"),
+]
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp(f"strict-{request.param}"), dialect=request.param, alone=True) as service:
+        yield service
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def lenient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    env = {"PERSISTENCE_FOREIGN_HEADERS": "ignore"}
+    with serving(
+        tmp_path_factory.mktemp(f"lenient-{request.param}"), dialect=request.param, env=env, alone=True
+    ) as service:
+        yield service
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_they_are_refused_wherever_they_are_sent(strict: Service, method: str, path: str) -> None:
+    answer = strict.raw(method, path, {OTHER[strict.dialect] + "Username": "lea"}, b"<d/>" if method != "GET" else None)
+    own, sent = f"{strict.prefix}Username", f"{OTHER[strict.dialect]}Username"
+    assert answer.status == 400
+    assert answer.cause == f"this service speaks dialect '{strict.dialect}': it reads {own}, not {sent}"
+    assert not (strict.data / "a").exists()
+
+
+def test_every_header_of_the_interface_is_told(strict: Service) -> None:
+    """Those that docs/openapi.yaml describes, and those that a proxy adds; others with the prefix are nobody's."""
+    described = yaml.safe_load(INTERFACE.read_text())["components"]["parameters"].values()
+    names = {each["name"].removeprefix("Svc-") for each in described if each["name"].startswith("Svc-")}
+    assert names >= {"Username", "Credentials", "Form-Definition-Version", "Workflow-Stage", "Decrypt"}
+    names |= {"Singleton", "Created-Existing", "Username-Existing", "Group-Existing"}
+    for name in names:
+        assert strict.get("a/b/data/D/data.xml", {OTHER[strict.dialect] + name: "1"}).status == 400, name
+    for name in (OTHER[strict.dialect] + "Nothing", "Username", "X-Orbeon-Username"):
+        assert strict.get("a/b/data/D/data.xml", {name: "1"}).status == 404
+
+
+def test_a_supervisor_is_answered_whatever_a_proxy_adds(strict: Service) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert strict.raw("GET", path, {OTHER[strict.dialect] + "Username": "lea"}).status == 200
+
+
+def test_they_are_ignored_where_a_setting_says_so(lenient: Service) -> None:
+    both = {OTHER[lenient.dialect] + "Username": "kim", lenient.prefix + "Username": "lea"}
+    for face in (PUBLIC, PROVIDER):
+        lenient.face = face
+        path = f"a/b/data/{'public' if face else 'provider'}/data.xml"
+        assert lenient.put(path, headers=both, **V1).status == 201
+        assert lenient.get(path)[lenient.prefix + "Username"] == "lea"
+
+
+def test_the_service_behind_is_told_nothing_of_them(tmp_path: Path) -> None:
+    """The one in front ignores them, the one behind would refuse what it knows, and believe its own."""
+    env = {"PERSISTENCE_FOREIGN_HEADERS": "ignore"}
+    with pair(tmp_path, env=env) as (front, behind):
+        path = "a/b/data/D/data.xml"
+        assert front.put(path, headers={"Orbeon-Username": "kim"}, **V1).status == 201
+        got = front.get(path)
+        assert (got.status, got["Svc-Username"]) == (200, None)
+        behind.face = PROVIDER
+        assert behind.get(path)["Orbeon-Username"] is None
+
+
+# A second service behind the first, in the other dialect: the whole way of a form, and what only two can show.
+
+pytestmark = pytest.mark.xdist_group("pair")
+
+_XML = {"Content-Type": "application/xml"}
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+    with pair(tmp_path_factory.mktemp("pair"), workers=2) as services:
+        yield services
+
+
+@pytest.fixture
+def front(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+def search(front: Service, form: str, body: str, **own: str) -> list[str]:
+    answer = front.post(f"search/{form}", body, **own)
+    assert answer.status == 200, answer.cause
+    return found(answer.body)
+
+
+def test_a_form_from_its_publication_to_the_deletion_of_its_data(services: tuple[Service, Service]) -> None:
+    front, behind = services
+    assert front.put("acme/order/form/form.xhtml", orders.definition()).status == 201
+    for name in ("Ann", "Bob"):
+        body = f"<form><customer><name>{name}</name></customer></form>".encode()
+        assert front.put(f"acme/order/draft/{name}/data.xml", body, **V1, Username="kim").status == 201
+        put = front.put(f"acme/order/data/{name}/data.xml", body, **V1, Username="kim")
+        assert put.status == 201
+        got = front.get(f"acme/order/data/{name}/data.xml")
+        assert (got.body, got["ETag"], got["Svc-Username"]) == (body, put["ETag"], "kim")
+        assert got["Svc-Last-Modified"] == put["Svc-Last-Modified"]
+        assert front.get(f"acme/order/draft/{name}/data.xml").status == 404
+    assert (behind.data / "acme/order/data/Ann/data.xml").exists()
+    query = '<search><query path="customer/name" match="exact">Bob</query></search>'
+    assert search(front, "acme/order", query) == ["Bob"]
+    again = front.put("acme/order/data/Bob/data.xml", b"<form/>", {"If-Match": str(got["ETag"])}, Username="lea")
+    assert again.status == 204
+    changed = front.get("acme/order/data/Bob/data.xml")
+    assert (changed["Svc-Username"], changed["Svc-Last-Modified-By-Username"]) == ("kim", "lea")
+    assert front.get(f"acme/order/data/Bob/data.xml?last-modified-time={got['Svc-Last-Modified']}").body == got.body
+    assert front.put("acme/order/data/Bob/data.xml", b"<form/>", {"If-Match": str(got["ETag"])}).status == 412
+    assert front.delete("acme/order/data/", **V1).status == 200
+    assert search(front, "acme/order", "<search/>") == []
+    assert front.delete("acme/order/data/Ann/data.xml").status == 410
+
+
+def test_the_designer_publishes_from_one_dialect_into_the_other(services: tuple[Service, Service]) -> None:
+    front, behind = services
+    holder = "/fr/service/persistence/crud/svc/builder/data/M/logo.bin"
+    form = definition("<application-name>hr</application-name><form-name>made</form-name>")
+    form = form.replace(b"</metadata>", f"</metadata><logo>{holder}</logo>".encode())
+    assert front.put("svc/builder/data/M/logo.bin", b"picture").status == 201
+    assert front.put("svc/builder/data/M/data.xml", form).status == 201
+    assert (behind.data / "orbeon/builder/data/M/data.xml").exists()
+    answer = front.raw("POST", "/fr/service/svc/builder/publish/M", _XML, b"")
+    assert answer.status == 200, answer.cause
+    assert front.get("hr/made/form/logo.bin").body == b"picture"
+    assert b"<form-name>made</form-name>" in front.raw("GET", f"{PUBLIC}/form/hr/made").body
+
+
+def test_permissions_are_those_of_the_definition_behind(front: Service) -> None:
+    permissions = '<permissions><permission operations="read update create"><owner/></permission></permissions>'
+    assert front.put("acme/own/form/form.xhtml", definition(permissions)).status == 201
+    path = "acme/own/data/D/data.xml"
+    assert front.put(path, **V1, Username="kim").status == 201
+    statuses = [front.get(path, Username=name).status for name in ("kim", "lea")]
+    assert statuses == [200, 403]
+    assert front.get(path, {"Orbeon-Username": "kim"}).status == 400
+    assert search(front, "acme/own", "<search/>", Username="kim") == ["D"]
+    assert search(front, "acme/own", "<search/>", Username="lea") == []
+
+
+def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
+    content = bytes(range(256)) * 4096
+    front.put("acme/files/data/D/data.xml", **V1)
+    sent = {"Content-Type": "video/mp4"}
+    assert front.put("acme/files/data/D/film.bin", content, sent, Hash_Algorithm="x", Hash_Value="y").status == 201
+    got = front.get("acme/files/data/D/film.bin")
+    assert (got.status, got.body, got["Content-Type"], got["Svc-Hash-Value"]) == (200, content, "video/mp4", "y")
+    for wanted, begin, end in (("0-0", 0, 1), ("70000-70009", 70_000, 70_010), ("1048570-", 1_048_570, len(content))):
+        part = front.get("acme/files/data/D/film.bin", {"Range": f"bytes={wanted}"})
+        assert (part.status, part.body) == (206, content[begin:end])
+    assert front.get("acme/files/data/D/film.bin", {"Range": "bytes=9999999-"}).status == 416
+    head = front.head("acme/files/data/D/film.bin")
+    assert (head.status, head["Content-Length"]) == (200, str(len(content)))
+
+
+def test_reindexing_is_handed_on(front: Service) -> None:
+    assert front.raw("POST", f"{PUBLIC}/reindex", _XML, b"").status == 200
+    assert front.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
+
+
+def test_searches_show_no_more_than_gets_though_the_service_behind_would(front: Service) -> None:
+    """It goes by spec search 1.8: in front, it is asked only for what it cannot show too much of."""
+    form, lea, bob = "acme/tight", {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
+    everything = '<search><operations any-of="create list"/></search>'
+    values = '<distinct-values><query metadata="created-by"/></distinct-values>'
+
+    def publish(*permissions: tuple[str, str], version: int = 1) -> None:
+        each = "".join(
+            f'<permission operations="{names}">{conditions}</permission>' for names, conditions in permissions
+        )
+        body = orders.definition(f"<permissions>{each}</permissions>")
+        assert front.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
+
+    def status(body: str, path: str = "search", **own: str) -> int:
+        return front.post(f"{path}/{form}", body, **own).status
+
+    publish(("create -list", ""), ("read", "<owner/>"))
+    for name, user in (("A", lea), ("B", bob)):
+        assert front.put(f"{form}/data/{name}/data.xml", b"<form/>", **V1, **user).status == 201
+    assert search(front, form, everything) == []
+    assert search(front, form, everything, **lea) == ["A"]
+    assert status(values, "distinct-values", **lea) == 501
+    publish(("create", ""), ("read", '<group-member/><user-role any-of="clerk"/>'))
+    assert search(front, form, everything, **bob) == []
+    assert status(everything, **bob, Roles="clerk") == 501
+    publish(("create read", ""))
+    assert sorted(search(front, form, everything)) == ["A", "B"]
+    publish(("create", ""), version=2)
+    assert status(everything, Form_Definition_Version="all") == 501
+    assert status(everything, Form_Definition_Version="1") == 200

@@ -2,14 +2,25 @@
 
 import json
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
 
+from persistence.cli import commands
 from persistence.model.instants import Instant, one_later
+from persistence.services import histories
+from persistence.services.documents import Documents
+from tests.encrypted_form import DEFINITION, SECRETS, data, path
+from tests.http.test_encryption import keys_of
+from tests.http.test_leases import lock, unlock
+from tests.in_process import serving
 from tests.published import definition
-from tests.service import PUBLIC, V1, Answer, Service
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, attachments_apart
 
 
 def restore(service: Service, path: str, query: str, headers: dict[str, str] | None = None, **own: object) -> Answer:
@@ -268,3 +279,267 @@ def test_searches_find_what_came_back(service: Service, form: str) -> None:
     assert total() == b"0"
     restore(service, f"{form}/D", at(first))
     assert total() == b"1"
+
+
+# Bringing back documents: what happens meanwhile, what is interrupted, and what is encrypted or kept elsewhere.
+
+FORM = "acme/order"
+_NAMES = ("a.bin", "b.bin", "c.bin", "d.bin", "e.bin")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Service]:
+    """A service in this process, with bodies of attachments in a directory of their own for the form acme/split."""
+    keys_of(tmp_path).new()
+    (tmp_path / "settings.toml").write_text(
+        'encryption_keys = "var/encryption-keys.json"\n'
+        '"svc.persistence.files.lease" = true\n"svc.persistence.files.enforce-lease" = true\n'
+        + attachments_apart("acme.split", "files-elsewhere", tmp_path / "elsewhere")
+    )
+    with serving(tmp_path, options=("--config", "settings.toml"), alone=True) as service:
+        yield service
+
+
+def _deleted(service: Service, form: str = FORM, document: str = "D") -> Instant:
+    """Delete a document whose attachments were deleted or replaced before; return the instant of its last save."""
+    base = f"{form}/data/{document}"
+    for name in _NAMES:
+        service.put(f"{base}/{name}", name.encode(), **V1)
+    saved = instant(service, service.put(f"{base}/data.xml", naming(form, document, *_NAMES), **V1))
+    service.put(f"{base}/{_NAMES[0]}", b"replaced", **V1)
+    for name in _NAMES[1:]:
+        service.delete(f"{base}/{name}", **V1)
+    assert service.delete(f"{base}/data.xml", **V1).status == 204
+    return saved
+
+
+def _is_whole(service: Service, form: str = FORM, document: str = "D") -> bool:
+    base = f"{form}/data/{document}"
+    return service.get(f"{base}/data.xml").status == 200 and all(
+        service.get(f"{base}/{name}").body == name.encode() for name in _NAMES
+    )
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 6, 64])
+def test_many_attachments_come_back_in_several_steps(
+    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
+    saved = _deleted(served)
+    assert restore(served, f"{FORM}/D", at(saved)).status == 201
+    assert _is_whole(served)
+
+
+@pytest.mark.parametrize("at_once", [2, 64])
+@pytest.mark.parametrize("steps", range(6))
+def test_what_was_interrupted_is_completed_by_a_repetition(
+    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int
+) -> None:
+    """The document stays deleted until all of it is there. The fifth attachment is followed by the data."""
+    monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
+    saved = _deleted(served)
+    commit, left = histories.commit, [steps]
+
+    def failing(*args: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(5, "the disk fails")
+        return commit(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(histories, "commit", failing)
+        assert restore(served, f"{FORM}/D", at(saved)).status == 500
+    assert served.get(f"{FORM}/data/D/data.xml").status == 404
+    assert restore(served, f"{FORM}/D", at(saved)).status == 201
+    assert _is_whole(served)
+    assert served.leftovers() == []
+    assert len(history(served, f"{FORM}/D/b.bin")) == 3
+
+
+@pytest.mark.parametrize("name", ["data.xml", "a.bin", "b.bin", "f.bin"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_what_others_write_meanwhile_is_never_overwritten(
+    served: Service, monkeypatch: pytest.MonkeyPatch, name: str, method: str
+) -> None:
+    """503, and nothing is stored: what has changed may be an attachment that needs not come back, too."""
+    base = f"{FORM}/data/D"
+    served.put(f"{base}/f.bin", b"f", **V1)
+    served.put(f"{base}/a.bin", b"then", **V1)
+    served.put(f"{base}/b.bin", b"then", **V1)
+    saved = instant(served, served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin", "b.bin", "f.bin"), **V1))
+    served.put(f"{base}/a.bin", b"now", **V1)
+    served.put(f"{base}/b.bin", b"now", **V1)
+    served.put(f"{base}/data.xml", b"<now/>", **V1)
+    receive = Documents.receiving  # the moment between the plan and the lock
+    writes = iter([method])
+
+    def interrupted(*args: object) -> object:
+        for each in writes:
+            assert served.ask(each, f"{base}/{name}", b"<other/>", {"Content-Type": "text/xml"}, **V1).status == 204
+        return receive(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Documents, "receiving", interrupted)
+        answer = restore(served, f"{FORM}/D", at(saved))
+    assert (answer.status, answer["Retry-After"]) == (503, "1"), answer.cause
+    is_deleted = method == "DELETE"
+    assert served.get(f"{base}/{name}").status == (404 if is_deleted else 200)
+    others = [each for each in ("a.bin", "b.bin") if each != name]
+    if not (is_deleted and name == "data.xml"):
+        assert [served.get(f"{base}/{each}").body for each in others] == [b"now"] * len(others)
+    assert restore(served, f"{FORM}/D", at(saved)).status == (201 if is_deleted and name == "data.xml" else 204)
+
+
+def test_a_leased_document_comes_back_only_for_its_holder(served: Service) -> None:
+    saved = _deleted(served)
+    assert lock(served, f"{FORM}/data/D/data.xml").status == 200
+    assert restore(served, f"{FORM}/D", at(saved), Username="eve").refuses(423, "lea")
+    assert served.get(f"{FORM}/data/D/b.bin").status == 404
+    assert restore(served, f"{FORM}/D", at(saved), Username="lea").status == 201
+    assert unlock(served, f"{FORM}/data/D/data.xml").status == 200
+
+
+def test_a_second_document_of_a_singleton_form_does_not_come_back(served: Service) -> None:
+    served.put(f"{FORM}/form/form.xhtml", definition("<singleton>true</singleton>"), **V1)
+    saved = instant(served, served.put(f"{FORM}/data/D/data.xml", **V1))
+    served.delete(f"{FORM}/data/D/data.xml")
+    served.put(f"{FORM}/data/E/data.xml", **V1)
+    assert restore(served, f"{FORM}/D", at(saved)).status == 409
+    served.delete(f"{FORM}/data/E/data.xml")
+    assert restore(served, f"{FORM}/D", at(saved)).status == 201
+
+
+def test_attachments_with_a_directory_of_their_own_come_back(served: Service) -> None:
+    saved = _deleted(served, "acme/split")
+    assert restore(served, "acme/split/D", at(saved)).status == 201
+    assert _is_whole(served, "acme/split")
+    record = json.loads(Path(served.data, "acme/split/data/D/b.bin.json").read_bytes())
+    assert (record["size"], record["body"]["size"], "restored" in record) == (0, 5, True)
+
+
+def test_what_is_encrypted_stays_encrypted(served: Service) -> None:
+    """Bytes and marks come back as they were stored; a GET decrypts them."""
+    base = f"{FORM}/data/D"
+    served.put(f"{FORM}/form/form.xhtml", DEFINITION, **V1)
+    scan = path(FORM, "D", "scan.bin")
+    put = served.put(f"{base}/scan.bin", b"top secret scan", **V1, Path_To_Holder="person/scan")
+    assert put["Svc-Did-Encrypt"] == "true"
+    saved = instant(served, served.put(f"{base}/data.xml", data(scan=scan), **V1))
+    shown = served.get(f"{base}/data.xml").body
+    served.delete(f"{base}/scan.bin")
+    served.delete(f"{base}/data.xml")
+    assert restore(served, f"{FORM}/D", at(saved)).status == 201
+    assert served.get(f"{base}/data.xml").body == shown
+    assert served.get(f"{base}/scan.bin", Decrypt="true").body == b"top secret scan"
+    stored = Path(served.data, base, "data.xml").read_bytes()
+    assert not any(secret.encode() in stored for secret in SECRETS)
+    assert b"top secret" not in Path(served.data, base, "scan.bin").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["data.xml", "b.bin"])
+def test_a_damaged_revision_does_not_come_back(served: Service, name: str) -> None:
+    saved = _deleted(served)
+    older = next(Path(served.data, FORM, "data/D/.history").glob(f"*.{name}"))
+    older.write_bytes(b"<other/>")
+    assert restore(served, f"{FORM}/D", at(saved)).refuses(500, "damaged")
+    assert served.get(f"{FORM}/data/D/data.xml").status == 404
+    assert json.loads(Path(served.data, FORM, "data/D/c.bin.json").read_bytes())["deleted"]
+
+
+def test_data_that_names_too_many_attachments_is_refused(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = _deleted(served)
+    monkeypatch.setattr(histories, "MOST_RESTORED", 4)
+    assert restore(served, f"{FORM}/D", at(saved)).refuses(400, "5 attachments")
+
+
+def test_names_that_no_attachment_can_have_are_passed_over(served: Service) -> None:
+    names = (".hidden", "a.bin.json", "x" * 300, "ok.bin")
+    served.put(f"{FORM}/data/D/ok.bin", b"ok", **V1)
+    saved = instant(served, served.put(f"{FORM}/data/D/data.xml", naming(FORM, "D", *names), **V1))
+    served.delete(f"{FORM}/data/D/ok.bin")
+    back = restore(served, f"{FORM}/D", at(saved))
+    assert (back.status, ".hidden" in (back["Svc-Notice"] or "")) == (204, True)
+    assert served.get(f"{FORM}/data/D/ok.bin").body == b"ok"
+
+
+def test_behind_a_proxy_only_the_version_is_compared(tmp_path: Path) -> None:
+    with serving(tmp_path, dialect="orbeon", alone=True) as service:
+        service.face = PROVIDER
+        saved = _deleted(service)
+        assert restore(service, f"{FORM}/D", at(saved), Form_Definition_Version=2).status == 400
+        assert restore(service, f"{FORM}/D", at(saved), **V1).status == 201
+        assert _is_whole(service)
+
+
+class _Model:
+    def __init__(self, service: Service, random: Random) -> None:
+        self.service = service
+        self.random = random
+        self.now: dict[str, bytes] = {}
+        self.saved: dict[Instant, tuple[bytes, dict[str, bytes]]] = {}
+
+    def step(self) -> None:
+        base, name = f"{FORM}/data/D", self.random.choice([*_NAMES, "data.xml", "data.xml", "data.xml"])
+        if name in self.now and self.random.random() < 0.3:
+            expected = (204,) if "data.xml" in self.now else (404, 410)
+            assert self.service.delete(f"{base}/{name}", **V1).status in expected
+            if "data.xml" in self.now:
+                del self.now[name]
+        elif name == "data.xml":
+            named = [each for each in _NAMES if each in self.now and self.random.random() < 0.7]
+            body = naming(FORM, "D", *named, text=str(self.random.random()))
+            answer = self.service.put(f"{base}/data.xml", body, **V1)
+            assert (answer.status == 201) == ("data.xml" not in self.now)
+            self.now["data.xml"] = body
+            self.saved[instant(self.service, answer)] = body, {each: self.now[each] for each in named}
+        else:
+            self.now[name] = str(self.random.random()).encode()
+            assert self.service.put(f"{base}/{name}", self.now[name], **V1).status in (201, 204)
+
+    def restore(self) -> None:
+        moment = self.random.choice([*self.saved])
+        body, named = self.saved[moment]
+        answer = restore(self.service, f"{FORM}/D", at(moment))
+        assert answer.status == (204 if "data.xml" in self.now else 201)
+        self.now |= {"data.xml": body, **named}
+        self.saved[instant(self.service, answer)] = body, named
+        for name in ("data.xml", *_NAMES):
+            found = self.service.get(f"{FORM}/data/D/{name}")
+            assert (found.body if found.status == 200 else None) == self.now.get(name), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_back_is_what_was_there(served: Service, seed: int) -> None:
+    """After any saves and deletions, and after bringing back what had been brought back; the tree is in order."""
+    model = _Model(served, Random(seed))
+    for _ in range(6):
+        for _ in range(8):
+            model.step()
+        if model.saved:
+            model.restore()
+    assert len(model.saved) > 6
+    done = CliRunner().invoke(commands, ["check", "--deep", "--data", str(served.data)])
+    assert (done.exit_code, "0 damage" in done.stderr) == (0, True), done.output
+
+
+def test_no_save_is_lost_beside_those_that_bring_back(served: Service) -> None:
+    """Whatever was acknowledged is in the history, and a save over what its client has not seen is refused."""
+    base, acknowledged = f"{FORM}/data/D", set[Instant]()
+    first = instant(served, served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin"), **V1))
+    served.put(f"{base}/a.bin", b"a", **V1)
+
+    def work(number: int) -> None:
+        for _ in range(8):
+            tag = served.head(f"{base}/data.xml")["ETag"] or ""
+            if number % 2:
+                answer = restore(served, f"{FORM}/D", at(first), {"If-Match": tag})
+            else:
+                answer = served.put(f"{base}/data.xml", b"<d>%d</d>" % number, {"If-Match": tag}, **V1)
+            assert answer.status in (204, 412, 503), answer.cause
+            if answer.status == 204:
+                acknowledged.add(instant(served, answer))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    rows = {row["modified-time"] for row in history(served, f"{FORM}/D?page-size=100")}
+    assert rows == {first, *acknowledged}

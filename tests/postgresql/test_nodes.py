@@ -16,8 +16,8 @@ import pytest
 from persistence.postgresql.connections import parse
 from persistence.postgresql.database import lock_key
 from tests import encrypted_form, orders
+from tests.http.test_documents import SINGLETON
 from tests.http.test_leases import lock, unlock
-from tests.http.test_singleton import SINGLETON
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, requires_postgresql
 from tests.service import PUBLIC, Answer, Service, alone
