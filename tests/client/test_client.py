@@ -49,6 +49,7 @@ from persistence.errors import (
 )
 from persistence.keys import Keys
 from tests.in_process import serving
+from tests.served import served
 from tests.service import Service, running
 
 FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
@@ -73,13 +74,7 @@ def data(city: str) -> str:
     return f"<form><trip><city>{city.replace('&', '&amp;')}</city></trip></form>"
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("client")
-    prefix = "svc" if request.param == "svc" else "oxf.fr"
-    (directory / "settings.toml").write_text(f'"{prefix}.persistence.files.lease" = true\n')
-    with serving(directory, dialect=request.param, options=("--config", "settings.toml")) as running:
-        yield running
+service = served("svc", "orbeon", settings='"{prefix}persistence.files.lease" = true')
 
 
 @pytest.fixture

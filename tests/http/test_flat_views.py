@@ -16,6 +16,7 @@ from tests.in_process import serving
 from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.search_faults import await_notes
+from tests.served import served
 from tests.service import V1, Service, running
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
@@ -95,20 +96,17 @@ def own(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("shared"), workers=2) as service:
-        yield service
+in_common = served(start=running, workers=2)
 
 
 @pytest.fixture
-def shared(served: Service) -> Iterator[Service]:
+def shared(in_common: Service) -> Iterator[Service]:
     """A service without forms, and so without tables; it may have had some."""
-    yield served
-    for path in served.data.glob("*/*/form/*/form.xhtml"):
-        app, form, _, version, _ = path.relative_to(served.data).parts
+    yield in_common
+    for path in in_common.data.glob("*/*/form/*/form.xhtml"):
+        app, form, _, version, _ = path.relative_to(in_common.data).parts
         for what in ("data/", "form/form.xhtml"):
-            deleted = served.delete(f"{app}/{form}/{what}", Form_Definition_Version=version)
+            deleted = in_common.delete(f"{app}/{form}/{what}", Form_Definition_Version=version)
             assert deleted.status in {200, 204}, deleted.cause
 
 

@@ -13,6 +13,7 @@ from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.published import definition
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
@@ -57,12 +58,7 @@ def file_of(directory: Path, dialect: str, *names: str) -> str:
     return file.name
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"leases-{request.param}")
-    file = file_of(directory, request.param, "enforce-lease")
-    with serving(directory, dialect=request.param, options=("--config", file), alone=True) as service:
-        yield service
+started = served("svc", "orbeon", settings='"{prefix}persistence.files.enforce-lease" = true', alone=True)
 
 
 @pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])
