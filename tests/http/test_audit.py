@@ -135,10 +135,10 @@ def test_the_outcome_is_there_where_a_request_was_refused(tmp_path: Path) -> Non
             (lambda: service.put(path, b"<d>", Username="lea"), 400, "write", "lea"),
             (lambda: service.delete(path, Username="bob"), 403, "delete", "bob"),
             (lambda: lock(service, path, "cat"), 403, "lease", None),
-            (lambda: lock(service, path, "cat", by="lea"), 200, "lease", "cat"),
+            (lambda: lock(service, path, "cat", Username="lea"), 200, "lease", "cat"),
             (lambda: service.put(path, DATA, Username="lea"), 423, "write", "lea"),
             (lambda: service.delete(path, Username="lea"), 423, "delete", "lea"),
-            (lambda: unlock(service, path, "cat", by="lea"), 200, "release", "cat"),
+            (lambda: unlock(service, path, "cat", Username="lea"), 200, "release", "cat"),
         ):
             assert answer().status == status
             assert last(tmp_path, *outcome) == (action, "A", user, status)
@@ -468,7 +468,7 @@ def test_several_workers_write_one_chain(tmp_path: Path) -> None:
         ("", "directory", "directory"),
         ('audit = "syslog"\naudit_syslog = "/nowhere/log"', None, "cannot be reached"),
         ('audit_syslog = "nothing"', None, "the absolute path of a socket, or HOST:PORT"),
-        ('audit = "yes"', None, "Invalid enum value"),
+        ('audit = "yes"', None, "is not 'off', 'file', 'syslog' or 'stdout'"),
     ],
 )
 def test_a_service_does_not_start_with_an_audit_that_it_cannot_write(
