@@ -5,9 +5,14 @@ No other module knows these names.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from persistence.model.addresses import DESIGNER_FORM, Form
+
+_OF_SVC = ("- every header that begins with", "- the designer's app is", "Properties begin with")
+"""Lines of the description of the interface that say how another dialect names what this one does."""
+_PROPERTY = re.compile(r"\bsvc\.(?=(?:persistence|permissions|detail|access-token)\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,16 @@ class Dialect:
     def header(self, name: str) -> str:
         """The name on the wire of a header of the service, such as ``Svc-Operations``."""
         return self.header_prefix + name
+
+    def described(self, interface: str) -> str:
+        """Return the description of the interface, which has the names of ``svc``, with those of this dialect."""
+        if self == SVC:
+            return interface
+        lines = (line for line in interface.splitlines(keepends=True) if not line.lstrip().startswith(_OF_SVC))
+        text = "".join(lines).replace(SVC.header_prefix, self.header_prefix)
+        text = text.replace("The names are those of dialect `svc`. In dialect", "This service speaks dialect")
+        text = text.replace(f"/{SVC.designer_app}/{DESIGNER_FORM}/", f"/{self.designer_app}/{DESIGNER_FORM}/")
+        return _PROPERTY.sub(self.property_prefix, text)
 
     def is_designer(self, form: Form) -> bool:
         """Return whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""

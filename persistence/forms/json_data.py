@@ -30,6 +30,8 @@ _NODE = OutlineNode()
 
 def read_json(data: bytes) -> dict[str, Any]:
     """Read a body: an object, whose numbers are texts as they were sent."""
+    if data.count(b",") + data.count(b"{") + data.count(b"[") > 2 * MOST_TREE_NODES:  # a value takes some 100 bytes
+        raise BadRequestError(f"the body has more than {2 * MOST_TREE_NODES} commas and brackets, which is too many")
     try:
         found = json.loads(data, object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=int)
     except (ValueError, RecursionError) as error:
@@ -121,10 +123,13 @@ def _contents(node: OutlineNode) -> dict[str, Any]:
     return found
 
 
-def written_over(data: bytes | None, outline: Outline, values: Mapping[str, Any]) -> bytes:
-    """Return form data with values in place of what it has of them; without data, new data of the form."""
+def written_over(data: bytes | None, outline: Outline, body: bytes) -> bytes:
+    """Return form data with the values of a body in place of its own; without data, new data of the form.
+
+    The body is read while a turn is held, as the tree is: both take much memory.
+    """
     merge, is_new = _Merge(outline), data is None
-    return on_tree(data or _EMPTY, lambda tree: merge.tree(tree, values, is_new=is_new), is_stored=True)
+    return on_tree(data or _EMPTY, lambda tree: merge.tree(tree, read_json(body), is_new=is_new), is_stored=True)
 
 
 class _Merge:

@@ -85,7 +85,7 @@ def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
 
     @blueprint.route("/openapi.yaml", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
     def interface() -> Response:
-        return whole(shipped("openapi.yaml"), [*_TEXT])
+        return whole(dialect.described(shipped("openapi.yaml").decode()).encode(), [*_TEXT])
 
     @blueprint.route("/api", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
     def to_reference() -> AnyResponse:

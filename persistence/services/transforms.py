@@ -29,7 +29,7 @@ from persistence.errors import (
 from persistence.forms.controls import NO_OUTLINE, Outline, read_outline
 from persistence.forms.encryption import LeafEditor, OpenElement, as_content
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
-from persistence.forms.json_data import as_json, read_json, structure_as_json, written_over
+from persistence.forms.json_data import as_json, structure_as_json, written_over
 from persistence.forms.messages import element, text
 from persistence.forms.migration import migrate
 from persistence.limits import (
@@ -321,7 +321,7 @@ class JsonDocuments:
         Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead, unless
         the request has a precondition that this breaks.
         """
-        values, route = read_json(b"".join(body)), self.documents.router.of(address.form)
+        sent, route = b"".join(body), self.documents.router.of(address.form)
         put = replace(put, content_type=None, client_hash=None)
         for _ in range(_ATTEMPTS):
             decision = self.documents.decided_early(route, address, put)
@@ -338,7 +338,7 @@ class JsonDocuments:
                 stored = _plain(read, only_relevant=False)
                 tags = Tags(frozenset({read.found.etag}))
                 expected = replace(put.precondition, expected=tags, must_exist=True)
-            data = written_over(stored, outline, values)
+            data = written_over(stored, outline, sent)
             try:
                 return self.documents.write(address, replace(put, precondition=expected), [data])
             except PreconditionError:  # somebody has saved: the precondition of the request is looked at again

@@ -100,7 +100,8 @@ def test_each_command_has_statuses_and_no_other_has() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ON_TREES - {"init"}))
-def test_a_missing_data_directory_is_a_failure_and_is_not_made(name: str, tmp_path: Path) -> None:
+def test_a_missing_or_empty_data_directory_is_a_failure_and_nothing_is_made(name: str, tmp_path: Path) -> None:
+    """An unmounted disk is an empty directory."""
     arguments = {
         "search": ["hr/leave"],
         "show": ["hr/leave"],
@@ -110,9 +111,11 @@ def test_a_missing_data_directory_is_a_failure_and_is_not_made(name: str, tmp_pa
         "purge": ["--older-than", "30d", "--drafts"],
         **{each: ["hr/leave/data/1"] for each in ("history", "diff", "revert")},
     }
-    missing = tmp_path / "missing"
-    done = CliRunner().invoke(commands, [name, *arguments.get(name, []), "--data", str(missing)])
-    assert (done.exit_code, missing.exists()) == (1, False), done.output
+    (tmp_path / "unmounted").mkdir()
+    for data in ("missing/deep", "unmounted"):
+        done = CliRunner().invoke(commands, [name, *arguments.get(name, []), "--data", str(tmp_path / data)])
+        assert (done.exit_code, done.stdout) == (1, ""), done.output
+    assert [path.name for path in tmp_path.rglob("*")] == ["unmounted"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
-"""The command: its output, and its message if it cannot start."""
+"""Processes of the command: starts that are refused, a directory for a service, the demonstration, a killed worker."""
+
+from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from persistence import CONFIG_FILES
+from persistence.cli.service_directory import COUNT, all_claims
 from persistence.storage import root
 from tests import forkserver
 from tests.service import running
@@ -30,69 +35,6 @@ def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
     assert "workers = 7  # flag, not 0: " in done.stdout
     assert 'dialect = "orbeon"  # environment, not "svc": ' in done.stdout
     assert f'data = "{tmp_path}/var/data"  # default: ' in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ('data = "none"', "none is not a data directory (no layout.json)"),
-        ('audit = "file"\naudit_file = "data/audit.jsonl"', "must not lie in the data directory"),
-        ('encryption_keys = "data/keys.json"\n', "must not lie in a data directory, which they protect"),
-        ('bind = "0.0.0.0:8080"', "bind is not a loopback address, and nobody may call"),
-        ('log_file = "none/log"', "none for the log"),
-        (
-            '"svc.persistence.provider.*.*.data.attachments" = "b"\n"svc.persistence.b.base-path" = "/none"',
-            "there is no directory /none for attachments",
-        ),
-        ('"svc.persistence.provider.a.*.*" = "b"\n"svc.persistence.b.datasource" = "c"', "'c'"),
-    ],
-)
-def test_config_says_what_serve_would_refuse(tmp_path: Path, line: str, cause: str) -> None:
-    root.init(str(tmp_path / "data"))
-    (tmp_path / "own.toml").write_text(line if line.startswith("data") else f'data = "data"\n{line}')
-    there = sorted(tmp_path.rglob("*"))
-    done = persistence("config", "--config", "own.toml", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("persistence: serve would refuse this: ")
-    assert cause in done.stderr
-    assert sorted(tmp_path.rglob("*")) == there
-    assert persistence("serve", "--config", "own.toml", cwd=tmp_path).returncode == 1
-
-
-def test_config_and_the_start_warn_of_names_that_are_not_those_of_keys(tmp_path: Path) -> None:
-    root.init(str(tmp_path / "data"))
-    (tmp_path / "own.toml").write_text('data = "data"\nadministrators = ["backup", "trusted"]')
-    done = persistence("config", "--config", "own.toml", cwd=tmp_path)
-    warning = "the setting administrators names API keys that do not exist: backup"
-    assert (done.returncode, done.stderr) == (0, f"persistence: {warning}\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "cause"),
-    [
-        (("--config", "none.toml"), {}, "the settings file none.toml does not exist"),
-        ((), {"PERSISTENCE_THREDS": "1"}, "unknown setting 'threds'; the nearest valid name is 'threads'"),
-        (("--data", "file/data"), {}, "file/data: Not a directory"),
-        (("--workers", "-1"), {}, "flag: workers = -1 is not a whole number from 0 to 100000"),
-    ],
-)
-def test_what_keeps_it_from_starting_is_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], env: dict[str, str], cause: str
-) -> None:
-    (tmp_path / "file").write_text("x")
-    done = persistence("serve", "--bind", "127.0.0.1:0", *arguments, cwd=tmp_path, env=env)
-    assert done.returncode == 1
-    assert cause in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("persistence: ")
-
-
-def test_an_unknown_layout_refuses_to_start(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/layout.json").write_text('{"format":99}')
-    done = persistence("serve", "--data", "data", "--bind", "127.0.0.1:0", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "format 99" in done.stderr
 
 
 def gunicorn(*arguments: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -133,3 +75,108 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
             break
         assert answer.body == b"<d>1</d>"
         assert service.workers() != [worker]
+
+
+# Only ``init`` makes trees: every other command refuses a directory that is none, and makes nothing
+
+
+ROOT = Path(__file__).parents[2]
+REFUSAL = "is not a data directory (no layout.json): 'persistence init --data DIR' makes one; is the disk mounted?"
+
+
+def test_gunicorn_stops_at_what_is_no_tree(tmp_path: Path) -> None:
+    done = gunicorn("--bind", "127.0.0.1:0", cwd=tmp_path, env={"PERSISTENCE_DATA": "nope"})
+    assert done.returncode != 0
+    assert f"persistence: {tmp_path}/nope {REFUSAL}" in done.stderr.splitlines()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_makes_a_directory_for_a_service(tmp_path: Path) -> None:
+    """Findings of a newcomer: the settings file, closed directories, and keys outside of the data."""
+    done = persistence("init", "forms", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    file = tmp_path / "forms/config/persistence.toml"
+    assert done.stdout.splitlines() == [
+        f"settings:        {file}",
+        f"data directory:  {tmp_path}/forms/var/data",
+        f"start it with:   persistence serve --config {file}",
+    ]
+    assert file.read_text() == (ROOT / "config/persistence.toml").read_text()
+    made = [tmp_path / "forms", *(tmp_path / "forms").rglob("*")]
+    assert {path.name: path.stat().st_mode & 0o777 for path in made if path.stat().st_mode & 0o027} == {}
+    assert persistence("api-key", "new", "runtime", "--config", str(file), cwd=tmp_path).returncode == 0
+    assert (tmp_path / "forms/var/keys.json").stat().st_mode & 0o777 == 0o600
+    with running(tmp_path / "forms", options=("--config", str(file)), data=tmp_path / "forms/var/data") as service:
+        assert service.raw("GET", "/readyz").status == 200
+
+
+def test_serve_makes_a_tree_only_when_it_is_told_to_and_only_where_there_is_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as service:  # with --init, as in `make run`
+        assert service.put("a/b/data/D/data.xml", Form_Definition_Version=1).status == 201
+    (tmp_path / "data/layout.json").unlink()
+    done = persistence("serve", "--init", "--data", "data", "--bind", "127.0.0.1:0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "has lost its layout.json, and there are forms in it: 'persistence check --repair'" in done.stderr
+    done = persistence("check", "--repair", "--data", "data", cwd=tmp_path)
+    assert done.returncode == 3, done.stdout
+    with running(tmp_path) as service:
+        assert service.get("a/b/data/D/data.xml").status == 200
+
+
+def test_config_files_are_written_with_this_command_and_replace_nothing(tmp_path: Path) -> None:
+    done = persistence("config-files", "etc", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{tmp_path}/etc/{name}" for name in CONFIG_FILES]
+    unit = (tmp_path / "etc/persistence-backup.service").read_text()
+    assert re.search(r"(?m)^ExecStart=/.* backup --quiet /backups/forms --config /var/lib/persistence/config/", unit)
+    again = persistence("config-files", "etc", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"persistence: {tmp_path}/etc/persistence.service is there already: no file is replaced\n"
+
+
+# ``persistence demo``: a sample application that is whole, always the same, and can be looked at at once
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("demo")
+    done = persistence("demo", cwd=directory)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("demo/expense-claim: 200 documents, 1 of them deleted, 8 drafts, in ")
+    assert "Serve it:     persistence serve --config " in done.stdout
+    return directory / "demo"
+
+
+def lines_of(demo: Path, *arguments: str) -> list[str]:
+    done = persistence(*arguments, "--config", str(demo / "config/persistence.toml"), cwd=demo)
+    assert done.returncode == 0, done.stderr
+    return [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_check_finds_nothing(demo: Path) -> None:
+    assert lines_of(demo, "check", "--deep")[-1:] == []
+
+
+def test_forms_and_searches_find_what_is_there(demo: Path) -> None:
+    assert lines_of(demo, "forms", "demo")[-1] == "1 form, 1 version, 199 documents, 1 deleted, 8 drafts"
+    assert len(lines_of(demo, "search", "demo/expense-claim", "Lisbon")) > 20
+    shown = "\n".join(lines_of(demo, "show", "demo/expense-claim"))
+    assert "Spesenabrechnung (de)" in shown
+    assert "role accountant: read update delete list" in shown
+
+
+def test_documents_have_a_history_attachments_and_encrypted_values(demo: Path) -> None:
+    claims = list(all_claims())
+    assert len({claim.document for claim in claims}) == COUNT
+    document = demo / "var/data/demo/expense-claim/data" / claims[19].document
+    assert len(list((document / ".history").glob("*.data.xml"))) == 2
+    assert (document / claims[19].receipt_name).read_bytes().startswith(b"%PDF-1.4\n")
+    assert "keep this between us" not in (document / "data.xml").read_text()
+    assert b"keep this between us" in claims[19].xml(0)
+    assert (demo / "var/encryption-keys.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_leaves_alone_what_is_there(demo: Path) -> None:
+    done = persistence("demo", str(demo), cwd=demo.parent)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not empty" in done.stderr

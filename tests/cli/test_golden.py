@@ -72,6 +72,7 @@ _RANDOM: list[tuple[str, str]] = [
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
     (rf"(?<=Z  ){_USER}(?=  )", "{user}"),
     (rf'(?<="system_user":"){_USER}(?=")', "{user}"),
+    (rf'(?<="by": "){_USER}(?=")', "{user}"),
 ]
 _LEFT_OUT = re.compile(r"Usage: |Try 'persistence|$|{\"")
 """Lines of standard error that are no part of a message: click's frame, and the log of a service in this process."""
@@ -158,7 +159,9 @@ class Session:
             case ["cat", path]:
                 return self._masked(self._found(path).read_text()).splitlines()
             case ["files", path]:
-                files = (each for each in (self._here / path).rglob("*") if each.is_file())
+                files = (
+                    each for each in (self._here / path).rglob("*") if each.is_file() and ".locks" not in each.parts
+                )
                 return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
             case _:
                 self._change(name)

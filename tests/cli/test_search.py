@@ -1,7 +1,9 @@
-"""``persistence search``: the hits of a search over HTTP, for somebody who may see everything."""
+"""``persistence search``: the hits of a search over HTTP, and the paths of values in all commands."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from tests import orders
+from tests.cli.command_runner import Place
+from tests.forms.test_paths import data_at, definitions
+from tests.forms.vectors import changed
 from tests.initialised import initialised
 from tests.orders import ORDER
 from tests.published import PERMISSIONS, Planter
@@ -129,3 +134,25 @@ def test_documents_are_read_again_when_the_definition_has_changed(root: Path) ->
     assert EMAIL in str(search(root, "acme/order", "--path", f"{EMAIL}=example").exception)
     hits = [json.loads(line) for line in search(root, "acme/order", "--json").stdout.splitlines()]
     assert [EMAIL in hit["values"] for hit in hits] == [False] * len(EVERY)
+
+
+# Commands about a form whose grids are not listed, or whose binds are odd: all go by the paths of a search
+
+
+FORMS = ["plain grid", "repeated grid", "section and grid of one name", "bind of several steps", "grid in a grid"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_values_are_found_shown_exported_and_compared_at_the_path_that_show_prints(tmp_path: Path, name: str) -> None:
+    (_, (definition, (path, *_))) = definitions(name, "<fr:index/>")
+    place = Place(tmp_path / "data")
+    place.put("a/f/form/form.xhtml", definition)
+    for text in ("alpha", "gamma"):
+        place.put("a/f/data/d/data.xml", changed(data_at(path).decode(), "secret", text).encode())
+    assert place.lines("show", "a/f/1")[-1] == f"c input {path} indexed"
+    assert place.lines("search", "a/f", "--path", path)[1].endswith(" gamma")
+    (row,) = csv.DictReader(io.StringIO(place.run("export", "-", "--csv", "--match", "a/f/1").stdout))
+    assert row["c"] == "gamma"
+    (line,) = place.run("export", "-", "--jsonl", "--match", "a/f/1").stdout.splitlines()
+    assert json.loads(line)["values"] == {"c": ["gamma"]}
+    assert f"{path}: 'alpha' -> 'gamma'" in place.lines("diff", "a/f/data/d")

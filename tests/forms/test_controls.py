@@ -83,7 +83,7 @@ def keyed(form: Form | str, data_format: str = "2019.1.0") -> list[str]:
 
 
 def plain(*entries: str) -> str:
-    """Metadata that lists plain grids by their keyed."""
+    """Metadata that lists plain grids by their paths."""
     said = [
         {
             "containerPath": [{"value": step} for step in entry.split("/")[:-1]],
@@ -95,7 +95,7 @@ def plain(*entries: str) -> str:
 
 
 def repeated(*entries: str) -> str:
-    """Metadata that lists repeated grids by their keyed."""
+    """Metadata that lists repeated grids by their paths."""
     said = [{"path": entry, "iteration-name": f"{entry.split('/')[-1]}-iteration"} for entry in entries]
     return f'<migration version="4.8.0">{json.dumps(said)}</migration>'
 

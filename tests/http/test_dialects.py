@@ -238,6 +238,18 @@ def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(sv
     assert (moved.status, moved["Location"]) == (302, "api/")
 
 
+def test_the_interface_is_described_in_the_dialect_of_the_service(in_dialect: Callable[[str], Service]) -> None:
+    text = in_dialect("orbeon").raw("GET", "/openapi.yaml").body.decode()
+    document, other = yaml.safe_load(text), yaml.safe_load(INTERFACE.read_text())
+    assert not [line for line in text.splitlines() if "Svc-" in line or "`svc.persistence" in line]
+    renamed = {path.replace("/svc/builder/", "/orbeon/builder/") for path in other["paths"]}
+    assert set(document["paths"]) == renamed
+    assert document["components"]["headers"].keys() == {
+        name.replace("Svc-", "Orbeon-") for name in other["components"]["headers"]
+    }
+    assert "This service speaks dialect `orbeon`" in document["info"]["description"]
+
+
 @pytest.mark.parametrize("path", ["/", "/version", "/openapi.yaml", "/api/"])
 def test_nothing_of_it_can_be_changed(svc: Service, path: str) -> None:
     assert svc.raw("POST", path, {"Content-Length": "0"}).status == 405

@@ -87,93 +87,6 @@ def test_where_a_second_tree_comes_later_the_first_is_still_linked(place: Severa
     assert (first / "hr/leave/form/1/form.xhtml").samefile(second / "data/hr/leave/form/1/form.xhtml")
 
 
-def test_a_missing_body_is_said(place: Several) -> None:
-    place.body(HERE).unlink()
-    done = place.run("backup", str(place.directory / "backups"))
-    assert done.status == 4
-    assert done.out == f"data: hr/leave/data/H/scan.bin: its body is missing in {place.directory}/big\n"
-
-
-@pytest.mark.parametrize(("name", "part"), [("disk2", "datasource/disk2"), ("big", "attachments/big")])
-def test_what_is_not_mounted_is_said_and_the_rest_is_saved(place: Several, name: str, part: str) -> None:
-    (place.directory / name).rename(place.directory / "unmounted")
-    saved = backup(place, status=1)
-    assert is_as_listed(saved)
-    assert files_below(saved / "data") == files_below(place.directory / "data")
-    assert not (saved / part).exists()
-    other = place.settings_for(place.directory / "other")
-    done = place.run("restore", str(saved), file=other)
-    assert done.status == 4
-    assert any(
-        line.startswith(f"{part} is not in this backup, because it could not be saved: ") for line in done.errors
-    )
-    assert files_below(other.parent / "data") == files_below(place.directory / "data")
-
-
-def test_one_tree_is_saved_with_its_bodies_and_restored_to_another_place(place: Several) -> None:
-    saved = backup(place, "--datasource", "disk2")
-    assert files_below(saved / "datasource/disk2") == files_below(place.directory / "disk2")
-    assert not (saved / "data").exists()
-    assert list(files_below(saved / "attachments/big")) == [
-        path for path in files_below(place.directory / "big") if path.startswith("acme/")
-    ]
-    to = place.directory / "to"
-    done = place.run("restore", str(saved), "--data", f"{to}/tree", "--to", f"attachments/big={to}/bodies")
-    assert done.status == 0, done
-    assert files_below(to / "tree") == files_below(place.directory / "disk2")
-    assert (to / f"bodies/{THERE}/1/{SCAN}").read_bytes() == b"second scan"
-
-
-def test_one_tree_of_several_is_restored(place: Several) -> None:
-    saved = backup(place)
-    (place.directory / "disk2").rename(place.directory / "lost")
-    done = place.run("restore", str(saved), "--datasource", "disk2")
-    assert done.status == 0, done
-    assert "attachments/big is left out: --to attachments/big=DIR restores it" in done.errors
-    assert files_below(place.directory / "disk2") == files_below(place.directory / "lost")
-
-
-def test_a_tree_that_the_settings_do_not_name_is_refused_or_goes_where_an_option_says(place: Several) -> None:
-    saved = backup(place)
-    less = place.directory / "less.toml"
-    to = place.directory / "to"
-    less.write_text(f'data = "{to}/data"\n')
-    done = place.run("restore", str(saved), file=less)
-    assert done.status == 1
-    (said,) = done.errors
-    assert said.startswith("persistence: the backup has datasource/disk2, which the settings do not name: ")
-    assert said.endswith("restore it with --to datasource/disk2=DIR, or leave it out with --leave-out datasource/disk2")
-    assert not to.exists()
-    options = ("--to", f"datasource/disk2={to}/second", "--leave-out", "attachments/big")
-    done = place.run("restore", str(saved), *options, file=less)
-    assert done.status == 0, done
-    assert files_below(to / "data") == files_below(place.directory / "data")
-    assert files_below(to / "second") == files_below(place.directory / "disk2")
-    assert not (to / "big").exists()
-
-
-def test_two_parts_do_not_go_into_one_directory(place: Several) -> None:
-    saved, to = backup(place), place.directory / "to"
-    other = place.settings_for(place.directory / "other")
-    for path in (to, to / "inside"):
-        done = place.run("restore", str(saved), "--to", f"data={to}", "--to", f"datasource/disk2={path}", file=other)
-        assert done.status == 1
-        assert "would be restored to" in done.errors[-1]
-        assert not to.exists()
-
-
-def test_what_is_there_is_never_touched(place: Several) -> None:
-    saved = backup(place)
-    before = {name: files_below(place.directory / name) for name in NAMES}
-    assert "holds a tree already" in place.run("restore", str(saved)).errors[-1]
-    other = place.settings_for(place.directory / "other")
-    (other.parent / "big/notes").mkdir(parents=True)
-    done = place.run("restore", str(saved), file=other)
-    assert done.errors[-1].endswith("other/big is not empty")
-    assert not (other.parent / "data").exists()
-    assert {name: files_below(place.directory / name) for name in NAMES} == before
-
-
 @pytest.mark.parametrize("at", [1, 4, 9, 12])
 def test_an_interrupted_restore_of_all_goes_on(place: Several, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     saved = backup(place)
@@ -256,17 +169,6 @@ def test_what_a_power_cut_left_of_a_mark_is_no_content(place: Several) -> None:
         (other.parent / path).parent.mkdir()
         (other.parent / path).write_text("")
     assert place.run("restore", str(saved), file=other).status == 0
-
-
-def test_a_changed_body_goes_to_the_quarantine(place: Several) -> None:
-    saved = backup(place)
-    (saved / f"attachments/big/{HERE}/1/{SCAN}").write_bytes(b"wrong")
-    other = place.settings_for(place.directory / "other")
-    done = place.run("restore", str(saved), file=other)
-    assert done.status == 4
-    assert done.out == f"attachments/big/{HERE}/1/{SCAN}: not what it was when it was saved; it is in .quarantine\n"
-    kept = [path for path in (other.parent / "big/.quarantine").rglob(SCAN) if path.is_file()]
-    assert [path.read_bytes() for path in kept] == [b"wrong"]
 
 
 def test_keys_are_saved_and_restored_on_request_only_and_never_overwritten(place: Several) -> None:

@@ -150,34 +150,6 @@ def test_no_value_stays_in_an_index_or_a_table_for_reports(tmp_path: Path) -> No
     assert having(service.data, SECRET) == []
 
 
-def test_all_documents_of_an_owner(workshop: Workshop) -> None:
-    """Also drafts, and those that are deleted; revisions of others that name the user are only counted."""
-    lea = {"Svc-Username": "lea"}
-    workshop.put("app/form/data/deleted-of-lea/data.xml", b"<d/>", lea)
-    workshop.delete("app/form/data/deleted-of-lea/data.xml")
-    workshop.put("app/form/draft/draft-of-lea/data.xml", b"<d/>", lea)
-    workshop.put("app/form/data/of-bob/data.xml", b"<d/>", {"Svc-Username": "bob"})
-    workshop.put("app/form/data/of-bob/data.xml", b"<d/>", lea)
-    workshop.put("app/form/data/unsaved-of-lea/a.bin", SECRET, lea)
-    workshop.put("app/form/data/unsaved-of-bob/a.bin", b"abc", {"Svc-Username": "bob"})
-    workshop.put("app/form/data/damaged/data.xml", b"<d/>", lea)
-    workshop.close()
-    workshop.file("app/form/data/damaged/data.xml.json").write_bytes(b"{}")
-    found = erased(workshop, "--owner", "lea")
-    assert {each["document"] for each in found["documents"]} == {
-        "document",
-        "deleted-of-lea",
-        "draft-of-lea",
-        "unsaved-of-lea",
-    }
-    assert "1 damaged document, whose owner cannot be read" in found["remaining"]
-    assert workshop.get("app/form/data/unsaved-of-bob/a.bin")[0] == 404, "there is no document"
-    assert workshop.file("app/form/data/unsaved-of-bob/a.bin").exists()
-    assert "1 revision of documents of others, which name the user" in found["remaining"]
-    assert workshop.get("app/form/data/of-bob/data.xml")[0] == 200
-    assert run(workshop.root, "--owner", "lea").exit_code == 1
-
-
 def test_what_a_repair_and_a_lease_have_left_goes_too(workshop: Workshop) -> None:
     workshop.put(DATA, b"<d>%s</d>" % SECRET)
     workshop.close()
@@ -191,27 +163,6 @@ def test_what_a_repair_and_a_lease_have_left_goes_too(workshop: Workshop) -> Non
     assert having(workshop.root, SECRET) == []
     assert list(links.iterdir()) == []
     assert [path for path in having(workshop.root, b"data.xml") if "document" in path] == []
-
-
-def test_backups_are_named_or_lose_the_files_and_can_still_be_verified(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.put(ATTACHMENT, SECRET)
-    first = backup(workshop, tmp_path / "backups")
-    second = backup(workshop, tmp_path / "backups")
-    listed = run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).stdout
-    assert listed.count("which stay: --from-backups removes them") == 2
-    copy_tree(workshop.root, tmp_path / "copy")
-    kept = erased(Workshop(tmp_path / "copy"), DOCUMENT, "--backups", str(tmp_path / "backups"))
-    assert [each["removed"] for each in kept["backups"]] == [False, False]
-    assert sum(str(each) in line for line in kept["remaining"] for each in (first, second)) == 2
-    (tmp_path / "certificate.json").unlink()
-    found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
-    assert having(tmp_path / "backups", SECRET) == []
-    assert {each["path"] for each in found["backups"][0]["files"]} >= {ATTACHMENT, DATA}
-    for each in (first, second):
-        done = CliRunner().invoke(commands, ["restore", str(each), "--data", str(tmp_path / each.name)])
-        assert done.exit_code == 0, (done.output, done.exception)
-        assert Workshop(tmp_path / each.name).check("--deep").kinds == []
-    assert backup(workshop, tmp_path / "backups")
 
 
 def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
@@ -246,46 +197,12 @@ def test_a_run_that_goes_on_keeps_what_the_certificate_says_of_backups(
     assert having(tmp_path / "backups", SECRET) == []
 
 
-def test_a_document_of_which_only_backups_have_files(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.put(ATTACHMENT, SECRET)
-    backup(workshop, tmp_path / "backups")
-    erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"))
-    assert run(workshop.root, DOCUMENT).exit_code == 1
-    listed = run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).stdout
-    assert listed.startswith(f"{DOCUMENT}: only in backups\n")
-    (tmp_path / "certificate.json").unlink()
-    found = erased(workshop, DOCUMENT, "--backups", str(tmp_path / "backups"), "--from-backups")
-    assert having(tmp_path / "backups", SECRET) == []
-    assert (found["documents"][0]["files"], found["backups"][0]["removed"]) == ([], True)
-    assert run(workshop.root, DOCUMENT, "--backups", str(tmp_path / "backups")).exit_code == 1
-
-
-def test_without_yes_nothing_is_changed(workshop: Workshop) -> None:
-    workshop.close()
-    state = workshop.state()
-    done = run(workshop.root, DOCUMENT)
-    assert (done.exit_code, workshop.state()) == (0, state)
-    assert done.stdout.startswith(f"{DOCUMENT}: ")
-
-
 def test_a_certificate_is_not_written_into_a_pipe(workshop: Workshop, tmp_path: Path) -> None:
     workshop.close()
     os.mkfifo(tmp_path / "pipe")
     state = workshop.state()
     assert run(workshop.root, DOCUMENT, "--certificate", str(tmp_path / "pipe")).exit_code == 2
     assert workshop.state() == state
-
-
-def test_a_certificate_of_another_tree_is_not_completed(workshop: Workshop, tmp_path: Path) -> None:
-    """Its documents are not here: it would say of them that they are erased."""
-    workshop.close()
-    document = {"tree": "other", "app": "a", "form": "f", "document": "d", "owner": None, "files": []}
-    begun = {"format": 1, "began": "2026-01-01T00:00:00.000Z", "by": "root", "documents": [document]}
-    file = tmp_path / "begun.json"
-    file.write_text(json.dumps(begun))
-    done = run(workshop.root, DOCUMENT, "--yes", "--certificate", str(file))
-    assert (done.exit_code, "the certificate has documents of other" in str(done.exception)) == (1, True)
-    assert (json.loads(file.read_text()), workshop.file(DOCUMENT).exists()) == (begun, True)
 
 
 @pytest.mark.parametrize("step", [29, pytest.param(9, marks=pytest.mark.long)])
