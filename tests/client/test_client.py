@@ -382,10 +382,9 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_an_administrator_exports_imports_and_purges(tmp_path: Path) -> None:
-    (tmp_path / "settings.toml").write_text('keys = "keys.json"\nadministrators = ["boss"]\n')
     keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
     key, other = keys.add("boss"), keys.add("other")
-    with serving(tmp_path, options=("--config", "settings.toml")) as service:
+    with serving(tmp_path, settings='keys = "keys.json"\nadministrators = ["boss"]\n') as service:
         with PersistenceClient(_url(service)) as stranger, pytest.raises(UnauthorizedError):
             stranger.forms()
         with PersistenceClient(_url(service), key=other) as clerk, pytest.raises(ForbiddenError):
@@ -472,14 +471,14 @@ class Callers:
 @pytest.fixture(params=["svc", "orbeon"])
 def callers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callers]:
     prefix = "svc" if request.param == "svc" else "oxf.fr"
-    (tmp_path / "settings.toml").write_text(
+    settings = (
         'keys = "keys.json"\nadministrators = ["boss"]\ntoken_issuers = ["boss"]\n'
         f'"{prefix}.access-token.validity.*.*" = 60\n'
     )
     keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
     secrets = [keys.add(name) for name in ("boss", "clerk")]
     keys.ensured_signing_secrets()
-    with serving(tmp_path, dialect=request.param, options=("--config", "settings.toml"), alone=True) as service:
+    with serving(tmp_path, dialect=request.param, settings=settings, alone=True) as service:
         url = f"http://127.0.0.1:{service.port}"
         boss, clerk = (PersistenceClient(url, key=key, user="lea", dialect=request.param) for key in secrets)
         with boss, clerk:

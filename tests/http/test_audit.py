@@ -44,19 +44,16 @@ def audited(
     prefix = DIALECTS[dialect].property_prefix
     directory.mkdir(parents=True, exist_ok=True)
     permissions = '{"owner": ["create", "read", "update", "delete", "list"]}'
-    file = directory / "settings.toml"
-    file.write_text(
-        f"""keys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n{more}
+    settings = f"""keys = "keys.json"\naudit = "file"\naudit_file = "audit/audit.jsonl"\n{more}
 "{prefix}permissions.hr.*" = '{permissions}'
 "{prefix}persistence.*.enforce-lease" = true
 "{prefix}audit.reads.hr.*" = {str(reads).lower()}
 """
-    )
     start: Callable[..., AbstractContextManager[Service]] = running if is_real else serving
     if alone:  # the service behind another one would have to be told of the same properties
         start = partial(serving, alone=True)
     variables = {f"PERSISTENCE_{name.upper()}": str(value) for name, value in env.items()}
-    with start(directory, dialect=dialect, options=("--config", str(file)), env=variables) as service:
+    with start(directory, dialect=dialect, settings=settings, env=variables) as service:
         yield service
 
 
@@ -487,13 +484,10 @@ def test_a_service_does_not_start_with_an_audit_that_it_cannot_write(
 
 @contextmanager
 def audited_by(directory: Path, more: str) -> Iterator[Service]:
-    file = directory / "own.toml"
     names = {line.partition(" ")[0] for line in more.splitlines()}
     shipped = {"audit": '"file"', "audit_file": '"audit/audit.jsonl"'}
-    file.write_text(
-        "".join(f"{name} = {value}\n" for name, value in shipped.items() if name not in names) + more + "\n"
-    )
-    with serving(directory, options=("--config", str(file)), alone=True) as service:
+    settings = "".join(f"{name} = {value}\n" for name, value in shipped.items() if name not in names) + more + "\n"
+    with serving(directory, settings=settings, alone=True) as service:
         yield service
 
 

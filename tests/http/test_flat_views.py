@@ -133,13 +133,12 @@ def test_v1_tables_of_what_is_stored_without_drafts(planted: Service) -> None:
 
 def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) -> None:
     orders.plant(Planter(tmp_path / "data"))
-    file = tmp_path / "own.toml"
-    file.write_text(
+    settings = (
         '"svc.persistence.*.create-flat-view" = true\n'
         '"svc.persistence.*.flat-view.prefixes-in-main-view-column-names" = true\n'
         '"svc.persistence.*.flat-view.max-identifier-length" = 20\n'
     )
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with running(tmp_path, settings=settings) as service:
         assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 204
         assert "has no effect" not in service.log.read_text()
         with reporting(service) as report:
@@ -254,20 +253,15 @@ def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(shar
 
 
 def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text('"svc.persistence.*.data-format-version" = "4.8.0"\n')
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, settings='"svc.persistence.*.data-format-version" = "4.8.0"\n') as service:
         refused = service.put("acme/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, "4.8.0" in refused.cause) == (501, True)
         assert service.get("acme/order/form/form.xhtml").status == 404
 
 
 def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_path: Path) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(
-        '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
-    )
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    settings = '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
+    with serving(tmp_path, settings=settings) as service:
         refused = service.put("far/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, refused.cause) == (
             501,

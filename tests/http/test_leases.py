@@ -187,8 +187,8 @@ def test_only_data_has_leases_and_names_must_be_possible(service: Service, form:
 
 def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Service) -> None:
     """They are on, as for each provider of the real system that has them (spec runtime 8)."""
-    (tmp_path / "off.toml").write_text(f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n')
-    with serving(tmp_path, dialect=started.dialect, options=("--config", "off.toml"), alone=True) as plain:
+    settings = f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n'
+    with serving(tmp_path, dialect=started.dialect, settings=settings, alone=True) as plain:
         for face in (PUBLIC, PROVIDER):
             refused = lock(replace(plain, face=face), f"{form}/data/D/data.xml")
             assert refused.status == 403

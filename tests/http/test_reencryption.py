@@ -376,13 +376,12 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("apart")
     keys_of(directory).new()
     (directory / "big").mkdir()
-    config = directory / "settings.toml"
-    config.write_text(
+    settings = (
         'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )
-    with serving(directory, options=("--config", str(config))) as apart:
+    with serving(directory, settings=settings) as apart:
         yield apart
 
 

@@ -268,12 +268,12 @@ _NAMES = ("a.bin", "b.bin", "c.bin", "d.bin", "e.bin")
 def served(tmp_path: Path) -> Iterator[Service]:
     """A service in this process, with bodies of attachments in a directory of their own for the form acme/split."""
     keys_of(tmp_path).new()
-    (tmp_path / "settings.toml").write_text(
+    settings = (
         'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.files.lease" = true\n"svc.persistence.files.enforce-lease" = true\n'
         + attachments_apart("acme.split", "files-elsewhere", tmp_path / "elsewhere")
     )
-    with serving(tmp_path, options=("--config", "settings.toml"), alone=True) as service:
+    with serving(tmp_path, settings=settings, alone=True) as service:
         yield service
 
 
