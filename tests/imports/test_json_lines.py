@@ -1,4 +1,4 @@
-"""JSON lines, as a script writes them: encodings and limits; facts, refusals and conflicts are in ``golden/lines.txt``."""
+"""JSON lines, as a script writes them: encodings and limits; the rest is in ``golden/lines.txt``."""
 
 from __future__ import annotations
 
