@@ -168,6 +168,33 @@ class Service:
         assert answer.status in (201, 204), answer.cause
         return answer
 
+    def lock(
+        self,
+        path: str,
+        user: str | None = "lea",
+        timeout: str | None = "Second-600",
+        group: str | None = "staff",
+        *,
+        headers: Mapping[str, str] | None = None,
+        **own: object,
+    ) -> Answer:
+        """LOCK for a user that the body names, by one that the headers name."""
+        sent = {"Content-Type": "application/xml"} | ({} if timeout is None else {"Timeout": timeout}) | (headers or {})
+        return self.ask("LOCK", path, lockinfo(user, group), sent, **own)
+
+    def unlock(
+        self,
+        path: str,
+        user: str | None = "lea",
+        group: str | None = "staff",
+        *,
+        headers: Mapping[str, str] | None = None,
+        **own: object,
+    ) -> Answer:
+        """UNLOCK."""
+        sent = {"Content-Type": "application/xml"} | (headers or {})
+        return self.ask("UNLOCK", path, lockinfo(user, group), sent, **own)
+
     def workers(self) -> list[int]:
         """Process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
@@ -177,6 +204,20 @@ class Service:
         """Files that only a write in progress may have: temporary names and spooled bodies."""
         own = [path for name in (".spool", ".trash") for path in (self.data / name).rglob("*")]
         return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
+
+
+def lockinfo(user: str | None = "lea", group: str | None = "staff") -> bytes:
+    """The body of LOCK and UNLOCK."""
+    names = "".join(
+        f"<fr:{name}>{value}</fr:{name}>"
+        for name, value in (("username", user), ("groupname", group))
+        if value is not None
+    )
+    return (
+        '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner">'
+        "<d:lockscope><d:exclusive/></d:lockscope><d:locktype><d:write/></d:locktype>"
+        f"<d:owner>{names}</d:owner></d:lockinfo>"
+    ).encode()
 
 
 is_proxied = False

@@ -49,6 +49,7 @@ from persistence.errors import (
 )
 from persistence.keys import Keys
 from tests.in_process import serving
+from tests.served import served
 from tests.service import Service, running
 
 FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
@@ -73,13 +74,7 @@ def data(city: str) -> str:
     return f"<form><trip><city>{city.replace('&', '&amp;')}</city></trip></form>"
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("client")
-    prefix = "svc" if request.param == "svc" else "oxf.fr"
-    (directory / "settings.toml").write_text(f'"{prefix}.persistence.files.lease" = true\n')
-    with serving(directory, dialect=request.param, options=("--config", "settings.toml")) as running:
-        yield running
+service = served("svc", "orbeon", settings='"{prefix}persistence.files.lease" = true')
 
 
 @pytest.fixture
@@ -387,10 +382,9 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 def test_an_administrator_exports_imports_and_purges(tmp_path: Path) -> None:
-    (tmp_path / "settings.toml").write_text('keys = "keys.json"\nadministrators = ["boss"]\n')
     keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
     key, other = keys.add("boss"), keys.add("other")
-    with serving(tmp_path, options=("--config", "settings.toml")) as service:
+    with serving(tmp_path, settings='keys = "keys.json"\nadministrators = ["boss"]\n') as service:
         with PersistenceClient(_url(service)) as stranger, pytest.raises(UnauthorizedError):
             stranger.forms()
         with PersistenceClient(_url(service), key=other) as clerk, pytest.raises(ForbiddenError):
@@ -477,14 +471,14 @@ class Callers:
 @pytest.fixture(params=["svc", "orbeon"])
 def callers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callers]:
     prefix = "svc" if request.param == "svc" else "oxf.fr"
-    (tmp_path / "settings.toml").write_text(
+    settings = (
         'keys = "keys.json"\nadministrators = ["boss"]\ntoken_issuers = ["boss"]\n'
         f'"{prefix}.access-token.validity.*.*" = 60\n'
     )
     keys = Keys(str(tmp_path / "keys.json"), tree=str(tmp_path / "data"))
     secrets = [keys.add(name) for name in ("boss", "clerk")]
     keys.ensured_signing_secrets()
-    with serving(tmp_path, dialect=request.param, options=("--config", "settings.toml"), alone=True) as service:
+    with serving(tmp_path, dialect=request.param, settings=settings, alone=True) as service:
         url = f"http://127.0.0.1:{service.port}"
         boss, clerk = (PersistenceClient(url, key=key, user="lea", dialect=request.param) for key in secrets)
         with boss, clerk:

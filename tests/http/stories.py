@@ -5,14 +5,24 @@
     DELETE data/none -> 404 `does not exist`
 
 Paths are below the form, or from ``/`` on; ``data/D`` and ``form`` stand for their XML. Headers follow as
-``name=value``, the service's own without their prefix, and a body that begins with ``<``. Behind the arrow there is
-one status for all paths or one for each (``deleted`` is the dialect's), then headers (``name=`` is a missing one), the
-body or how many ``lines`` it has, and what is in the line of an error. ``name>word`` takes a header down, for which
-``{word}`` stands from then on. Without an arrow the request must succeed. ``PERMISSIONS`` publishes the form with
-some, or with ``none``.
+``name=value``, the service's own without their prefix (``Modified`` is the standard ``Last-Modified``), and a body
+that begins with ``<``. Behind the arrow there is one status for all paths or one for each (``deleted`` is the
+dialect's), then headers (``name=`` is a missing one), the body or how many ``lines`` it has, and what is in the line of
+an error. ``name>word`` takes a header down, for which ``{word}`` stands from then on, and ``name!value`` is another one
+than the value. Without a status the request must succeed. ``PERMISSIONS`` publishes the form with some, or ``none``.
+
+    RESTORE D?as-of={first} by=eve -> 204
+    HISTORY D -> 200 times=`{third} {second} {first}`
+    LOCK data/D for=bob by=lea -> 423 holder=lea/staff
+    PUT data/D by=bob -> 423 leased=lea/D
+
+``RESTORE`` brings a revision back and ``HISTORY`` lists them. ``LOCK`` and ``UNLOCK`` are ``for`` lea of the group
+staff unless the line says otherwise.
 """
 
 import re
+from collections.abc import Callable
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -20,7 +30,7 @@ from tests.published import definition
 from tests.service import Answer, Service
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
-_NAMED = re.compile(r"([A-Za-z-]+)([=>])(.*)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
 _SHORT = {
     "v": "Form-Definition-Version",
     "by": "Username",
@@ -29,14 +39,19 @@ _SHORT = {
     "stage": "Workflow-Stage",
 }
 _STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
+_STANDARD |= {"Timeout", "for", "in"}
+_ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
 
 def stories(told: dict[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("story", told.values(), ids=told)
 
 
-def play(service: Service, form: str, story: str, **words: str) -> None:
-    """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning."""
+def play(service: Service, form: str, story: str, **words: str) -> dict[str, str]:
+    """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning.
+
+    Returns the words that are known at the end.
+    """
     app, name = form.split("/")
     known = {"app": app, "name": name, "form": form, "builder": f"{service.designer}/builder"} | words
 
@@ -54,24 +69,37 @@ def play(service: Service, form: str, story: str, **words: str) -> None:
             continue
         paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
         body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), b"<d/>")
-        answers = [
-            service.put(_path(form, path), body, headers)
-            if each == "PUT"
-            else service.ask(each, _path(form, path), None, headers)
-            for each in method.split("|")
-            for path in paths
-        ]
-        wanted = list(map(filled, _WORD.findall(expected)))
+        answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
+        wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
         statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
         for number, answer in enumerate(answers):
             said = f"{line}: {answer.status} {answer.body[:200]!r}"
-            if not arrow:
+            status = statuses[number if len(statuses) > 1 else 0] if statuses else ""
+            if status:
+                assert answer.status == (service.deleted if status == "deleted" else int(status)), said
+            else:
                 assert answer.status < 300, said
-                continue
-            status = statuses[number if len(statuses) > 1 else 0]
-            assert answer.status == (service.deleted if status == "deleted" else int(status)), said
             for word in wanted:
                 _compare(service, answer, word, known, said)
+    return known
+
+
+def _ask(service: Service, method: str, form: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    headers = dict(headers)
+    user, group = headers.pop("for", "lea"), headers.pop("in", "staff")
+    match method:
+        case "PUT":
+            return service.put(_path(form, path), body, headers)
+        case "LOCK":
+            return service.lock(_path(form, path), user, group=group, headers=headers)
+        case "UNLOCK":
+            return service.unlock(_path(form, path), user, group, headers=headers)
+        case "RESTORE":
+            document, mark, query = path.partition("?")
+            return service.call("POST", f"history/{form}/{document}/restore{mark}{query}", None, headers)
+        case "HISTORY":
+            return service.call("GET", f"history/{form}/{path}", None, headers)
+    return service.ask(method, _path(form, path), None, headers)
 
 
 def _headers(service: Service, words: list[str]) -> dict[str, str]:
@@ -80,6 +108,8 @@ def _headers(service: Service, words: list[str]) -> dict[str, str]:
 
 
 def _header(service: Service, name: str) -> str:
+    if name == "Modified":
+        return "Last-Modified"
     is_standard = name in _STANDARD or name.startswith("If-")
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
@@ -102,11 +132,40 @@ def _compare(service: Service, answer: Answer, word: str, known: dict[str, str],
         assert answer.body == word.replace("`", "").encode(), said
     elif word.startswith("`"):
         assert word[1:-1] in answer.cause, said
-    elif named and named[2] == ">":
-        known[named[3]] = str(answer[_header(service, named[1])])
-    elif named and named[1] == "lines":
-        assert answer.body.count(b"\n") == int(named[3]), said
-    elif named and named[1] == "body":
-        assert answer.body == named[3].encode(), said
     elif named:
-        assert answer[_header(service, named[1])] == (named[3].replace("`", "") or None), (named[1], said)
+        name, mark, value = named[1], named[2], named[3].replace("`", "")
+        if mark == ">":
+            known[value] = str(answer[_header(service, name)])
+        elif mark == "!":
+            assert answer[_header(service, name)] not in (None, value), (name, said)
+        elif name in _OTHERS:
+            assert _OTHERS[name](answer, value), (name, said)
+        else:
+            assert answer[_header(service, name)] == (value or None), (name, said)
+
+
+_OTHERS: dict[str, Callable[[Answer, str], bool]] = {
+    "lines": lambda answer, value: answer.body.count(b"\n") == int(value),
+    "body": lambda answer, value: answer.body == value.encode(),
+    "times": lambda answer, value: re.findall(_ROW, answer.body.decode()) == value.split(),
+    "holder": lambda answer, value: require_holder(answer, *value.split("/")) is None,
+    "leased": lambda answer, value: _is_leased(answer, *value.split("/")),
+}
+"""What is compared with something else than a header."""
+
+
+def _is_leased(answer: Answer, user: str, document: str) -> bool:
+    cause = rf"{user} has leased the document {document} for (59\d|600) more seconds"
+    left = re.fullmatch(r"Second-(59\d|600)", answer["Timeout"] or "")
+    return re.fullmatch(cause, answer.cause) is not None and left is not None
+
+
+def require_holder(answer: Answer, user: str, group: str = "staff") -> None:
+    """Compare the body of a 423 of LOCK or UNLOCK, which says who holds the lease, and its time with 600 seconds."""
+    assert (answer.status, answer["Content-Type"]) == (423, "application/xml")
+    assert re.fullmatch(r"Second-(59\d|600)", answer["Timeout"] or "")
+    root = ET.fromstring(answer.body)  # noqa: S314 - our own
+    names = {each.tag: each.text for each in root.iter() if (each.text or "").strip()}
+    runner = "{http://orbeon.org/oxf/xml/form-runner}"
+    assert root.tag == "{DAV:}lockinfo"
+    assert names == {f"{runner}username": user, f"{runner}groupname": group}

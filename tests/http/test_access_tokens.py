@@ -33,11 +33,10 @@ def a_service(
     """A service whose forms have tokens, with one signing key."""
     prefix = DIALECTS[dialect].property_prefix
     directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "settings.toml"
-    file.write_text(f'keys = "keys.json"\n{more}\n"{prefix}access-token.validity.*.*" = {validity}\n')
+    settings = f'keys = "keys.json"\n{more}\n"{prefix}access-token.validity.*.*" = {validity}\n'
     keys_of(directory).ensured_signing_secrets()
     start = running if is_real else serving
-    with start(directory, dialect=dialect, options=("--config", str(file))) as service:
+    with start(directory, dialect=dialect, settings=settings) as service:
         yield service
 
 

@@ -192,8 +192,7 @@ GROWN = 40 * MIB
 def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("xml")
     EncryptionKeys(str(directory / "var/keys.json"), trees=[str(directory / "data")]).new()
-    (directory / "settings.toml").write_text('encryption_keys = "var/keys.json"\n')
-    with alone(directory, options=("--config", str(directory / "settings.toml"))) as running:
+    with alone(directory, settings='encryption_keys = "var/keys.json"\n') as running:
         assert running.put("hr/warm/form/form.xhtml", DEFINITION).status == 201
         for _ in range(4):
             running.put("hr/warm/data/d/data.xml", b"<form/>", **V1)

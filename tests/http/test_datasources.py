@@ -38,9 +38,8 @@ _PATIENCE = 20.0
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("several")
-    (directory / "own.toml").write_text(CONFIG)
     (directory / "attachments").mkdir()
-    with running(directory, workers=2, options=("--config", "own.toml")) as service:
+    with running(directory, workers=2, settings=CONFIG) as service:
         yield service
 
 

@@ -26,6 +26,7 @@ from tests import orders
 from tests.in_process import serving
 from tests.published import definition
 from tests.search_faults import found
+from tests.served import served as in_dialects
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, pair
 
 PAIRS = {"svc-public": ("svc", PUBLIC), "svc-provider": ("svc", PROVIDER), "orbeon-public": ("orbeon", PUBLIC)}
@@ -354,19 +355,10 @@ PATHS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp(f"strict-{request.param}"), dialect=request.param, alone=True) as service:
-        yield service
+strict = in_dialects("svc", "orbeon", alone=True)
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def lenient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    env = {"PERSISTENCE_FOREIGN_HEADERS": "ignore"}
-    with serving(
-        tmp_path_factory.mktemp(f"lenient-{request.param}"), dialect=request.param, env=env, alone=True
-    ) as service:
-        yield service
+lenient = in_dialects("svc", "orbeon", env={"PERSISTENCE_FOREIGN_HEADERS": "ignore"}, alone=True)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)

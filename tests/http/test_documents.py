@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -13,8 +12,8 @@ import pytest
 
 from persistence.model.versions import DATA_FORMATS
 from tests.http.stories import play, stories
-from tests.in_process import serving
 from tests.published import definition
+from tests.served import served
 from tests.service import V1, Service, running
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -315,10 +314,7 @@ def test_drafts_keep_no_history(service: Service, form: str) -> None:
     assert not (service.data / form / "draft" / "D" / ".history").exists()
 
 
-@pytest.fixture(scope="module")
-def orbeon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("corpus"), dialect="orbeon") as service:
-        yield service
+orbeon = served("orbeon")
 
 
 TYPES = {
@@ -403,10 +399,7 @@ def test_of_many_at_once_exactly_one_is_created(service: Service, form: str) -> 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 11
 
 
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("crowd"), workers=2) as service:
-        yield service
+crowd = served(start=running, workers=2)
 
 
 def create(service: Service, form: str, *names: str, user: str | None = None) -> list[int]:

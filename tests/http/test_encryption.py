@@ -46,12 +46,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @contextmanager
 def keyed(directory: Path, **env: str) -> Iterator[Service]:
     keys_of(directory).new()
-    config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
     lines = [f'"svc.field-encryption.{name}" = "{password}"\n' for name, password in passwords.items()]
     apart = attachments_apart("apart.*", "big", directory / "big")
-    config.write_text('encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart)
-    with running(directory, options=("--config", str(config)), env=env) as service:
+    settings = 'encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart
+    with running(directory, settings=settings, env=env) as service:
         yield service
 
 

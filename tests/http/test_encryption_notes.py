@@ -40,9 +40,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @contextmanager
 def keyed(directory: Path) -> Iterator[Service]:
     keys_of(directory).new()
-    config = directory / "settings.toml"
-    config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')
-    with alone(directory, options=("--config", str(config))) as service:
+    settings = f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n'
+    with alone(directory, settings=settings) as service:
         yield service
 
 
@@ -189,9 +188,7 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
 def test_data_of_another_service_is_noted_as_it_arrives(tmp_path: Path) -> None:
     """The service in front encrypts, and asks the one behind for what it has, small or in a file of its own."""
     keys_of(tmp_path).new()
-    config = tmp_path / "settings.toml"
-    config.write_text('encryption_keys = "var/encryption-keys.json"\n')
-    with pair(tmp_path, options=("--config", str(config))) as (service, _):
+    with pair(tmp_path, settings='encryption_keys = "var/encryption-keys.json"\n') as (service, _):
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         long = b"<note>" + b"x" * 100_000 + b"</note>"
         for body in (PLAIN, data(), MENTIONING, data().replace(b"<kids>", long + b"<kids>"), LARGE, data()):

@@ -42,10 +42,9 @@ PROXIED_LACKS = "another service has no API for older revisions of definitions, 
 @contextmanager
 def a_service(directory: Path, dialect: str = "svc", more: str = "", *, is_real: bool = False) -> Iterator[Service]:
     directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "settings.toml"
-    file.write_text(f'keys = "keys.json"\nadministrators = ["desk"]\n{more}\n')
+    settings = f'keys = "keys.json"\nadministrators = ["desk"]\n{more}\n'
     start = running if is_real else serving
-    with start(directory, dialect=dialect, options=("--config", str(file))) as service:
+    with start(directory, dialect=dialect, settings=settings) as service:
         service.extra = {"Authorization": f"Bearer {key_of(directory, 'desk')}"}
         yield service
 

@@ -16,6 +16,7 @@ from tests.in_process import serving
 from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.search_faults import await_notes
+from tests.served import served
 from tests.service import V1, Service, running
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
@@ -95,20 +96,17 @@ def own(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("shared"), workers=2) as service:
-        yield service
+in_common = served(start=running, workers=2)
 
 
 @pytest.fixture
-def shared(served: Service) -> Iterator[Service]:
+def shared(in_common: Service) -> Iterator[Service]:
     """A service without forms, and so without tables; it may have had some."""
-    yield served
-    for path in served.data.glob("*/*/form/*/form.xhtml"):
-        app, form, _, version, _ = path.relative_to(served.data).parts
+    yield in_common
+    for path in in_common.data.glob("*/*/form/*/form.xhtml"):
+        app, form, _, version, _ = path.relative_to(in_common.data).parts
         for what in ("data/", "form/form.xhtml"):
-            deleted = served.delete(f"{app}/{form}/{what}", Form_Definition_Version=version)
+            deleted = in_common.delete(f"{app}/{form}/{what}", Form_Definition_Version=version)
             assert deleted.status in {200, 204}, deleted.cause
 
 
@@ -135,13 +133,12 @@ def test_v1_tables_of_what_is_stored_without_drafts(planted: Service) -> None:
 
 def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) -> None:
     orders.plant(Planter(tmp_path / "data"))
-    file = tmp_path / "own.toml"
-    file.write_text(
+    settings = (
         '"svc.persistence.*.create-flat-view" = true\n'
         '"svc.persistence.*.flat-view.prefixes-in-main-view-column-names" = true\n'
         '"svc.persistence.*.flat-view.max-identifier-length" = 20\n'
     )
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with running(tmp_path, settings=settings) as service:
         assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 204
         assert "has no effect" not in service.log.read_text()
         with reporting(service) as report:
@@ -256,20 +253,15 @@ def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(shar
 
 
 def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text('"svc.persistence.*.data-format-version" = "4.8.0"\n')
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, settings='"svc.persistence.*.data-format-version" = "4.8.0"\n') as service:
         refused = service.put("acme/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, "4.8.0" in refused.cause) == (501, True)
         assert service.get("acme/order/form/form.xhtml").status == 404
 
 
 def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_path: Path) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(
-        '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
-    )
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    settings = '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
+    with serving(tmp_path, settings=settings) as service:
         refused = service.put("far/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, refused.cause) == (
             501,

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter, definition
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 from tests.sidecars import resealed
 
@@ -41,9 +41,8 @@ ORDER = """<form operations="*">
   </form>"""
 
 
-def plant(data: Path) -> None:
+def plant(planter: Planter) -> None:
     """The set-up of spec search 8.3."""
-    planter = Planter(data)
     planter.publish("acme/order", 1, _ORDER, "2024-04-01T09:00:00.000Z", "fay")
     planter.publish("acme/order", 1, _ORDER, "2024-04-10T09:00:00.250Z", "fay")
     planter.publish("acme/order", 2, f"{_ORDER}<available>false</available>", "2024-04-20T09:00:00.000Z", "fay")
@@ -51,12 +50,7 @@ def plant(data: Path) -> None:
     planter.publish("acme/library", 1, '<title xml:lang="en">Library</title>', "2024-04-05T00:00:00.000Z")
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"planted-{request.param}")
-    plant(directory / "data")
-    with serving(directory, dialect=request.param) as service:
-        yield service
+planted = served("svc", "orbeon", plant=plant)
 
 
 @pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
@@ -67,17 +61,11 @@ def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
     return planted
 
 
-@pytest.fixture(scope="module")
-def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("administered")
-    plant(directory / "data")
-    settings = directory / "settings.toml"
-    settings.write_text(
-        '[[admin]]\nrole = "form-admin"\napp = "*"\nform = "*"\n'
-        '[[admin]]\nrole = "order-admin"\napp = "acme"\nform = "order"\n'
-    )
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
-        yield service
+administered = served(
+    plant=plant,
+    settings='[[admin]]\nrole = "form-admin"\napp = "*"\nform = "*"\n'
+    '[[admin]]\nrole = "order-admin"\napp = "acme"\nform = "order"\n',
+)
 
 
 def get(service: Service, rest: str = "", **own: str) -> Answer:

@@ -39,10 +39,9 @@ def front(
 ) -> Iterator[Service]:
     directory, dialect = tmp_path_factory.mktemp("front"), request.param
     prefix = {"svc": "svc.", "orbeon": "oxf.fr."}[dialect]
-    file = directory / "front.toml"
     lines = {"uri": f"http://127.0.0.1:{behind.port}", "dialect": "orbeon"}
-    file.write_text("".join(f'"{prefix}persistence.files.{name}" = "{value}"\n' for name, value in lines.items()))
-    with serving(directory, dialect=dialect, options=("--config", str(file)), alone=True) as service:
+    settings = "".join(f'"{prefix}persistence.files.{name}" = "{value}"\n' for name, value in lines.items())
+    with serving(directory, dialect=dialect, settings=settings, alone=True) as service:
         yield service
 
 

@@ -1,54 +1,24 @@
 """LOCK and UNLOCK (spec crud 7), and the property that keeps others from writing to a leased document."""
 
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from persistence.limits import LARGEST_LOCK, LONGEST_LEASE
+from tests.http.stories import play, require_holder, stories
 from tests.in_process import serving
 from tests.providers import Received, Reply, providing
-from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
+from tests.served import served
+from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone, lockinfo
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 LEA = {"Timeout": "Second-600", "Content-Type": "application/xml"}
-NAMES = ["data/{}/data.xml", "draft/{}/data.xml", "data/{}/a.bin", "draft/{}/a b.pdf"]
+NAMES = ["data/{id}/data.xml", "draft/{id}/data.xml", "data/{id}/a.bin", "draft/{id}/a%20b.pdf"]
 
-
-def body(user: str | None = "lea", group: str | None = "staff") -> bytes:
-    names = "".join(
-        f"<fr:{name}>{value}</fr:{name}>"
-        for name, value in (("username", user), ("groupname", group))
-        if value is not None
-    )
-    return (
-        '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner">'
-        "<d:lockscope><d:exclusive/></d:lockscope><d:locktype><d:write/></d:locktype>"
-        f"<d:owner>{names}</d:owner></d:lockinfo>"
-    ).encode()
-
-
-def lock(
-    service: Service,
-    path: str,
-    user: str = "lea",
-    timeout: str | None = "Second-600",
-    group: str = "staff",
-    by: str | None = None,
-) -> Answer:
-    """LOCK for a user that the body names, by one that the headers name."""
-    headers = {"Content-Type": "application/xml"} | ({} if timeout is None else {"Timeout": timeout})
-    return service.ask("LOCK", path, body(user, group), headers, **({} if by is None else {"Username": by}))
-
-
-def unlock(service: Service, path: str, user: str = "lea", group: str = "staff", by: str | None = None) -> Answer:
-    own = {} if by is None else {"Username": by}
-    return service.ask("UNLOCK", path, body(user, group), {"Content-Type": "application/xml"}, **own)
+lock, unlock = Service.lock, Service.unlock
 
 
 def file_of(directory: Path, dialect: str, *names: str) -> str:
@@ -57,12 +27,7 @@ def file_of(directory: Path, dialect: str, *names: str) -> str:
     return file.name
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"leases-{request.param}")
-    file = file_of(directory, request.param, "enforce-lease")
-    with serving(directory, dialect=request.param, options=("--config", file), alone=True) as service:
-        yield service
+started = served("svc", "orbeon", settings='"{prefix}persistence.files.enforce-lease" = true', alone=True)
 
 
 @pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])
@@ -77,38 +42,54 @@ def lenient(started: Service, tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def is_held_by(answer: Answer, user: str, group: str = "staff") -> bool:
-    assert (answer.status, answer["Content-Type"]) == (423, "application/xml")
-    assert re.fullmatch(r"Second-(59\d|600)", answer["Timeout"] or "")
-    root = ET.fromstring(answer.body)  # noqa: S314 - our own
-    names = {each.tag: each.text for each in root.iter() if (each.text or "").strip()}
-    runner = "{http://orbeon.org/oxf/xml/form-runner}"
-    assert root.tag == "{DAV:}lockinfo"
-    assert names == {f"{runner}username": user, f"{runner}groupname": group}
-    return True
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_states(service: Service, form: str, name: str) -> None:
-    """Row by row: no lease, one's own (in whatever group), another user's."""
-    path = f"{form}/{name.format(form[:12])}".replace(" ", "%20")
-    assert unlock(service, path).status == 200
-    taken = lock(service, path)
-    assert (taken.status, taken.body, taken["Content-Length"]) == (200, b"", "0")
-    assert lock(service, path, group="others").status == 200
-    assert is_held_by(lock(service, path, "bob"), "lea", "others")
-    assert is_held_by(unlock(service, path, "bob"), "lea", "others")
-    assert unlock(service, path, group="yet others").status == 200
-    assert lock(service, path, "bob").status == 200
-    assert is_held_by(lock(service, path, "lea"), "bob")
-    assert unlock(service, path, "bob").status == 200
-
-
-def test_a_lease_is_of_the_id_alone(lenient: Service, form: str) -> None:
+@stories(
+    {
+        "the states: no lease, one's own (in whatever group), another user's": """
+            UNLOCK {path} -> 200
+            LOCK {path} -> 200 body= Content-Length=0
+            LOCK {path} in=others -> 200
+            LOCK|UNLOCK {path} for=bob -> 423 holder=lea/others
+            UNLOCK {path} in=strangers -> 200
+            LOCK {path} for=bob -> 200
+            LOCK {path} -> 423 holder=bob
+            UNLOCK {path} for=bob -> 200""",
+        "only the holder writes where the property asks for it": """
+            PUT {main} {path} v=1 by=bob
+            LOCK data/{id} -> 200
+            GET {path} -> 200 ETag>tag
+            PUT|DELETE {path} v=1 by=bob <e/> -> 423 leased=lea/{id}
+            PUT|DELETE {path} v=1 <e/> -> 423 leased=lea/{id}
+            GET {path} -> 200 <d/> ETag={tag}
+            PUT {path} v=1 by=lea
+            DELETE {path} v=1 by=lea -> 204
+            UNLOCK data/{id} -> 200
+            PUT {path} v=1 by=bob""",
+    }
+)
+def test_leases(service: Service, form: str, name: str, story: str) -> None:
     document = form[4:12]
-    assert lock(lenient, f"{form}/data/{document}/data.xml").status == 200
-    assert is_held_by(lock(lenient, f"other/form/draft/{document}/x.bin", "bob"), "lea")
-    assert unlock(lenient, f"other/form/data/{document}/data.xml").status == 200
+    path = name.replace("{id}", document)
+    play(service, form, story, id=document, path=path, main=f"{name.partition('/')[0]}/{document}/data.xml")
+    assert service.leftovers() == []
+
+
+@stories(
+    {
+        "a lease is of the id alone": """
+            LOCK data/D -> 200
+            LOCK /other/form/draft/D/x.bin for=bob -> 423 holder=lea
+            UNLOCK /other/form/data/D -> 200""",
+        "without the property it keeps nobody from writing, and stays when data is deleted (7)": """
+            LOCK data/D -> 200
+            PUT data/D v=1 by=bob -> 201
+            PUT data/D v=1 -> 204
+            DELETE data/D v=1 by=bob -> 204
+            LOCK data/D for=bob -> 423 holder=lea""",
+    }
+)
+def test_leases_as_in_the_real_system(lenient: Service, form: str, story: str) -> None:
+    play(lenient, form, story)
 
 
 def test_a_lease_ends_by_itself(service: Service, form: str) -> None:
@@ -152,19 +133,19 @@ BAD = [
     (b"", 400, "not well-formed"),
     (b"lea", 400, "not well-formed"),
     (b'{"user": "lea"}', 400, "not well-formed"),
-    (body()[:-5], 400, "not well-formed"),
+    (lockinfo()[:-5], 400, "not well-formed"),
     (b"<!DOCTYPE d><d/>", 400, "DOCTYPE"),
-    (b'<!DOCTYPE d [<!ENTITY u "lea">]>' + body("&u;"), 400, "DOCTYPE"),
-    (body(None), 400, "does not name a user"),
-    (body(""), 400, "does not name a user"),
-    (body(" \n "), 400, "does not name a user"),
-    (body("<x>lea</x>"), 400, "does not name a user"),
+    (b'<!DOCTYPE d [<!ENTITY u "lea">]>' + lockinfo("&u;"), 400, "DOCTYPE"),
+    (lockinfo(None), 400, "does not name a user"),
+    (lockinfo(""), 400, "does not name a user"),
+    (lockinfo(" \n "), 400, "does not name a user"),
+    (lockinfo("<x>lea</x>"), 400, "does not name a user"),
     (b"<lockinfo><username>lea</username></lockinfo>", 400, "does not name a user"),
-    (body("x" * 256), 400, "longer than 255"),
-    (body("lea", "x" * 256), 400, "longer than 255"),
-    (body("le&#x85;a"), 400, "control characters"),
+    (lockinfo("x" * 256), 400, "longer than 255"),
+    (lockinfo("lea", "x" * 256), 400, "longer than 255"),
+    (lockinfo("le&#x85;a"), 400, "control characters"),
     (b"<x>" + b"<x/>" * 11_000 + b"</x>", 400, "more than 10000 elements"),
-    (body() + b" " * LARGEST_LOCK, 413, "larger than the limit"),
+    (lockinfo() + b" " * LARGEST_LOCK, 413, "larger than the limit"),
 ]
 
 
@@ -201,13 +182,13 @@ def test_only_data_has_leases_and_names_must_be_possible(service: Service, form:
     ):
         assert lock(service, path).status == 400
         assert unlock(service, path).status == 400
-    assert service.ask("LOCK", f"{form}/data/", body(), LEA).status in (400, 404, 405)
+    assert service.ask("LOCK", f"{form}/data/", lockinfo(), LEA).status in (400, 404, 405)
 
 
 def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Service) -> None:
     """They are on, as for each provider of the real system that has them (spec runtime 8)."""
-    (tmp_path / "off.toml").write_text(f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n')
-    with serving(tmp_path, dialect=started.dialect, options=("--config", "off.toml"), alone=True) as plain:
+    settings = f'"{PREFIX[started.dialect]}persistence.files.lease" = false\n'
+    with serving(tmp_path, dialect=started.dialect, settings=settings, alone=True) as plain:
         for face in (PUBLIC, PROVIDER):
             refused = lock(replace(plain, face=face), f"{form}/data/D/data.xml")
             assert refused.status == 403
@@ -215,39 +196,6 @@ def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Serv
             assert refused.cause == f"leases of {form} are switched off: the property {name} is false"
             assert unlock(replace(plain, face=face), f"{form}/data/D/data.xml").status == 403
         assert [path for path in (plain.data / ".leases").rglob("*") if path.is_file()] == []
-
-
-def put(service: Service, path: str, user: str | None) -> Answer:
-    named = {} if user is None else {"Username": user}
-    return service.put(path, **V1, **named)
-
-
-def delete(service: Service, path: str, user: str | None) -> Answer:
-    named = {} if user is None else {"Username": user}
-    return service.delete(path, **V1, **named)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_only_the_holder_writes_where_the_property_asks_for_it(service: Service, form: str, name: str) -> None:
-    document = form[4:12]
-    path = f"{form}/{name.format(document)}".replace(" ", "%20")
-    collection = name.partition("/")[0]
-    for each in (f"{form}/{collection}/{document}/data.xml", path):
-        assert put(service, each, "bob").status in (201, 204)
-    assert lock(service, f"{form}/data/{document}/data.xml").status == 200
-    before = service.get(path)
-    for user in ("bob", None):
-        for refused in (put(service, path, user), delete(service, path, user)):
-            assert refused.status == 423
-            assert re.fullmatch(rf"lea has leased the document {document} for (59\d|600) more seconds", refused.cause)
-            assert re.fullmatch(r"Second-(59\d|600)", refused["Timeout"] or "")
-    assert service.get(path).body == before.body
-    assert service.get(path)["ETag"] == before["ETag"]
-    assert service.leftovers() == []
-    assert put(service, path, "lea").status in (201, 204)
-    assert delete(service, path, "lea").status == 204
-    assert unlock(service, path).status == 200
-    assert put(service, path, "bob").status in (201, 204)
 
 
 def test_a_refused_put_stops_before_its_body_is_stored(service: Service, form: str) -> None:
@@ -258,26 +206,54 @@ def test_a_refused_put_stops_before_its_body_is_stored(service: Service, form: s
     assert unlock(service, path).status == 200
 
 
-def test_deleting_all_data_leaves_what_others_have_leased(started: Service, form: str) -> None:
-    for document in ("1", "2"):
-        assert put(started, f"{form}/data/{form[4:12]}{document}/data.xml", "bob").status == 201
-    leased = f"{form}/data/{form[4:12]}1/data.xml"
-    assert lock(started, leased).status == 200
-    cleared = started.delete(f"{form}/data/", **V1, Username="bob")
-    counts = cleared[f"{started.prefix}Deleted"], cleared[f"{started.prefix}Refused"]
-    assert (cleared.status, counts) == (200, ("1", "1"))
-    assert started.get(leased).status == 200
-    assert unlock(started, leased).status == 200
+OWN = '<permission operations="create -list"/><permission operations="read update delete -list"><owner/></permission>'
 
 
-def test_without_that_property_a_lease_keeps_nobody_from_writing(lenient: Service, form: str) -> None:
-    """Deleting data does not remove its lease either (spec crud 7)."""
-    path = f"{form}/data/D/data.xml"
-    assert lock(lenient, path).status == 200
-    assert put(lenient, path, "bob").status == 201
-    assert put(lenient, path, None).status == 204
-    assert delete(lenient, path, "bob").status == 204
-    assert is_held_by(lock(lenient, path, "bob"), "lea")
+@pytest.mark.parametrize("name", NAMES)
+def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Service, form: str, name: str) -> None:
+    """LOCK and UNLOCK need what a PUT of the document needs, where others are kept from writing by a lease."""
+    told = f"""
+        PERMISSIONS v=1 {OWN}
+        PUT data/{{id}} v=1 by=lea -> 201
+        LOCK {{path}} for=bob by=bob -> 403 `you may not update`
+        LOCK|UNLOCK {{path}} by=bob -> 403 `you may not update`
+        LOCK {{path}} -> 403
+        PUT data/{{id}} v=1 by=lea -> 204
+        LOCK {{path}} by=lea -> 200
+        UNLOCK {{path}} by=bob -> 403
+        UNLOCK {{path}} by=lea -> 200"""
+    play(started, form, told, id=form[4:12], path=name.replace("{id}", form[4:12]))
+
+
+@stories(
+    {
+        "deleting all data leaves what others have leased": """
+            PUT data/{id}1 data/{id}2 v=1 by=bob -> 201
+            LOCK data/{id}1 -> 200
+            DELETE data/ v=1 by=bob -> 200 Deleted=1 Refused=1
+            GET data/{id}1 -> 200
+            UNLOCK data/{id}1 -> 200""",
+        "else who may create documents of a form could take, shorten or end the leases of all others by their ids": """
+            PUT data/{id} v=1 by=lea -> 201
+            LOCK /other/form/data/{id} for=bob -> 200
+            LOCK data/{id} -> 200
+            LOCK|UNLOCK /other/form/data/{id} for=bob -> 423
+            LOCK|UNLOCK /other/form/data/{id} -> 423
+            PUT data/{id} v=1 by=bob -> 423
+            UNLOCK data/{id} -> 200""",
+    }
+)
+def test_a_lease_is_of_its_form_where_it_keeps_others_from_writing(started: Service, form: str, story: str) -> None:
+    play(started, form, story, id=form[4:12])
+
+
+def test_a_lease_by_another_form_keeps_nobody_from_writing(service: Service, form: str) -> None:
+    """Else who may save there could keep the owner from the document with the same id here."""
+    told = """
+        PUT data/{id} v=1 by=lea -> 201
+        LOCK /other/form/data/{id} for=bob -> 200
+        PUT data/{id} v=1 by=lea -> 204"""
+    play(service, form, told, id=form[4:12])
 
 
 def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
@@ -309,8 +285,8 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
                 assert (refused.status, holder in refused.cause) == (423, True)
                 assert 590 <= int((refused["Timeout"] or "").removeprefix("Second-")) <= 600
                 assert service.delete(path, Username=other).status == 423
-                assert is_held_by(lock(service, path, other), holder)
-                assert is_held_by(unlock(service, path, other), holder)
+                require_holder(lock(service, path, other), holder)
+                require_holder(unlock(service, path, other), holder)
             assert service.get(path).body == f"<d>{holder} 7</d>".encode()
             assert unlock(service, path, holder).status == 200
             assert save(other, other).status == 204
@@ -343,15 +319,15 @@ def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
         with serving(tmp_path, options=("--config", file), alone=True) as service:
             assert lock(service, path).status == 200
             got = provider.of("LOCK")[0]
-            assert (got.path, got.body) == ("/base/crud/a/b/data/D/data.xml", body())
+            assert (got.path, got.body) == ("/base/crud/a/b/data/D/data.xml", lockinfo())
             assert got.headers.get_all("Timeout") == ["Second-600"]
             assert (got.headers["Content-Type"], got.headers["Orbeon-Lease"]) == ("application/xml", "true")
             assert unlock(service, path).status == 200
             assert provider.of("UNLOCK")[0].headers["Timeout"] is None
             xml = {"Content-Type": "application/xml"}
-            answers.reply = Reply(423, {**xml, "Timeout": "Second-599"}, body("bob"))
-            assert is_held_by(lock(service, path), "bob")
-            answers.reply = Reply(423, xml, body("bob"))
+            answers.reply = Reply(423, {**xml, "Timeout": "Second-599"}, lockinfo("bob"))
+            require_holder(lock(service, path), "bob")
+            answers.reply = Reply(423, xml, lockinfo("bob"))
             refused = unlock(service, path)
             assert (refused.status, refused["Timeout"], b"bob" in refused.body) == (423, None, True)
             for reply in (Reply(423, xml, b"<broken"), Reply(423), Reply(423, xml, b"<x>" + b"y" * LARGEST_LOCK)):
@@ -378,62 +354,22 @@ def test_a_real_second_service_has_the_leases(tmp_path: Path, names: tuple[str, 
         file.write_text(file.read_text().replace("/base", ""))
         with serving(tmp_path / "front", options=("--config", file.name), alone=True) as service:
             path, draft = "a/b/data/D/data.xml", "a/b/draft/D/data.xml"
-            assert put(service, path, "lea").status == 201
+            assert service.put(path, **V1, Username="lea").status == 201
             assert lock(service, path).status == lock(behind, path).status == 200
-            assert is_held_by(lock(service, path, "bob"), "lea")
-            assert is_held_by(lock(behind, draft, "bob"), "lea")
-            assert is_held_by(unlock(service, path, "bob"), "lea")
-            refused = [put(service, path, "bob"), put(service, draft, None), delete(service, path, "bob")]
+            require_holder(lock(service, path, "bob"), "lea")
+            require_holder(lock(behind, draft, "bob"), "lea")
+            require_holder(unlock(service, path, "bob"), "lea")
+            refused = [
+                service.put(path, **V1, Username="bob"),
+                service.put(draft, **V1),
+                service.delete(path, **V1, Username="bob"),
+            ]
             assert [answer.status for answer in refused] == ([423] * 3 if enforced else [204, 201, 204])
             assert not enforced or all("lea" in answer.cause for answer in refused)
-            assert put(service, path, "lea").status == (204 if enforced else 201)
+            assert service.put(path, **V1, Username="lea").status == (204 if enforced else 201)
             assert unlock(service, path).status == 200
-            assert put(service, path, "bob").status == 204
+            assert service.put(path, **V1, Username="bob").status == 204
             assert service.get(path).status == 200
-
-
-OWN = (
-    '<permissions><permission operations="create -list"/>'
-    '<permission operations="read update delete -list"><owner/></permission></permissions>'
-)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Service, form: str, name: str) -> None:
-    """LOCK and UNLOCK need what a PUT of the document needs, where others are kept from writing by a lease."""
-    assert started.put(f"{form}/form/form.xhtml", definition(OWN), **V1).status == 201
-    saved, path = f"{form}/data/{form[4:12]}/data.xml", f"{form}/{name.format(form[4:12])}".replace(" ", "%20")
-    assert put(started, saved, "lea").status == 201
-    bob, lea = {**LEA, f"{started.prefix}Username": "bob"}, {**LEA, f"{started.prefix}Username": "lea"}
-    for method, user in (("LOCK", "bob"), ("LOCK", "lea"), ("UNLOCK", "lea")):
-        refused = started.ask(method, path, body(user), bob)
-        assert (refused.status, refused.cause.startswith("you may not update")) == (403, True)
-    assert started.ask("LOCK", path, body("lea"), LEA).status == 403
-    assert put(started, saved, "lea").status == 204
-    assert started.ask("LOCK", path, body("lea"), lea).status == 200
-    assert started.ask("UNLOCK", path, body("lea"), bob).status == 403
-    assert started.ask("UNLOCK", path, body("lea"), lea).status == 200
-
-
-def test_a_lease_by_another_form_keeps_nobody_from_writing(service: Service, form: str) -> None:
-    """Else who may save there could keep the owner from the document with the same id here."""
-    path = f"{form}/data/{form[4:12]}/data.xml"
-    assert put(service, path, "lea").status == 201
-    assert lock(service, f"other/form/data/{form[4:12]}/data.xml", "bob").status == 200
-    assert put(service, path, "lea").status == 204
-
-
-def test_a_lease_is_of_its_form_where_it_keeps_others_from_writing(started: Service, form: str) -> None:
-    """Else who may create documents of some form could take, shorten or end the leases of all others by their ids."""
-    document = form[4:12]
-    path, elsewhere = f"{form}/data/{document}/data.xml", f"other/form/data/{document}/data.xml"
-    assert put(started, path, "lea").status == 201
-    assert lock(started, elsewhere, "bob").status == 200
-    assert lock(started, path, "lea").status == 200, "the document is here, and not there"
-    for method, user in ((lock, "bob"), (lock, "lea"), (unlock, "lea"), (unlock, "bob")):
-        assert method(started, elsewhere, user).status == 423
-    assert put(started, path, "bob").status == 423
-    assert unlock(started, path, "lea").status == 200
 
 
 def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
@@ -444,5 +380,5 @@ def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
     refused = lock(lenient, f"{form}/data/nothing/data.xml")
     assert (refused.status, refused.cause) == (503, "too many documents are leased at the moment")
     for there in (f"{form}/data/saved/data.xml", f"{form}/draft/begun/data.xml"):
-        assert put(lenient, there, "lea").status == 201
+        assert lenient.put(there, **V1, Username="lea").status == 201
         assert lock(lenient, there).status == 200

@@ -1,29 +1,25 @@
 """Queries that are misspelt: refused where the interface knows all words, and told where a name may be anyone's."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests import orders
-from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control, field
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 pytestmark = pytest.mark.xdist_group("notices")  # a tree is planted and served once
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"notices-{request.param}")
-    planter = Planter(directory / "data")
+def plant(planter: Planter) -> None:
     orders.plant(planter)
     planter.define("acme/order", 2, orders.definition(), "2024-04-02T09:00:00.000Z")
     planter.define("hr/leave", 1, orders.definition(), "2024-04-01T09:00:00.000Z")
     planter.publish("hr/secret", 1, "<permissions/>", "2024-04-01T09:00:00.000Z")
     planter.publish("hr/own", 1, PERMISSIONS, "2024-04-01T09:00:00.000Z")
-    with serving(directory, dialect=request.param) as service:
-        yield service
+
+
+planted = served("svc", "orbeon", plant=plant)
 
 
 @pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])

@@ -50,6 +50,7 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
 def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     (tmp_path / "persistence.toml").write_text(settings)
     env = {**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
+    assert forkserver.run("persistence.cli", ["init"], cwd=tmp_path, env=env).returncode == 0
     done = forkserver.run("persistence.cli", ["config"], cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr, 'dialect = "orbeon"' in done.stdout) == (0, "", True)
 
@@ -62,9 +63,7 @@ def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
 def test_data_without_definitions_is_searched_by_the_permissions_of_the_settings(
     tmp_path: Path, settings: str, expected: list[list[str]]
 ) -> None:
-    file = tmp_path / "persistence.toml"
-    file.write_text(settings)
-    with serving(tmp_path, dialect="orbeon", env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, dialect="orbeon", settings=settings) as service:
         provider = replace(service, face=PROVIDER)
         assert provider.put("hr/leave/data/D/data.xml", b"<d>Monday</d>", **V1, Username="lea").status == 201
         query = b"<search><query>monday</query></search>"

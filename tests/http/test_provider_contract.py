@@ -1,7 +1,7 @@
 """The provider API in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,8 @@ import pytest
 
 from tests import forkserver, orders
 from tests.http.stories import play, stories
-from tests.in_process import serving
 from tests.published import definition
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 CREATED = "2024-05-06T07:08:09.010Z"
@@ -451,10 +451,7 @@ def test_old_runtimes_reindex_by_a_get(provider: Service) -> None:
         assert b"<status" in provider.raw("GET", f"{face}/reindex", headers).body
 
 
-@pytest.fixture(scope="module")
-def tombstones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("tombstones"), dialect="orbeon") as service:
-        yield replace(service, face=PROVIDER)
+tombstones = served("orbeon", then=lambda service: setattr(service, "face", PROVIDER))
 
 
 def test_tombstones_of_nothing_are_no_damage(tombstones: Service) -> None:

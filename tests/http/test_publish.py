@@ -279,9 +279,8 @@ def test_other_bad_requests(service: Service, form: str) -> None:
 
 def test_who_may_not_read_it_may_not_publish_it(tmp_path: Path) -> None:
     """6: the designer's own storage may have permissions as well."""
-    settings = tmp_path / "persistence.toml"
-    settings.write_text('"svc.permissions.svc.builder" = \'{"owner": ["create", "read"]}\'\n')
-    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    settings = '"svc.permissions.svc.builder" = \'{"owner": ["create", "read"]}\'\n'
+    with serving(tmp_path, settings=settings) as service:
         service.face = PROVIDER
         service.put("svc/builder/data/D/data.xml", definition("a/f"), Username="lea")
         path = "/fr/service/svc/builder/publish/D"

@@ -11,7 +11,7 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from tests import encrypted_form
-from tests.http.test_permissions import LEA, definition
+from tests.http.stories import play, stories
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
@@ -24,11 +24,10 @@ FORCED = "?force-delete=true"
 @pytest.fixture(params=[(dialect, face) for dialect in sorted(DIALECTS) for face in (PUBLIC, PROVIDER)], ids="-".join)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     dialect, face = request.param
-    file = tmp_path / "settings.toml"
-    file.write_text('keys = "keys.json"\nadministrators = ["admin"]\ntrusted = ["127.0.0.1"]\n')
+    settings = 'keys = "keys.json"\nadministrators = ["admin"]\ntrusted = ["127.0.0.1"]\n'
     keys = Keys(f"{tmp_path}/keys.json", tree=f"{tmp_path}/data")
     admin, other = keys.add("admin"), keys.add("other")
-    with serving(tmp_path, dialect=dialect, options=("--config", str(file)), alone=True) as service:
+    with serving(tmp_path, dialect=dialect, settings=settings, alone=True) as service:
         service.face = face
         service.extra = {"Authorization": f"Bearer {admin}"}
         service.other = {"Authorization": f"Bearer {other}"}  # type: ignore[attr-defined]
@@ -54,24 +53,43 @@ def purge(service: Service, path: str, query: str) -> Answer:
     return service.raw("POST", f"{PUBLIC}/purge{path}?{query}")
 
 
-def test_one_older_revision_goes(service: Service) -> None:
-    """4.9: 204 without the headers of a modification, a second time 404; 4.8: the others can be read."""
-    first, second, third = stored(service, times=3)
-    answer = service.delete(of(D, second), **V1)
-    assert (answer.status, answer["Last-Modified"], answer["ETag"]) == (204, None, None)
-    assert instant(service, answer) == ""
-    assert service.delete(of(D, second), **V1).status == 404
-    read = [service.get(f"{D}?last-modified-time={each}", **V1).status for each in (first, second, third)]
-    assert read == [200, 404, 200]
-    assert service.head(f"{D}?last-modified-time={first}", **V1)[f"{service.prefix}Last-Modified"] == first
+@stories(
+    {
+        "one older revision goes: 204 without the headers of a modification, then 404; others stay (4.9, 4.8)": """
+            PUT data/D v=1 -> Last-Modified>first
+            PUT data/D v=1 -> Last-Modified>second
+            PUT data/D v=1 -> Last-Modified>third
+            DELETE data/D?{purge}={second} v=1 -> 204 Modified= ETag= Last-Modified=
+            DELETE data/D?{purge}={second} v=1 -> 404
+            GET data/D?last-modified-time={first} data/D?last-modified-time={second} v=1 -> 200 404
+            GET data/D?last-modified-time={third} v=1 -> 200
+            HEAD data/D?last-modified-time={first} v=1 -> 200 Last-Modified={first}""",
+        "the current revision stays; in the real system, the one before would become current": """
+            PUT data/D v=1 -> Last-Modified>only
+            DELETE data/D?{purge}={only} v=1 -> 409 `is the current revision`
+            GET data/D v=1 -> 200""",
+        "the tombstone of a purge can be purged again: a runtime that was stopped half-way lists the history again": """
+            PUT data/D v=1 -> Last-Modified>first
+            DELETE data/D v=1
+            HEAD data/D?force-delete=true v=1 -> 200 Last-Modified>one
+            DELETE data/D?{purge}={one} v=1 -> 204
+            HEAD data/D?force-delete=true v=1 -> 200 Last-Modified>two
+            DELETE data/D?{purge}={two} v=1 -> 204
+            GET data/D?last-modified-time={first} v=1 -> 200
+            PUT data/D v=1 -> 201
+            DELETE data/D?{purge}={first} v=1 -> 204
+            GET data/D v=1 -> 200""",
+        "versions and preconditions count": """
+            PUT data/D v=1 -> Last-Modified>first
+            PUT data/D v=1
+            DELETE data/D?{purge}={first} v=2 -> 400
+            DELETE data/D?{purge}={first} If-Match="0123" v=1 -> 412
+            GET data/D?last-modified-time={first} v=1 -> 200""",
+    }
+)
+def test_purging(service: Service, story: str) -> None:
+    play(service, FORM, story, purge="force-delete=true&last-modified-time")
     assert service.leftovers() == []
-
-
-def test_the_current_revision_stays(service: Service) -> None:
-    """Unlike in the real system, where the one before would become current."""
-    [only] = stored(service)
-    assert service.delete(of(D, only), **V1).refuses(409, "is the current revision")
-    assert service.get(D, **V1).status == 200
 
 
 def test_a_deletion_goes_last_and_with_everything(service: Service) -> None:
@@ -107,19 +125,6 @@ def test_a_purge_from_the_newest_revision_to_the_oldest(service: Service) -> Non
     assert service.get(D, **V1).status == service.head(f"{D}{FORCED}", **V1).status == 404
     assert not (service.data / FORM / "data/D").exists()
     assert service.delete(of(D, deleted), **V1).status == 404
-
-
-def test_the_tombstone_of_a_purge_can_be_purged_again(service: Service) -> None:
-    """A runtime that was stopped half-way lists the history again."""
-    [first] = stored(service)
-    service.delete(D, **V1)
-    for _ in range(3):
-        deleted = instant(service, service.head(f"{D}{FORCED}", **V1))
-        assert service.delete(of(D, deleted), **V1).status == 204
-    assert service.get(f"{D}?last-modified-time={first}", **V1).status == 200
-    assert service.put(D, **V1).status == 201
-    assert service.delete(of(D, first), **V1).status == 204
-    assert service.get(D, **V1).status == 200, "it was saved again"
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -179,19 +184,13 @@ def test_who_may_not_delete_may_not_purge(service: Service) -> None:
     if service.face == PROVIDER and service.dialect == "orbeon":
         pytest.skip("the proxy decides")
     own = '<permission operations="create read update"/><permission operations="delete"><owner/></permission>'
-    service.put(f"{FORM}/form/form.xhtml", definition(own), **V1)
-    first, _ = stored(service, times=2, **LEA)
-    stored(service, A, **LEA)
-    bob = {**V1, "Username": "bob"}
-    assert service.delete(of(D, first), **bob).status == service.delete(f"{A}{FORCED}", **bob).status == 403
-    assert service.delete(of(D, first), **V1, **LEA).status == service.delete(f"{A}{FORCED}", **V1, **LEA).status == 204
-
-
-def test_versions_and_preconditions_count(service: Service) -> None:
-    first, _ = stored(service, times=2)
-    assert service.delete(of(D, first), Form_Definition_Version=2).status == 400
-    assert service.delete(of(D, first), {"If-Match": '"0123"'}, **V1).status == 412
-    assert service.get(f"{D}?last-modified-time={first}", **V1).status == 200
+    told = """
+        PERMISSIONS v=1 {own}
+        PUT data/D v=1 by=lea -> 201 Last-Modified>first
+        PUT data/D data/D/a.bin v=1 by=lea
+        DELETE data/D?{purge}={first} data/D/a.bin?force-delete=true v=1 by=bob -> 403
+        DELETE data/D?{purge}={first} data/D/a.bin?force-delete=true v=1 by=lea -> 204"""
+    play(service, FORM, told.replace("{own}", own), purge="force-delete=true&last-modified-time")
 
 
 def test_a_trial_and_a_purge_of_all(service: Service) -> None:

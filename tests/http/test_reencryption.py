@@ -25,17 +25,13 @@ from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, 
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, Service
 
 REENCRYPT = f"{PUBLIC}/reencrypt"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp("again")
-    keys_of(directory).new()
-    with serving(directory) as service:
-        yield service
+service = served(has_keys=True)
 
 
 def plain_form(service: Service, form: str) -> dict[str, str]:
@@ -380,13 +376,12 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("apart")
     keys_of(directory).new()
     (directory / "big").mkdir()
-    config = directory / "settings.toml"
-    config.write_text(
+    settings = (
         'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )
-    with serving(directory, options=("--config", str(config))) as apart:
+    with serving(directory, settings=settings) as apart:
         yield apart
 
 

@@ -449,12 +449,11 @@ def split(far: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @contextmanager
 def serving_before(far: Provider, directory: Path, **env: str) -> Iterator[Service]:
-    file = directory / "settings.toml"
-    file.write_text(
+    settings = (
         '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
         f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{far.port}"\n'
     )
-    with serving(directory, env={"PERSISTENCE_CONFIG": str(file), **env}, alone=True) as service:
+    with serving(directory, settings=settings, env=env, alone=True) as service:
         yield service
 
 
@@ -545,12 +544,12 @@ def test_older_bodies_are_not_taken_for_the_one_there_is(files: Files, split: Se
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     behind, front = tmp_path_factory.mktemp("bodies-behind"), tmp_path_factory.mktemp("bodies-front")
     with serving(behind, dialect="orbeon", alone=True) as bodies:
-        (front / "settings.toml").write_text(
+        settings = (
             '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
             f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{bodies.port}"\n'
             '"svc.persistence.files-elsewhere.dialect" = "orbeon"\n'
         )
-        with serving(front, options=("--config", "settings.toml"), alone=True) as service:
+        with serving(front, settings=settings, alone=True) as service:
             yield service, bodies
 
 

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.model.instants import Instant, one_later
+from persistence.model.instants import Instant
 from persistence.services import histories
 from persistence.services.documents import Documents
 from tests.encrypted_form import DEFINITION, SECRETS, data, path
+from tests.http.stories import play, stories
 from tests.http.test_encryption import keys_of
-from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, attachments_apart
@@ -53,25 +53,113 @@ def sidecar(service: Service, path: str) -> dict[str, object]:
     return found
 
 
-def test_an_older_revision_becomes_the_current_one(service: Service, form: str) -> None:
-    """A new revision, with its own instant and tag; stage and owner are kept, the modifier is who has restored."""
-    path = f"{form}/data/D/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1, Username="lea", Group="g", Workflow_Stage="begun"))
-    before = service.put(path, b"<d>2</d>", Username="bob", Workflow_Stage="sent")
-    service.put(f"{form}/draft/D/data.xml", **V1)
-    back = restore(service, f"{form}/D", at(first), Username="eve")
-    assert (back.status, back.body) == (204, b"")
-    assert back["ETag"] not in (None, before["ETag"])
-    assert instant(service, back) > instant(service, before)
-    assert (back[f"{service.prefix}Form-Definition-Version"], back[f"{service.prefix}Operations"]) == ("1", "*")
-    found = service.get(path)
-    assert (found.body, found["ETag"]) == (b"<d>1</d>", back["ETag"])
-    facts = [found[f"{service.prefix}{name}"] for name in ("Username", "Group", "Last-Modified-By-Username")]
-    assert (facts, found[f"{service.prefix}Workflow-Stage"]) == (["lea", "g", "eve"], "begun")
-    assert found[f"{service.prefix}Created"] == first
-    assert service.get(f"{form}/draft/D/data.xml").status == 404
-    rows = history(service, f"{form}/D")
-    assert [row["modified-time"] for row in rows] == [instant(service, back), instant(service, before), first]
+NEVER = "2025-03-04T05:06:07.089Z"
+OWN = (
+    '<permission operations="create"><user-role any-of="maker"/></permission>'
+    '<permission operations="read update delete"><owner/></permission>'
+    '<permission operations="read"><user-role any-of="boss maker"/></permission>'
+)
+
+
+@stories(
+    {
+        "a new revision, with its own instant and tag; stage and owner are kept, the modifier is who has restored": """
+            PUT data/D v=1 by=lea group=g stage=begun <d>1</d> -> 201 Last-Modified>first
+            PUT data/D by=bob stage=sent <d>2</d> -> 204 Last-Modified>second ETag>before
+            PUT draft/D v=1
+            RESTORE D?last-modified-time={first} by=eve -> 204 body= ETag!{before} ETag>tag Last-Modified>third v=1 \
+                Operations=*
+            GET data/D -> 200 <d>1</d> ETag={tag} Username=lea Group=g Last-Modified-By-Username=eve \
+                Workflow-Stage=begun Created={first}
+            GET draft/D -> 404
+            HISTORY D -> 200 times=`{third} {second} {first}`""",
+        "an attachment comes back that was stored after its data, as it was first": """
+            PUT data/D v=1 {naming} -> 201 Last-Modified>saved
+            PUT data/D/a.bin v=1 <first/>
+            PUT data/D/a.bin v=1 <second/>
+            DELETE data/D/a.bin
+            RESTORE D?last-modified-time={saved} -> 204 Notice=
+            GET data/D/a.bin -> 200 <first/>""",
+        "a single attachment comes back": """
+            PUT data/D v=1
+            PUT data/D/a.bin v=1 Content-Type=image/png <one/> -> 201 Last-Modified>first
+            PUT data/D/a.bin v=1 <two/>
+            RESTORE D/a.bin?last-modified-time={first} -> 204
+            GET data/D/a.bin -> 200 <one/>
+            DELETE data/D/a.bin
+            RESTORE D/a.bin?last-modified-time={first} -> 201
+            GET data/D/a.bin -> 200 <one/> Content-Type=image/png""",
+        "a revision is named by any time at which it was current": """
+            PUT data/D v=1 <d>1</d> -> 201 Last-Modified>first
+            PUT data/D <d>2</d>
+            RESTORE D?as-of={first} -> 204
+            GET data/D -> 200 <d>1</d>
+            RESTORE D?as-of=2001-02-03T04:05:06.789Z -> 404""",
+        "404 of what was never stored, 410 of a tombstone": """
+            RESTORE D?last-modified-time={never} D/a.bin?last-modified-time={never} -> 404
+            PUT draft/D v=1
+            RESTORE D?last-modified-time={never} -> 404
+            PUT data/D v=1
+            DELETE data/D -> 204 Last-Modified>gone
+            RESTORE D?last-modified-time={gone} D?as-of={gone} -> 410 `deleted`""",
+        "If-Match is honoured": """
+            PUT data/D v=1 <d>1</d> -> 201 Last-Modified>first ETag>old
+            PUT data/D <d>2</d> -> 204 ETag>current
+            RESTORE D?last-modified-time={first} If-Match={old} -> 412
+            RESTORE D?last-modified-time={first} If-None-Match=* -> 412
+            RESTORE D?last-modified-time={first} If-Match={current} -> 204
+            DELETE data/D
+            RESTORE D?last-modified-time={first} If-None-Match=* -> 201""",
+        "permissions are those of a PUT, and of a GET of the revision": f"""
+            PERMISSIONS v=1 {OWN}
+            PUT data/D v=1 by=lea roles=maker <d>1</d> -> 201 Last-Modified>first
+            PUT data/D by=lea <d>2</d>
+            RESTORE D?last-modified-time={{first}} -> 403
+            RESTORE D?last-modified-time={{first}} by=eve -> 403
+            RESTORE D?last-modified-time={{first}} by=eve roles=boss -> 403
+            RESTORE D?last-modified-time={{first}} by=lea -> 204
+            DELETE data/D by=lea
+            RESTORE D?last-modified-time={{first}} by=lea -> 403
+            RESTORE D?last-modified-time={{first}} by=eve roles=boss -> 403
+            RESTORE D?last-modified-time={{first}} by=ann roles=maker -> 201
+            GET data/D by=lea -> 200 Username=lea
+            DELETE data/D by=lea
+            PUT data/D v=1 by=eve roles=maker <d>eve</d>
+            RESTORE D?last-modified-time={{first}} by=eve -> 403""",
+    }
+)
+def test_what_comes_back(service: Service, form: str, story: str) -> None:
+    play(service, form, story, naming=naming(form, "D", "a.bin").decode(), never=NEVER)
+
+
+def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
+    """A revision of another version comes back only where the document is deleted."""
+    told = """
+        PUT data/D v=1 <d>1</d> -> 201 Last-Modified>first
+        DELETE data/D
+        PUT data/D v=2 by=eve <d>2</d> -> 201 Last-Modified>second
+        RESTORE D?last-modified-time={first} -> 400
+        RESTORE D?last-modified-time={second} v=1 -> 400
+        GET data/D -> 200 <d>2</d>
+        DELETE data/D
+        RESTORE D?last-modified-time={first} v=2 -> 400
+        RESTORE D?last-modified-time={first} -> 201 v=1 Last-Modified>back
+        GET data/D -> 200 <d>1</d> Created={back}"""
+    play(service, form, told)
+
+
+def test_the_designer_s_data_comes_back(service: Service) -> None:
+    told = """
+        PUT data/{id} v=1 <d>1</d> -> 201 Last-Modified>first
+        PUT data/{id} <d>2</d>
+        RESTORE {id}?last-modified-time={first} -> 204
+        GET data/{id} -> 200 <d>1</d>"""
+    play(service, f"{service.designer}/builder", told, id=f"R{id(service)}")
+
+
+def test_it_is_asked_for_by_a_post(service: Service, form: str) -> None:
+    for method in ("PUT", "DELETE"):
+        assert service.call(method, f"history/{form}/D/restore{at(NEVER)}").status == 405
 
 
 def test_the_sidecar_says_what_was_restored(service: Service, form: str) -> None:
@@ -127,39 +215,6 @@ def test_a_repetition_stores_no_attachment_again(service: Service, form: str) ->
     assert sidecar(service, f"{base}/a.bin")["restored"] == history(service, f"{form}/D/a.bin")[2]["modified-time"]
 
 
-def test_an_attachment_that_was_stored_after_its_data_comes_back(service: Service, form: str) -> None:
-    """As it was first: not every client stores attachments before the data that names them."""
-    base = f"{form}/data/D"
-    saved = instant(service, service.put(f"{base}/data.xml", naming(form, "D", "a.bin"), **V1))
-    for body in (b"first", b"second"):
-        service.put(f"{base}/a.bin", body, **V1)
-    service.delete(f"{base}/a.bin")
-    answer = restore(service, f"{form}/D", at(saved))
-    assert (answer.status, answer[f"{service.prefix}Notice"]) == (204, None)
-    assert service.get(f"{base}/a.bin").body == b"first"
-
-
-def test_a_single_attachment_comes_back(service: Service, form: str) -> None:
-    base = f"{form}/data/D"
-    service.put(f"{base}/data.xml", **V1)
-    first = instant(service, service.put(f"{base}/a.bin", b"1", {"Content-Type": "image/png"}, **V1))
-    service.put(f"{base}/a.bin", b"2", **V1)
-    assert restore(service, f"{form}/D/a.bin", at(first)).status == 204
-    assert service.get(f"{base}/a.bin").body == b"1"
-    service.delete(f"{base}/a.bin")
-    assert restore(service, f"{form}/D/a.bin", at(first)).status == 201
-    assert (service.get(f"{base}/a.bin").body, service.get(f"{base}/a.bin")["Content-Type"]) == (b"1", "image/png")
-
-
-def test_a_revision_is_named_by_any_time_at_which_it_was_current(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1))
-    service.put(path, b"<d>2</d>")
-    assert restore(service, f"{form}/D", f"?as-of={first}").status == 204
-    assert service.get(path).body == b"<d>1</d>"
-    assert restore(service, f"{form}/D", "?as-of=2001-02-03T04:05:06.789Z").status == 404
-
-
 @pytest.mark.parametrize(
     ("query", "status", "cause"),
     [
@@ -181,88 +236,10 @@ def test_a_time_that_names_no_revision_is_refused(
     assert len(history(service, f"{form}/D")) == 1
 
 
-def test_what_is_not_there_cannot_come_back(service: Service, form: str) -> None:
-    """404 of what was never stored, 410 of a tombstone; other methods are 405."""
-    path = f"{form}/data/D/data.xml"
-    moment = "2025-03-04T05:06:07.089Z"
-    assert restore(service, f"{form}/D", at(moment)).status == 404
-    assert restore(service, f"{form}/D/a.bin", at(moment)).status == 404
-    service.put(f"{form}/draft/D/data.xml", **V1)
-    assert restore(service, f"{form}/D", at(moment)).status == 404
-    service.put(path, **V1)
-    gone = instant(service, service.delete(path))
-    for query in (at(gone), f"?as-of={one_later(gone)}"):
-        assert restore(service, f"{form}/D", query).refuses(410, "deleted")
-    for method in ("PUT", "DELETE"):
-        assert service.call(method, f"history/{form}/D/restore{at(moment)}").status == 405
-
-
 def test_a_body_has_no_meaning(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     first = instant(service, service.put(path, b"<d>1</d>", **V1))
     assert service.post(f"history/{form}/D/restore{at(first)}", b"<not xml" * 1000).status == 204
-
-
-def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
-    """A revision of another version comes back only where the document is deleted."""
-    path = f"{form}/data/D/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1))
-    service.delete(path)
-    second = instant(service, service.put(path, b"<d>2</d>", Form_Definition_Version=2, Username="eve"))
-    assert restore(service, f"{form}/D", at(first)).status == 400
-    assert restore(service, f"{form}/D", at(second), **V1).status == 400
-    assert service.get(path).body == b"<d>2</d>"
-    service.delete(path)
-    assert restore(service, f"{form}/D", at(first), Form_Definition_Version=2).status == 400
-    back = restore(service, f"{form}/D", at(first))
-    assert (back.status, back[f"{service.prefix}Form-Definition-Version"]) == (201, "1")
-    found = service.get(path)
-    assert (found.body, found[f"{service.prefix}Created"]) == (b"<d>1</d>", instant(service, back))
-
-
-def test_if_match_is_honoured(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    answer = service.put(path, b"<d>1</d>", **V1)
-    first, old = instant(service, answer), answer["ETag"] or ""
-    current = service.put(path, b"<d>2</d>")["ETag"] or ""
-    assert restore(service, f"{form}/D", at(first), {"If-Match": old}).status == 412
-    assert restore(service, f"{form}/D", at(first), {"If-None-Match": "*"}).status == 412
-    assert restore(service, f"{form}/D", at(first), {"If-Match": current}).status == 204
-    service.delete(path)
-    assert restore(service, f"{form}/D", at(first), {"If-None-Match": "*"}).status == 201
-
-
-def test_permissions_are_those_of_a_put_and_of_a_get_of_the_revision(service: Service, form: str) -> None:
-    own = (
-        '<permission operations="create"><user-role any-of="maker"/></permission>'
-        '<permission operations="read update delete"><owner/></permission>'
-        '<permission operations="read"><user-role any-of="boss maker"/></permission>'
-    )
-    service.put(f"{form}/form/form.xhtml", definition(f"<permissions>{own}</permissions>"), **V1)
-    path = f"{form}/data/D/data.xml"
-    as_lea = {"Username": "lea", "Roles": "maker"}
-    first = instant(service, service.put(path, b"<d>1</d>", **V1, **as_lea))
-    service.put(path, b"<d>2</d>", Username="lea")
-    for user in ({}, {"Username": "eve"}, {"Username": "eve", "Roles": "boss"}):
-        assert restore(service, f"{form}/D", at(first), **user).status == 403
-    assert restore(service, f"{form}/D", at(first), Username="lea").status == 204
-    service.delete(path, Username="lea")
-    for user in ({"Username": "lea"}, {"Username": "eve", "Roles": "boss"}):
-        assert restore(service, f"{form}/D", at(first), **user).status == 403  # a creation
-    assert restore(service, f"{form}/D", at(first), Username="ann", Roles="maker").status == 201
-    assert service.get(path, Username="lea")[f"{service.prefix}Username"] == "lea"
-    service.delete(path, Username="lea")
-    service.put(path, b"<d>eve</d>", **V1, Username="eve", Roles="maker")
-    assert restore(service, f"{form}/D", at(first), Username="eve").status == 403  # lea's revision
-
-
-def test_the_designer_s_data_comes_back(service: Service) -> None:
-    path = f"{service.designer}/builder/data/R{id(service)}/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1))
-    service.put(path, b"<d>2</d>")
-    document = path.split("/")[3]
-    assert restore(service, f"{service.designer}/builder/{document}", at(first)).status == 204
-    assert service.get(path).body == b"<d>1</d>"
 
 
 def test_searches_find_what_came_back(service: Service, form: str) -> None:
@@ -291,12 +268,12 @@ _NAMES = ("a.bin", "b.bin", "c.bin", "d.bin", "e.bin")
 def served(tmp_path: Path) -> Iterator[Service]:
     """A service in this process, with bodies of attachments in a directory of their own for the form acme/split."""
     keys_of(tmp_path).new()
-    (tmp_path / "settings.toml").write_text(
+    settings = (
         'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.files.lease" = true\n"svc.persistence.files.enforce-lease" = true\n'
         + attachments_apart("acme.split", "files-elsewhere", tmp_path / "elsewhere")
     )
-    with serving(tmp_path, options=("--config", "settings.toml"), alone=True) as service:
+    with serving(tmp_path, settings=settings, alone=True) as service:
         yield service
 
 
@@ -392,11 +369,11 @@ def test_what_others_write_meanwhile_is_never_overwritten(
 
 def test_a_leased_document_comes_back_only_for_its_holder(served: Service) -> None:
     saved = _deleted(served)
-    assert lock(served, f"{FORM}/data/D/data.xml").status == 200
+    assert served.lock(f"{FORM}/data/D/data.xml").status == 200
     assert restore(served, f"{FORM}/D", at(saved), Username="eve").refuses(423, "lea")
     assert served.get(f"{FORM}/data/D/b.bin").status == 404
     assert restore(served, f"{FORM}/D", at(saved), Username="lea").status == 201
-    assert unlock(served, f"{FORM}/data/D/data.xml").status == 200
+    assert served.unlock(f"{FORM}/data/D/data.xml").status == 200
 
 
 def test_a_second_document_of_a_singleton_form_does_not_come_back(served: Service) -> None:

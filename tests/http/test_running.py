@@ -4,12 +4,12 @@ import fcntl
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from persistence.storage.locks import stripe
+from tests.served import served
 from tests.service import PUBLIC, V1, Service, running
 from tests.sidecars import resealed
 
@@ -97,11 +97,7 @@ def test_no_line_of_a_sidecar_becomes_a_header(svc: Service, form: str, field: s
         assert (answer.status, answer["X"]) == (200, None)
 
 
-@pytest.fixture(scope="module")
-def by_gunicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """``gunicorn 'persistence.app:create_app()'`` with the example configuration."""
-    with running(tmp_path_factory.mktemp("gunicorn"), command="gunicorn") as service:
-        yield service
+by_gunicorn = served(start=running, command="gunicorn")
 
 
 @pytest.mark.parametrize("served", ["svc", "by_gunicorn"])

@@ -15,6 +15,7 @@ from tests.in_process import serving
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
 pytestmark = pytest.mark.xdist_group("search")  # a tree is planted and served once
@@ -47,13 +48,7 @@ def canonical(xml: str | bytes) -> str:
     return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"searched-{request.param}")
-    orders.plant(Planter(directory / "data"))
-    with serving(directory, dialect=request.param) as service:
-        reindex(service)
-        yield service
+planted = served("svc", "orbeon", plant=orders.plant, then=reindex)
 
 
 @pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])

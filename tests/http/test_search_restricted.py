@@ -1,15 +1,10 @@
 """Over HTTP a search shows what a GET shows: the ways in which an attacker had seen more."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests import orders
 from tests.http.test_search import search
-from tests.in_process import serving
 from tests.orders import found
 from tests.searches import NAME, control
+from tests.served import served
 from tests.service import V1, Service
 
 CITY = "Paris"
@@ -18,14 +13,7 @@ DATA = f"<form><customer><name>{CITY}</name></customer><salary>72000</salary></f
 EVERY_WAY = ("create", "list", "read", "update delete", "create read update delete list")
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def restricted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory: Path = tmp_path_factory.mktemp(f"restricted-{request.param}")
-    (directory / "own.toml").write_text(
-        "" if request.param == "svc" else '"oxf.fr.persistence.*.search.restrict-to-readable" = true\n'
-    )
-    with serving(directory, dialect=request.param, options=("--config", "own.toml")) as service:
-        yield service
+restricted = served("svc", "orbeon", settings='"{prefix}persistence.*.search.restrict-to-readable" = true')
 
 
 def permission(operations: str, conditions: str = "") -> str:

@@ -1,6 +1,5 @@
 """What properties switch, over HTTP: seed "What the service does" 4, spec crud 4.12, 5.5, 6.3, 10.2."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,31 +9,28 @@ from persistence.dialect import DIALECTS
 from tests.http.stories import play, stories
 from tests.in_process import serving
 from tests.published import definition
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Service, running
 
 pytestmark = pytest.mark.xdist_group("switches")  # each dialect is served once
 
 PROPERTIES = """
-"{0}persistence.provider.quiet.*.data" = "quiet"
-"{0}persistence.quiet.autosave" = false
-"{0}persistence.provider.open.*.*" = "open"
-"{0}persistence.open.permissions" = false
-"{0}persistence.provider.flat.*.form" = "flat"
-"{0}persistence.flat.versioning" = false
-"{0}persistence.provider.new.*.data" = "new"
-"{0}persistence.new.data-format-version" = "2019.1.0"
-"{0}permissions.*.guarded" = '{{"owner": ["read"], "anyone": ["create"]}}'
-"{0}detail.singleton.enabled.*.single" = true
+"{prefix}persistence.provider.quiet.*.data" = "quiet"
+"{prefix}persistence.quiet.autosave" = false
+"{prefix}persistence.provider.open.*.*" = "open"
+"{prefix}persistence.open.permissions" = false
+"{prefix}persistence.provider.flat.*.form" = "flat"
+"{prefix}persistence.flat.versioning" = false
+"{prefix}persistence.provider.new.*.data" = "new"
+"{prefix}persistence.new.data-format-version" = "2019.1.0"
+"{prefix}permissions.*.guarded" = '{"owner": ["read"], "anyone": ["create"]}'
+"{prefix}detail.singleton.enabled.*.single" = true
 """
 OWN = '<permissions><permission operations="create -list"/><permission operations="read update"><owner/></permission>\
 </permissions>'
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def switched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    settings = PROPERTIES.format(DIALECTS[request.param].property_prefix)
-    with serving(tmp_path_factory.mktemp(request.param), dialect=request.param, settings=settings) as service:
-        yield service
+switched = served("svc", "orbeon", settings=PROPERTIES)
 
 
 def prefix(service: Service) -> str:
@@ -119,12 +115,7 @@ def test_no_versioning_means_version_1(switched: Service, form: str) -> None:
 # Data of what was never published is refused: a misspelt form is not a new one, open to everybody.
 
 
-@pytest.fixture(scope="module", params=["svc", "orbeon"])
-def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    directory = tmp_path_factory.mktemp(f"published-only-{request.param}")
-    settings = f'"{DIALECTS[request.param].property_prefix}persistence.files.published-only" = true'
-    with serving(directory, dialect=request.param, settings=settings) as service:
-        yield service
+started = served("svc", "orbeon", settings='"{prefix}persistence.files.published-only" = true')
 
 
 @pytest.fixture(params=[PUBLIC, PROVIDER], ids=["public", "provider"])

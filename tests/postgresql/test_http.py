@@ -19,7 +19,6 @@ from tests.http import (
     test_history,
     test_permissions,
     test_reverting,
-    test_singleton,
 )
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
@@ -46,7 +45,7 @@ _SELECTED: tuple[Any, ...] = (
     test_attachments.test_a_range_of_a_large_attachment,
     test_reverting.test_a_deleted_document_comes_back_with_its_attachments,
     test_reverting.test_searches_find_what_came_back,
-    test_singleton.test_of_many_at_once_exactly_one_is_created,
+    test_documents.test_of_many_at_once_exactly_one_is_created,
 )
 globals().update({each.__name__: each for each in _SELECTED})
 

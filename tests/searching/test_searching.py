@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
 from persistence.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
+from persistence.errors import DamagedError, VersionError
 from persistence.forms import controls
 from persistence.forms.controls import DESIGNER_KEYS
 from persistence.index.protocol import Budget
@@ -34,7 +33,7 @@ from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
 from tests.initialised import initialised
 from tests.opened import opened, services
-from tests.orders import ANN, BOB, ORDER, found
+from tests.orders import ANN, ORDER, found
 from tests.published import PERMISSIONS, Planter
 
 KIM = User("kim", roles=(Role("clerk"),))
@@ -115,37 +114,6 @@ def bench(tmp_path: Path) -> Bench:
 
 def operations(body: bytes) -> set[str]:
     return {each.attrib["operations"] for each in orders.tree(body)}
-
-
-def canonical(xml: str | bytes) -> str:
-    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
-
-
-def test_t2_documents_in_their_order_with_details_in_that_of_the_request(bench: Bench) -> None:
-    assert canonical(bench.search(searches.T2_QUERY)) == canonical(searches.T2)
-
-
-@pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
-def test_t3_to_t9_for_anyone(bench: Bench, vector: searches.Vector) -> None:
-    assert found(bench.search(vector.body)) == vector.found
-
-
-@pytest.mark.parametrize("vector", searches.DRAFTS, ids=lambda vector: vector.number)
-def test_t9_drafts_for_known_users(bench: Bench, vector: searches.Vector) -> None:
-    assert found(bench.search(vector.body, BOB)) == vector.found
-
-
-@pytest.mark.parametrize("children", searches.ERRORS)
-def test_t8_errors(bench: Bench, children: str) -> None:
-    with pytest.raises(BadRequestError):
-        bench.search(f"<search>{children}</search>")
-
-
-def test_t10_all_indexed_controls(bench: Bench) -> None:
-    answer = bench.search(searches.T10_CLOSED)
-    assert found(answer) == ["d-2"]
-    assert list(orders.details(answer)) == [searches.T10_DETAILS]
-    assert found(bench.search(searches.T10_NOT_INDEXED)) == ["d-2", "d-3", "d-1"]
 
 
 def test_all_indexed_controls_can_be_sorted_by(bench: Bench) -> None:
@@ -387,21 +355,6 @@ def test_a_definition_that_cannot_be_read_lets_nobody_in(bench: Bench) -> None:
     for version in (LATEST, ALL, 1):
         with pytest.raises(DamagedError):
             bench.search(user=KIM, version=version)
-
-
-def test_a_name_that_no_form_can_have_is_refused(bench: Bench) -> None:
-    for version in (LATEST, 1):
-        with pytest.raises(BadAddressError):
-            bench.search(form=Form("acme", ".hidden"), version=version)
-
-
-def test_t13_distinct_values(bench: Bench) -> None:
-    assert canonical(bench.distinct(user=BOB)) == canonical(searches.T13)
-
-
-def test_anonymous_callers_get_no_values_of_drafts(bench: Bench) -> None:
-    assert "New" not in bench.distinct().decode()
-    assert "Zoe B" not in bench.distinct().decode()
 
 
 def test_who_may_see_nothing_gets_no_values_and_others_those_they_may_see(bench: Bench) -> None:

@@ -19,9 +19,8 @@ from tests.service import PROVIDER, PUBLIC, V1, Service
 def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service in which the runtime, which shows no key, may purge."""
     directory = tmp_path_factory.mktemp("administered")
-    settings = directory / "settings.toml"
-    settings.write_text('administrators = ["trusted"]\ntrusted = ["127.0.0.1"]\n')
-    with serving(directory, dialect="orbeon", options=("--config", str(settings)), alone=True) as service:
+    settings = 'administrators = ["trusted"]\ntrusted = ["127.0.0.1"]\n'
+    with serving(directory, dialect="orbeon", settings=settings, alone=True) as service:
         yield replace(service, face=PROVIDER)
 
 
