@@ -56,21 +56,6 @@ def test_a_link_among_leases_is_found(store: Store, tmp_path: Path) -> None:
     assert "not-a-file" in run(store, "check").stdout
 
 
-def test_an_upgrade_keeps_them(tmp_path: Path) -> None:
-    """The next request of their holder is answered as the last one was."""
-    root = Path(initialised(tmp_path / "old"))
-    with Store(str(root), lock_timeout=1) as store:
-        store.leases.lock(address("D"), LeaseHolder("lea", "staff"), 600)
-    layout = root / "layout.json"
-    layout.write_text('{"format":2}\n')
-    done = CliRunner().invoke(commands, ["upgrade", "--data", str(root)])
-    assert (done.exit_code, layout.read_text() != '{"format":2}\n') == (0, True), done.output
-    with Store(str(root), lock_timeout=1) as store:
-        store.leases.lock(address("D"), LeaseHolder("lea"), 600)
-        with pytest.raises(LockedError):
-            store.leases.lock(address("D"), LeaseHolder("bob"), 600)
-
-
 def test_they_are_not_in_a_backup(store: Store, tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     assert run(store, "backup", str(tmp_path / "backups")).exit_code == 0

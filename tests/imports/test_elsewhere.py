@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 
@@ -65,18 +64,6 @@ def test_a_form_of_another_service_gets_the_newest_revisions(tmp_path: Path) -> 
         assert tree(behind.data)["a/f/data/d/scan.bin"][0] == b"\0\0\0"
 
 
-def test_the_command_calls_no_other_service(tmp_path: Path) -> None:
-    initialised(tmp_path / "data")
-    (tmp_path / "x.jsonl").write_bytes(line(document="d", data="<d/>"))
-    (tmp_path / "persistence.toml").write_text(
-        '"svc.persistence.provider.a.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/"\n'
-    )
-    options = ("--config", str(tmp_path / "persistence.toml"))
-    done = persistence("import", str(tmp_path / "x.jsonl"), *options, data=tmp_path / "data")
-    assert (done.returncode, "another service" in done.stdout) == (4, True), done.stdout + done.stderr
-    assert tree(tmp_path / "data") == {}
-
-
 def test_flat_views_are_made_of_what_is_imported(tmp_path: Path) -> None:
     with a_service(tmp_path / "from") as service:
         kind = {"Content-Type": "application/xml"}
@@ -94,12 +81,6 @@ def test_flat_views_are_made_of_what_is_imported(tmp_path: Path) -> None:
         assert [name for name in names if name.startswith("svc_f_")], names
 
 
-def test_data_of_a_version_that_was_never_published_is_refused_where_a_property_asks_for_that(tmp_path: Path) -> None:
-    with a_service(tmp_path, more='"svc.persistence.*.published-only" = true\n') as service:
-        report = etree.fromstring(sent(service, line(document="d", version=3, data="<d/>"), LINES).body)
-        assert (report.get("refused"), "never published" in report.findtext("refused")) == ("1", True)
-
-
 def test_a_leased_document_is_refused_where_a_property_asks_for_that(tmp_path: Path) -> None:
     more = '"svc.persistence.*.lease" = true\n"svc.persistence.*.enforce-lease" = true\n'
     body = (
@@ -114,10 +95,3 @@ def test_a_leased_document_is_refused_where_a_property_asks_for_that(tmp_path: P
         report = etree.fromstring(sent(service, line(document="d", data="<e/>", modified=T3), LINES).body)
         assert report.get("refused") == "1"
         assert "anna" in report.findtext("refused") or "leased" in report.findtext("refused")
-
-
-def test_the_designers_data_has_the_name_of_the_dialect(tmp_path: Path) -> None:
-    line_of = {"app": "orbeon", "form": "builder", "document": "d", "data": "<d/>", "version": 1}
-    with a_service(tmp_path) as service:
-        assert sent(service, json.dumps(line_of).encode(), LINES).status == 200
-        assert service.get("svc/builder/data/d/data.xml").body == b"<d/>"

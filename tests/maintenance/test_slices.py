@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -27,24 +26,6 @@ def rot(path: Path) -> None:
 def said(workshop: Workshop, *arguments: str) -> tuple[int, str]:
     done = persistence("check", "--data", str(workshop.root), *arguments, cwd=workshop.root.parent)
     return done.returncode, done.stdout
-
-
-def test_the_status_tells_how_old_the_oldest_deep_look_is(workshop: Workshop) -> None:
-    assert said(workshop, "--status") == (0, "no part of the tree was ever looked at deeply (check --deep)\n")
-    assert workshop.check().status == 0
-    assert "ever looked at" in said(workshop, "--status")[1]
-    assert workshop.check("--deep").status == 0
-    status, text = said(workshop, "--status")
-    assert status == 0
-    assert text.startswith("the oldest deep look is of 2")
-    assert text.endswith(", 0.0 days ago\n")
-    known = json.loads(said(workshop, "--status", "--json")[1])
-    assert (known["never"], known["slices"]) == (0, STRIPES)
-
-
-def test_a_part_of_the_tree_counts_for_nothing(workshop: Workshop) -> None:
-    workshop.check("--deep", "app")
-    assert "ever looked at" in said(workshop, "--status")[1]
 
 
 def test_a_budget_that_is_long_enough_covers_the_tree_and_finds_what_a_deep_check_finds(workshop: Workshop) -> None:

@@ -1,16 +1,16 @@
-"""``persistence move``: its output and its exit status."""
+"""``persistence move``: trees that are the same afterwards; its output is in ``golden/transfer.txt``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from persistence.services.moves import Move
 from tests import in_process
-from tests.cli.command_runner import ended
+from tests.cli.command_runner import Ended, ended
 from tests.cli.several import BODY, HERE, SCAN, THERE, Several
 from tests.imports.archives import tree
 from tests.service import Service
@@ -27,48 +27,34 @@ def place(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def settings_of(service: Service, directory: Path) -> str:
-    file = directory / "own.toml"
-    file.write_text(f'data = "{service.data}"\n')
-    return str(file)
-
-
-def test_everything_is_moved_and_the_setting_is_named(
+@pytest.fixture
+def move(
     place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    to, config = tmp_path / "to", settings_of(place, tmp_path)
-    done = ended(["move", "--to", str(to), "--dry-run", "--config", config], monkeypatch, capsys)
-    assert (done.status, done.out) == (0, "")
-    assert done.errors[0].startswith("first pass: 0 definitions to be moved, 0 there already; 2 documents to be moved")
-    assert not to.exists()
-    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
-    assert done.status == 0
-    first, read_only, last, advice = done.errors
-    assert first.startswith(
-        "first pass: 0 definitions moved, 0 there already; 2 documents moved, 0 there already; 2 rev"
-    )
-    assert read_only == "the source can only be read now"
-    assert last.startswith("last pass: 0 definitions moved, 0 there already; 0 documents moved, 2 there already")
-    assert advice == f'everything is in {to}: set data = "{to}" in the settings, and restart the service'
-    assert tree(to) == tree(place.data)
+) -> Callable[..., Ended]:
+    """Move the tree of the service to ``to``."""
+    (tmp_path / "own.toml").write_text(f'data = "{place.data}"\n')
+    common = ("move", "--to", f"{tmp_path}/to", "--config", f"{tmp_path}/own.toml")
+    return lambda *options: ended([*common, *options], monkeypatch, capsys)
 
 
-def test_a_prepared_move_is_ended_by_a_later_call(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    to, config = tmp_path / "to", settings_of(place, tmp_path)
+def test_everything_is_moved(place: Service, move: Callable[..., Ended], tmp_path: Path) -> None:
+    assert move("--dry-run").status == 0
+    assert not (tmp_path / "to").exists()
+    assert (move().status, tree(tmp_path / "to")) == (0, tree(place.data))
+
+
+def test_a_prepared_move_is_ended_by_a_later_call(place: Service, move: Callable[..., Ended], tmp_path: Path) -> None:
     place.put("hr/leave/draft/d/data.xml", b"<draft/>", **V1)
-    done = ended(["move", "--to", str(to), "--prepare", "--config", config], monkeypatch, capsys)
+    done = move("--prepare")
     assert (done.status, len(done.errors)) == (0, 1)
-    assert (to / ".arriving.json").exists()
+    assert (tmp_path / "to/.arriving.json").exists()
     place.put("hr/leave/data/d/data.xml", b"<saved/>", **V1)  # which removes the draft
-    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
-    assert (done.status, tree(to)) == (0, tree(place.data))
-    assert not (to / ".arriving.json").exists()
+    assert (move().status, tree(tmp_path / "to")) == (0, tree(place.data))
+    assert not (tmp_path / "to/.arriving.json").exists()
 
 
 def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_kept_out(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Service, move: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("persistence.cli.transfer_commands._LONG_PASS", -1.0)
     views = Move.views
@@ -79,9 +65,8 @@ def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_k
         return views(move)
 
     monkeypatch.setattr(Move, "views", changing)
-    to, config = tmp_path / "to", settings_of(place, tmp_path)
-    done = ended(["move", "--to", str(to), "--config", config], monkeypatch, capsys)
-    assert (done.status, tree(to)) == (0, tree(place.data))
+    done = move()
+    assert (done.status, tree(tmp_path / "to")) == (0, tree(place.data))
     said = [line for line in done.errors if not line.startswith("{")]  # the others are the service's, in this process
     assert [line.split(":")[0] for line in said[:4]] == [
         "first pass",
@@ -93,17 +78,13 @@ def test_after_a_long_first_pass_what_has_changed_is_copied_before_writers_are_k
     assert "; 0 documents moved, 3 there already" in said[3]
 
 
-def test_a_command_runs_while_nobody_may_write(
-    place: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_runs_while_nobody_may_write(place: Service, move: Callable[..., Ended]) -> None:
     address = f"http://127.0.0.1:{place.port}/fr/service/persistence/crud/hr/leave/data/d/data.xml"
     put = f"{sys.executable} -c \"import urllib.request as r; r.urlopen(r.Request('{address}', b'<x/>', method='PUT'"
     put += ", headers={'Svc-Form-Definition-Version': '1'}))\""
-    common = ["--config", settings_of(place, tmp_path), "--then"]
-    done = ended(["move", "--to", str(tmp_path / "to"), *common, f"! {put}"], monkeypatch, capsys)
+    done = move("--then", f"! {put}")
     assert done.status == 0, done.errors
-    done = ended(["move", "--to", str(tmp_path / "to"), *common, put], monkeypatch, capsys)
-    assert done.status == 1
+    assert move("--then", put).status == 1
     assert place.get("hr/leave/data/d/data.xml").body == b"<d/>"
 
 
