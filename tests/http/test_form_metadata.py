@@ -245,32 +245,6 @@ def test_a_name_that_no_form_can_have_is_no_forms(planted: Service) -> None:
     assert get(planted, "/.hidden").status == get(planted, f"/acme/{'x' * 300}").status == 400
 
 
-@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
-@pytest.mark.parametrize("path", ["/form", "/form/acme", "/form/acme/order"])
-def test_there_are_no_other_methods(planted: Service, method: str, path: str) -> None:
-    """Spec crud 2.1."""
-    answer = planted.call(method, path)
-    assert (answer.status, answer["Allow"]) == (405, "GET, POST")
-
-
-@pytest.mark.parametrize("path", ["/form/", "/form/acme/", "/form/acme/order/1", "/forms"])
-def test_there_are_no_other_paths(planted: Service, path: str) -> None:
-    assert planted.call("GET", path).status == 404
-
-
-def test_a_body_is_at_most_a_mebibyte(planted: Service) -> None:
-    def filled(size: int) -> str:
-        return f"<search>{' ' * (size - len('<search></search>'))}</search>"
-
-    assert post(planted, filled(1 << 20)).status == 200
-    assert post(planted, filled((1 << 20) + 1)).status == 413
-
-
-def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
-    assert get(planted, Credentials="{").status == 400
-    assert post(planted, "<search/>", Username="x" * 300).status == 400
-
-
 def publish(service: Service, form: str, metadata: str | bytes, **own: object) -> None:
     body = metadata if isinstance(metadata, bytes) else definition(metadata)
     assert service.put(f"{form}/form/form.xhtml", body, **own).status in (201, 204)

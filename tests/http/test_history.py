@@ -140,11 +140,6 @@ def test_an_attachment_has_a_history_while_its_document_is_there(service: Servic
     assert ask(service, f"{form}/D/a.bin").status == (200 if is_behind_proxy else service.deleted)
 
 
-def test_only_get_and_head_are_answered(service: Service, form: str) -> None:
-    for method in ("POST", "PUT", "DELETE"):
-        assert ask(service, f"{form}/D", method=method).status == 405
-
-
 def _restricted(service: Service, form: str) -> None:
     metadata = f"<permissions>{_OWN}</permissions>"
     assert service.put(f"{form}/form/form.xhtml", definition(metadata), **V1).status in (201, 204)

@@ -157,11 +157,6 @@ def test_the_designer_s_data_comes_back(service: Service) -> None:
     play(service, f"{service.designer}/builder", told, id=f"R{id(service)}")
 
 
-def test_it_is_asked_for_by_a_post(service: Service, form: str) -> None:
-    for method in ("PUT", "DELETE"):
-        assert service.call(method, f"history/{form}/D/restore{at(NEVER)}").status == 405
-
-
 def test_the_sidecar_says_what_was_restored(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     first = instant(service, service.put(path, b"<d>1</d>", **V1, Username="lea"))

@@ -306,15 +306,6 @@ def test_an_answer_may_be_large(svc: Service, form: str) -> None:
     assert len(answer.body) > 20_000_000
 
 
-def test_a_request_is_at_most_a_mebibyte(planted: Service) -> None:
-    def filled(size: int) -> str:
-        return f"<search>{' ' * (size - len('<search></search>'))}</search>"
-
-    for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert planted.post(path, filled(1 << 20)).status == 200
-        assert planted.post(path, filled((1 << 20) + 1)).status == 413
-
-
 @pytest.mark.parametrize(
     "body", ["<search>", "", "\x00", "<search/><search/>", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>"]
 )
@@ -326,24 +317,6 @@ def test_a_name_that_no_form_can_have_is_refused(planted: Service) -> None:
     for path in ("search", "distinct-values"):
         assert planted.post(f"/{path}/acme/.hidden", "<search/>").status == 400
         assert planted.post(f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
-
-
-def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
-    assert planted.post("/search/acme/order", "<search/>", Credentials="{").status == 400
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
-@pytest.mark.parametrize("path", ["/search/acme/order", "/distinct-values/acme/order", "/reindex/acme/order"])
-def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> None:
-    answer = acme.call(method, path)
-    assert (answer.status, answer["Allow"]) == (405, "POST")
-
-
-@pytest.mark.parametrize(
-    "path", ["/search", "/search/acme", "/search/acme/order/", "/search/acme/order/1", "/reindex/x"]
-)
-def test_there_are_no_other_paths(planted: Service, path: str) -> None:
-    assert planted.post(path, "<search/>").status == 404
 
 
 def test_everything_is_reindexed_by_a_post(acme: Service) -> None:
@@ -377,15 +350,6 @@ def test_one_version_is_reindexed_and_one_that_there_is_not_is_nothing_to_do(acm
         assert acme.post(path, "").status == 400
     assert of(acme, f"<search>{control(STATUS, 'closed')}</search>") == ["d-2"]
     assert not (acme.data / "none").exists()
-
-
-def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
-    for method in ("HEAD", "PUT", "DELETE", "OPTIONS"):
-        answer = planted.call(method, "reindex")
-        assert (answer.status, answer["Allow"]) == (405, "POST" if planted.dialect == "svc" else "GET, POST")
-    for method in ("HEAD", "PUT", "POST", "DELETE"):
-        answer = planted.call(method, "reindex/status")
-        assert (answer.status, answer["Allow"]) == (405, "GET")
 
 
 def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_served(tmp_path: Path) -> None:
