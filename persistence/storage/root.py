@@ -51,9 +51,11 @@ def init(root: str) -> bool:
     """Make a tree of an empty or missing directory; ``False`` where there is one. ``layout.json`` is written last."""
     owner.require_closed(root)
     with disk_errors(f"data directory {root}"):
-        files.ensure(root)
         if _has_layout(root):
             return False
+        if (outer := tree_around(root)) is not None:
+            raise StartupError(f"{root} lies in the data directory {outer}, which would take it for an application")
+        files.ensure(root)
         if is_left_of_a_tree(root):
             raise missing(root)
         others = set(os.listdir(root)) - {*OWN_DIRECTORIES, LAYOUT, *OTHERS}

@@ -232,12 +232,6 @@ def test_a_service_that_is_gone_at_the_end_is_said(run: Run, tmp_path: Path, mon
     assert done.errors[-1].endswith(" was not removed: the service cannot be reached")
 
 
-def test_a_service_that_does_not_run(run: Run) -> None:
-    done = run("--release", "2025.1", "--url", "http://127.0.0.1:1")
-    assert (done.status, done.out, len(done.errors)) == (1, "", 1)
-    assert done.errors[0].startswith("persistence: the service cannot be reached: GET /form/check-runtime-")
-
-
 def test_a_service_of_the_other_dialect(run: Run, tmp_path: Path) -> None:
     with serving(tmp_path / "served", alone=True) as service:
         done = run("--release", "2025.1", "--url", f"http://127.0.0.1:{service.port}")
@@ -492,70 +486,13 @@ def test_the_block_to_add_makes_it_complete(run: Run, tmp_path: Path) -> None:
     assert (done.status, done.out.splitlines()[-1]) == (0, "nothing is missing")
 
 
-def test_elements_as_runtimes_have_them(run: Run, tmp_path: Path) -> None:
-    """Prefixes, categories, texts for values, properties of processors, and the last one of two."""
-    (tmp_path / "p.xml").write_text(
-        """<?xml version="1.0"?><!-- local --><p:properties xmlns:p="http://example.org/p" xmlns:x="urn:x">
-        <p:property as="x:string" category="forms" name="oxf.fr.persistence.provider.*.*.*"> first </p:property>
-        <property as="xs:string" name="oxf.fr.persistence.provider.*.*.*">
-            files
-        </property>
-        <property as="xs:string" processor-name="oxf:f" name="oxf.fr.persistence.provider.*.*.*" value="no"/>
-        <property as="xs:anyURI" name="oxf.fr.persistence.files.uri">https://u:p@forms.example.org/fr</property>
-        <property as="xs:string" name="oxf.fr.persistence.s3.base-path" value="{xxf:property('a')}"/>
-        <other/></p:properties>"""
-    )
-    found = [json.loads(line) for line in run("--properties", "p.xml", "--json").out.splitlines()]
-    assert next(each["data"] for each in found if each.get("form") == "*/*") == "files"
-    said = [each.get("problem") or each.get("note") for each in found if "problem" in each or "note" in each]
-    assert said == [
-        "the uri of files has the path /fr, but the proxy adds /crud, /search and so on itself",
-        "oxf.fr.persistence.s3.base-path is an expression, which is not evaluated here",
-    ]
-    done = run("--properties", "p.xml", "--release", "2025.1")
-    assert "the uri of files has a password, which this release does not send with a save" in done.out
-    assert "u:p@" not in done.out
-
-
-@pytest.mark.parametrize(
-    ("properties", "said"),
-    [
-        ({}, "no provider is another service"),
-        ({"provider.*.*.*": "sqlite", "files.uri": "http://f"}, "no form has the provider files"),
-        ({**ALL, "files.uri": "http://f", "provider.*.*.data.attachments": "files"}, "attachments names a service"),
-        ({**ALL, "files.uri": "http://f", "provider.a.b.data.attachments": "s3"}, "attachments of a/b are kept by s3"),
-    ],
-)
-def test_what_no_line_corrects_is_said(properties: dict[str, str], said: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "p.xml").write_text(written({**properties, "x": "y"}))
-    done = run("--properties", "p.xml")
-    assert said in done.out
-
-
-def test_forms_that_are_stored_here_are_listed(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "p.xml").write_text(written({**ALL, "provider.hr.leave.data": "other"}))
-    done = run("--properties", "p.xml")
-    assert "hr/leave " in done.out
-    assert "the forms in data are not listed" in done.errors[0]
-    with served(tmp_path) as (service, _):
-        service.put("tax/return/form/form.xhtml", b"<xh/>", Form_Definition_Version=1)
-        done = run("--properties", "p.xml", "--data", str(service.data))
-    assert (done.errors, "tax/return" in done.out) == ([], True)
-
-
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "not well-formed XML"),
-        ("oxf.fr.x=y", "not well-formed XML"),
-        ("<properties><property", "not well-formed XML"),
-        ('<!DOCTYPE p [<!ENTITY a "b">]><p><property name="a" value="&a;"/></p>', "document type"),
-        ("<properties/>", "no element <property>"),
-        ("<a><b><property name='a'/></b></a>", "no element <property>"),
         ("<p>" + " " * LARGEST_RUNTIME_PROPERTIES + "</p>", "more than 8388608 bytes"),
         ("<a>" * 300 + "</a>" * 300, "nested deeper"),
     ],
-    ids=["empty", "text", "half", "DOCTYPE", "nothing", "deeper", "huge", "deep"],
+    ids=["huge", "deep"],
 )
 def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "p.xml").write_text(content)
@@ -563,20 +500,6 @@ def test_a_file_that_cannot_be_read_is_one_line(content: str, text: str, run: Ru
     assert (done.status, done.out, len(done.errors)) == (1, "", 1)
     assert done.errors[0].startswith("persistence: p.xml ")
     assert text in done.errors[0]
-
-
-@pytest.mark.parametrize("path", ["missing.xml", "."])
-def test_no_such_file_is_one_line(path: str, run: Run) -> None:
-    assert run("--properties", path)[::2] == (1, [f"persistence: there is no file {path}"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"), [((), "--release or --properties"), (("--release", "2022.1"), "2022.1")]
-)
-def test_wrong_usage(arguments: tuple[str, ...], text: str, run: Run) -> None:
-    done = run(*arguments)
-    assert done.status == 2
-    assert text in done.errors[-1]
 
 
 # ``persistence health``: what containers and monitoring look at
@@ -633,25 +556,3 @@ def test_a_service_that_never_comes_to_an_end_is_not_alive(
     with dripping(first.encode(), b"x") as url:
         status, _, errors = ended(["health", "--url", url, "--timeout", "0.1"], monkeypatch, capsys)
     assert (status, errors) == (1, [f"persistence: {url} is not alive: the service does not finish its answer"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        (["--url", "forms:8080"], 1, "'forms:8080' is not a valid address of a service"),
-        (["--timeout", "x"], 2, "not a valid float"),
-    ],
-)
-def test_a_wrong_address_is_one_line(
-    arguments: list[str], status: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = ended(["health", *arguments], monkeypatch, capsys)
-    assert found.status == status
-    assert text in found.errors[-1]
-
-
-def test_a_port_that_the_system_chooses_is_not_known(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PERSISTENCE_BIND", "127.0.0.1:0")
-    assert "name the address with --url" in ended(["health"], monkeypatch, capsys).errors[-1]

@@ -1,10 +1,9 @@
-"""``persistence export``: an archive in a file or on standard output; tables are in ``golden/tables.txt``."""
+"""``persistence export``: an archive in a file or on standard output; contents are in ``golden/archives.txt``."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
@@ -12,19 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from persistence import settings as configuration
-from persistence.app import create_app
-from persistence.cli import commands
-from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.providers.opened import init_places
 from persistence.services import exporting
 from persistence.storage import files
-from tests import encrypted_form
-from tests.cli.command_runner import PREFIX, Place, ended
+from tests.cli.command_runner import Place, ended
 from tests.cli.samples import LABELLED
-from tests.opened import opened
 
 FORM = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>Leave</title></head></html>'
 
@@ -51,60 +42,10 @@ def contents(archive: Path | bytes) -> dict[str, bytes]:
     return {name: file.read(name) for name in names}
 
 
-def test_everything_current_is_exported(place: Place, tmp_path: Path) -> None:
-    done = place.run("export", str(tmp_path / "x.zip"))
-    assert (done.exit_code, done.stdout) == (0, "")
-    found = contents(tmp_path / "x.zip")
-    assert sorted(found.values()) == sorted([FORM, b"<d>2</d>", b"<d>2</d>", b"123", b"<d>4</d>"])
-    assert "exported 4 definitions, documents and drafts, " in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--match", "hr/other"), [b"<d>4</d>"]),
-        (("--match", "hr/leave/1", "--match", "//all", "--content", "form-definition"), [FORM]),
-        (("--match", "hr/leave", "--content", "form-data", "--history", "only"), [b"<d>1</d>", b"<d>1</d>", b"123"]),
-        (("--match", "hr/other", "--until", "2001-01-01"), []),
-        (("--match", "hr/other", "--since", "2001-01-01"), [b"<d>4</d>"]),
-        (
-            ("--match", "hr/leave", "--content", "form-data", "--drafts"),
-            [b"123", b"<d>2</d>", b"<d>2</d>", b"<d>3</d>"],
-        ),
-    ],
-)
-def test_options_choose(place: Place, tmp_path: Path, options: tuple[str, ...], expected: list[bytes]) -> None:
-    assert place.run("export", str(tmp_path / "x.zip"), *options).exit_code == 0
-    assert sorted(contents(tmp_path / "x.zip").values()) == sorted(expected)
-
-
 def test_standard_output_has_nothing_but_the_archive(place: Place) -> None:
     done = place.run("export", "-")
     assert done.exit_code == 0
     assert len(contents(done.stdout_bytes)) == 5
-
-
-def test_a_backup_says_that_it_lacks_the_encryption_keys(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys, backups = tmp_path / "keys.json", str(tmp_path / "backups")
-    lacks = "are not in the backup, and nobody can read encrypted data without them"
-    monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEYS", str(keys))
-    assert lacks not in place.run("backup", backups).stderr
-    EncryptionKeys(str(keys), trees=[str(place.root)]).new()
-    assert f"the encryption keys in {keys} {lacks}" in place.run("backup", backups).stderr
-    assert lacks not in place.run("backup", backups, "--keys").stderr
-
-
-def test_what_is_left_out_has_a_line_and_a_status(place: Place, tmp_path: Path) -> None:
-    (place.root / "hr/leave/data/b/data.xml.json").write_bytes(b"{}")
-    done = place.run("export", str(tmp_path / "x.zip"))
-    assert (done.exit_code, done.stdout) == (4, "")
-    assert "hr/leave/data/b/data.xml.json" in done.stderr
-    assert "; 1 problem" in done.stderr
-    found = contents(tmp_path / "x.zip")
-    assert b"hr/leave/data/b/data.xml.json" in found["export-errors.txt"]
-    assert len(found) == 5
 
 
 @pytest.mark.parametrize("is_unnamed", [True, False])
@@ -168,25 +109,6 @@ def test_a_standard_output_without_room_is_no_traceback(place: Place) -> None:
     assert done.returncode != 0
     assert done.stderr.startswith(b"persistence: writing to standard output: No space left on device\n")
     assert b"Traceback" not in done.stderr
-
-
-def test_values_are_decrypted_only_when_asked_for(tmp_path: Path) -> None:
-    EncryptionKeys(str(tmp_path / "ring.json"), trees=[str(tmp_path / "data")]).new()
-    config = tmp_path / "settings.toml"
-    config.write_text(f'data = "data"\nencryption_keys = "{tmp_path}/ring.json"\n')
-    loaded = configuration.load(str(config), environment={})
-    init_places(loaded.settings, loaded.properties)
-    client = opened(create_app(loaded.settings, loaded.properties)).test_client()
-    for name, body in (("form/form.xhtml", encrypted_form.DEFINITION), ("data/D/data.xml", encrypted_form.data())):
-        headers = {"Svc-Form-Definition-Version": "1"}
-        assert client.put(f"{PREFIX}hr/leave/{name}", data=body, headers=headers).status_code == 201
-    for options, is_plain in (((), False), (("--decrypt",), True)):
-        for table in ((), ("--jsonl", "--all-controls")):
-            done = CliRunner().invoke(commands, ["export", "-", *table, *options, "--config", str(config)])
-            assert done.exit_code == 0, done.output
-            found = done.stdout_bytes if table else b"".join(contents(done.stdout_bytes).values())
-            texts = json.dumps(encrypted_form.SECRETS[0]).strip('"'), encrypted_form.OPEN
-            assert [text.encode() in found for text in texts] == [is_plain, True]
 
 
 def table(place: Place, *options: str) -> list[dict[str, str]]:

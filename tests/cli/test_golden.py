@@ -19,6 +19,7 @@ import shlex
 import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -65,6 +66,7 @@ _RANDOM: list[tuple[str, str]] = [
     (r"(?m)(?<= )5\d\d(?=(  data)?$)", "600"),
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
     (r"\bt_[0-9a-f]{12}\b", "{schema}"),
+    (r"\benc2:[^\"<]+", "{encrypted}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
     (r"\b[0-9a-f]{40}\b", "{id}"),
     (r'(?<="id":")[0-9a-f]{16}(?=")', "{id}"),
@@ -156,16 +158,25 @@ class Session:
             case ["serve"]:
                 service = self._opened.enter_context(serving(self._here / "served", dialect="orbeon", alone=True))
                 self._url = f"http://127.0.0.1:{service.port}"
-            case ["cat", path]:
-                return self._masked(self._found(path).read_text()).splitlines()
-            case ["files", path]:
-                files = (
-                    each for each in (self._here / path).rglob("*") if each.is_file() and ".locks" not in each.parts
-                )
-                return self._masked("\n".join(sorted(map(str, files)))).replace("{here}/", "").splitlines()
+            case ["cat" | "files" | "unzip" as what, path]:
+                return self._masked("\n".join(self._shown(what, self._found(path)))).splitlines()
             case _:
                 self._change(name)
         return ()
+
+    def _shown(self, what: str, path: Path) -> Iterator[str]:
+        """Yield the lines of a file, the files below a directory, or what an archive has beside facts of revisions."""
+        if what == "cat":
+            yield from path.read_text().splitlines()
+        elif what == "files":
+            files = (each.relative_to(self._here) for each in path.rglob("*") if each.is_file())
+            yield from sorted(str(each) for each in files if ".locks" not in each.parts)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                assert archive.testzip() is None
+                names = [name for name in archive.namelist() if not name.endswith(".metadata.xml")]
+                assert len(archive.namelist()) == 2 * len(names) - ("export-errors.txt" in names)
+                yield from (f"{name}: {archive.read(name).decode()}" for name in names)
 
     def _change(self, name: str) -> None:
         """Do a step that changes files."""

@@ -49,19 +49,6 @@ def test_one_is_broken_while_the_service_runs(store: Store) -> None:
     assert str(again.exception) == "nobody has leased the document F"
 
 
-def test_a_lease_that_cannot_be_read_is_damage_that_a_repair_removes(store: Store) -> None:
-    path = Path(Layout(store.root).lease("D"))
-    path.write_bytes(b"\0" * 100)
-    listed = run(store, "leases")
-    assert (listed.exit_code, "check --repair" in listed.stderr, "\ufffdE" in listed.stdout) == (4, True, True)
-    assert "lease-unreadable" in run(store, "check").stdout
-    assert path.exists()
-    assert run(store, "check", "--repair").exit_code == 3
-    assert not path.exists()
-    assert run(store, "check").exit_code == 0
-    store.leases.lock(address("D"), LeaseHolder("bob"), 600)
-
-
 def test_a_link_among_leases_is_found(store: Store, tmp_path: Path) -> None:
     path = Path(Layout(store.root).lease("D"))
     path.unlink()

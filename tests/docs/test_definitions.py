@@ -1,4 +1,4 @@
-"""docs/definitions.md: every snippet of a definition in it is published, and has the effect that its row says."""
+"""docs/definitions.md and permissions.md: every snippet of a definition is published, and has the effect of its row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.in_process import serving
 from tests.service import Answer, Service
 
 PAGE = DOCS / "definitions.md"
-TEXT = PAGE.read_text()
+TEXT = PAGE.read_text() + (DOCS / "permissions.md").read_text()
 DEFINITION = blocks(PAGE)[0].text.partition("<<'END'\n")[2].partition("END\n")[0]
 _CONDITIONS = {condition.value for condition in GrantCondition if condition.value} | {"user-role"}
 _LEA = {"Username": "lea", "Group": "staff", "Form_Definition_Version": "1"}

@@ -31,7 +31,12 @@ def write(path: str, body: bytes) -> Inflict:
 
 def remove(*paths: str) -> Inflict:
     """Remove files of the tree."""
-    return lambda workshop: [workshop.file(path).unlink() for path in paths]
+
+    def inflict(workshop: Workshop) -> None:
+        for path in paths:
+            workshop.file(path).unlink()
+
+    return inflict
 
 
 def copy_older(how: Callable[[Path, Path], object], path: str) -> Inflict:

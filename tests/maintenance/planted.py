@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 
@@ -38,8 +38,11 @@ _HEADERS = (
     *("Svc-Last-Modified-By-Username", "Svc-Form-Definition-Version", "Svc-Operations", "Svc-Hash-Value"),
 )
 _NOBODY = 65534
+_REMOVED = "older revisions that were"
 
 View = tuple[int, Mapping[str, str | None], bytes]
+Choose = Callable[[Path, Random], Path]
+Inflict = Callable[[Path, Random], str]
 
 
 class Shown(Enum):
@@ -60,7 +63,7 @@ class Kind:
     """
 
     name: str
-    inflict: Callable[[Path, Random], str]
+    inflict: Inflict
     shown: Shown = Shown.FOUND
     listed: str = ""
     strict: bool = False
@@ -230,10 +233,6 @@ def _any_content(root: Path, random: Random) -> Path:
     return random.choice([*(root / path for path in CONTENTS), _older(root, CONTENTS[0]), _older(root, CONTENTS[1])])
 
 
-def _binary(root: Path, random: Random) -> Path:
-    return root / random.choice(BINARY)
-
-
 def _apart(path: Path) -> None:
     """Separate a file from its other names: a current content may be a link to one in the history."""
     status, data = path.stat(), path.read_bytes()
@@ -258,91 +257,54 @@ def flip(path: Path, bit: int, *, keeps_time: bool = True) -> None:
     _changed(path, bytes(data), keeps_time=keeps_time)
 
 
-def _flipped_bit(root: Path, random: Random) -> str:
-    path = _sidecar(_any_content(root, random))
-    flip(path, random.randrange(path.stat().st_size * 8), keeps_time=random.random() < 0.5)
-    return _relative(root, path)
+def _on(choose: Choose, act: Callable[[Path, Random], object]) -> Inflict:
+    """Do something to a file of the tree."""
 
-
-def _flipped_content(root: Path, random: Random) -> str:
-    path = _any_content(root, random)
-    flip(path, random.randrange(path.stat().st_size * 8))
-    return _relative(root, path)
-
-
-def _cut(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], str]:
     def inflict(root: Path, random: Random) -> str:
         path = choose(root, random)
-        _changed(path, path.read_bytes()[: random.randrange(path.stat().st_size)], keeps_time=random.random() < 0.5)
+        act(path, random)
         return _relative(root, path)
 
     return inflict
 
 
-def _grown(root: Path, random: Random) -> str:
-    path = _any_content(root, random)
-    _changed(path, path.read_bytes() + random.randbytes(8), keeps_time=False)
-    return _relative(root, path)
+def _flipped(path: Path, random: Random, *, keeps_time: bool | None = None) -> None:
+    at = random.randrange(path.stat().st_size * 8)
+    flip(path, at, keeps_time=random.random() < 0.5 if keeps_time is None else keeps_time)
 
 
-def _overwritten(root: Path, random: Random) -> str:
+def _cut(path: Path, random: Random) -> None:
+    _changed(path, path.read_bytes()[: random.randrange(path.stat().st_size)], keeps_time=random.random() < 0.5)
+
+
+def _overwritten(path: Path, random: Random) -> None:
     """Overwrite five bytes, as ``dd`` does."""
-    path = _binary(root, random)
     data = path.read_bytes()
     _changed(path, data[:1] + random.randbytes(5) + data[6:], keeps_time=False)
-    return _relative(root, path)
 
 
-def _garbled(root: Path, random: Random) -> str:
-    path = root / CONTENTS[0]
+def _grown(path: Path, random: Random) -> None:
+    _changed(path, path.read_bytes() + random.randbytes(8), keeps_time=False)
+
+
+def _garbled(path: Path, random: Random) -> None:
     _changed(path, random.randbytes(path.stat().st_size), keeps_time=False)
-    return _relative(root, path)
 
 
-def _edited(root: Path, _random: Random) -> str:
-    _changed(root / CONTENTS[0], b"<d>by hand</d>", keeps_time=False)
-    return CONTENTS[0]
-
-
-def _edited_older(root: Path, _random: Random) -> str:
-    path = _older(root, CONTENTS[0])
+def _edited(path: Path, _random: Random) -> None:
     _changed(path, b"<d>by hand</d>", keeps_time=False)
-    return _relative(root, path)
 
 
-def _removed(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], str]:
-    def inflict(root: Path, random: Random) -> str:
-        path = choose(root, random)
+def _removed(path: Path, _random: Random) -> None:
+    path.unlink()
+
+
+def _replaced_by(make: Callable[[Path], object]) -> Callable[[Path, Random], None]:
+    def act(path: Path, _random: Random) -> None:
         path.unlink()
-        return _relative(root, path)
+        make(path)
 
-    return inflict
-
-
-def _directory(root: Path, random: Random) -> str:
-    path = root / random.choice(CONTENTS)
-    path.unlink()
-    path.mkdir()
-    return _relative(root, path)
-
-
-def _pipe(root: Path, random: Random) -> str:
-    path = root / random.choice(CONTENTS)
-    path.unlink()
-    os.mkfifo(path)
-    return _relative(root, path)
-
-
-def _owned(root: Path, random: Random) -> str:
-    path = _any_content(root, random)
-    os.chown(path, _NOBODY, _NOBODY)
-    return _relative(root, path)
-
-
-def _closed(root: Path, random: Random) -> str:
-    path = _any_content(root, random)
-    path.chmod(0)
-    return _relative(root, path)
+    return act
 
 
 # What can happen between two
@@ -354,7 +316,7 @@ def _swap(one: Path, other: Path) -> None:
         source.rename(target)
 
 
-def _swapped(name: str, *, content: bool, sidecar: bool) -> Callable[[Path, Random], str]:
+def _swapped(name: str, *, content: bool, sidecar: bool) -> Inflict:
     def inflict(root: Path, _random: Random) -> str:
         pair = root / FIRST / name, root / SECOND / name
         if content:
@@ -366,7 +328,7 @@ def _swapped(name: str, *, content: bool, sidecar: bool) -> Callable[[Path, Rand
     return inflict
 
 
-def _older_swapped(name: str, *, pairs: bool) -> Callable[[Path, Random], str]:
+def _older_swapped(name: str, *, pairs: bool) -> Inflict:
     def inflict(root: Path, _random: Random) -> str:
         one, other = _older(root, f"{FIRST}/{name}"), _older(root, f"{SECOND}/{name}")
         _swap(one, other)
@@ -383,24 +345,14 @@ def _attachment_renamed(root: Path, _random: Random) -> str:
     return f"{FIRST}/other.bin"
 
 
-def _copied(root: Path, _random: Random) -> str:
-    shutil.copytree(root / FIRST, root / "app/form/data/copy")
-    return "app/form/data/copy"
+def _elsewhere(how: Callable[[Path, Path], object], source: str, target: str) -> Inflict:
+    """Copy or move a directory."""
 
+    def inflict(root: Path, _random: Random) -> str:
+        how(root / source, root / target)
+        return target
 
-def _moved(root: Path, _random: Random) -> str:
-    (root / FIRST).rename(root / "app/form/data/moved")
-    return "app/form/data/moved"
-
-
-def _form_moved(root: Path, _random: Random) -> str:
-    (root / "app/form").rename(root / "app/other")
-    return "app/other"
-
-
-def _version_copied(root: Path, _random: Random) -> str:
-    shutil.copytree(root / _FORM, root / "app/form/form/2")
-    return "app/form/form/2"
+    return inflict
 
 
 def _of_another_tree(root: Path, _random: Random) -> str:
@@ -418,16 +370,7 @@ def _rolled_back(root: Path, _random: Random) -> str:
     return FIRST
 
 
-def _stray(name: str) -> Callable[[Path, Random], str]:
-    def inflict(root: Path, _random: Random) -> str:
-        path = root / FIRST / name
-        path.write_bytes(b"stray")
-        return _relative(root, path)
-
-    return inflict
-
-
-def _without(own: str) -> Callable[[Path, Random], str]:
+def _without(own: str) -> Inflict:
     def inflict(root: Path, _random: Random) -> str:
         shutil.rmtree(root / own, ignore_errors=True)
         return own
@@ -435,11 +378,11 @@ def _without(own: str) -> Callable[[Path, Random], str]:
     return inflict
 
 
-def _current(*names: str) -> Callable[[Path, Random], Path]:
+def _current(*names: str) -> Choose:
     return lambda root, random: root / random.choice(names)
 
 
-def _sidecar_of(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], Path]:
+def _sidecar_of(choose: Choose) -> Choose:
     return lambda root, random: _sidecar(choose(root, random))
 
 
@@ -447,34 +390,34 @@ def _an_older(root: Path, random: Random) -> Path:
     return _older(root, random.choice(CONTENTS[:2]), random.randrange(2))
 
 
-def _older_pair_removed(root: Path, random: Random) -> str:
-    path = _an_older(root, random)
+def _pair_removed(path: Path, _random: Random) -> None:
     path.unlink()
     _sidecar(path).unlink()
-    return _relative(root, path)
+
+
+def _written(path: Path, _random: Random) -> None:
+    path.write_bytes(b"stray")
 
 
 KINDS = (
-    Kind("a flipped bit of a sidecar", _flipped_bit),
-    Kind("a flipped bit of a content", _flipped_content, strict=True),
-    Kind("a content cut short", _cut(_any_content), strict=True),
-    Kind("a sidecar cut short", _cut(_sidecar_of(_any_content))),
-    Kind("a content with more at its end", _grown),
-    Kind("bytes of an attachment changed", _overwritten),
-    Kind("data that is no XML any more", _garbled),
-    Kind("data edited by hand", _edited, Shown.EDIT),
-    Kind("an older revision edited by hand", _edited_older),
-    Kind("a content removed", _removed(_any_content)),
-    Kind("a sidecar removed", _removed(_sidecar_of(_current(*CONTENTS[:4])))),
-    Kind("a sidecar of the history removed", _removed(_sidecar_of(_an_older))),
-    Kind(
-        "an older revision removed with its sidecar", _older_pair_removed, Shown.UNNOTICED, "older revisions that were"
-    ),
-    Kind("layout.json removed", _removed(_current("layout.json"))),
-    Kind("a directory in place of a content", _directory),
-    Kind("a pipe in place of a content", _pipe),
-    Kind("a content of another user", _owned),
-    Kind("a content without permissions", _closed),
+    Kind("a flipped bit of a sidecar", _on(_sidecar_of(_any_content), _flipped)),
+    Kind("a flipped bit of a content", _on(_any_content, partial(_flipped, keeps_time=True)), strict=True),
+    Kind("a content cut short", _on(_any_content, _cut), strict=True),
+    Kind("a sidecar cut short", _on(_sidecar_of(_any_content), _cut)),
+    Kind("a content with more at its end", _on(_any_content, _grown)),
+    Kind("bytes of an attachment changed", _on(_current(*BINARY), _overwritten)),
+    Kind("data that is no XML any more", _on(_current(CONTENTS[0]), _garbled)),
+    Kind("data edited by hand", _on(_current(CONTENTS[0]), _edited), Shown.EDIT),
+    Kind("an older revision edited by hand", _on(lambda root, _: _older(root, CONTENTS[0]), _edited)),
+    Kind("a content removed", _on(_any_content, _removed)),
+    Kind("a sidecar removed", _on(_sidecar_of(_current(*CONTENTS[:4])), _removed)),
+    Kind("a sidecar of the history removed", _on(_sidecar_of(_an_older), _removed)),
+    Kind("an older revision and its sidecar removed", _on(_an_older, _pair_removed), Shown.UNNOTICED, _REMOVED),
+    Kind("layout.json removed", _on(_current("layout.json"), _removed)),
+    Kind("a directory in place of a content", _on(_current(*CONTENTS), _replaced_by(Path.mkdir))),
+    Kind("a pipe in place of a content", _on(_current(*CONTENTS), _replaced_by(os.mkfifo))),
+    Kind("a content of another user", _on(_any_content, lambda path, _: os.chown(path, _NOBODY, _NOBODY))),
+    Kind("a content without permissions", _on(_any_content, lambda path, _: path.chmod(0))),
     Kind("data swapped between documents", _swapped("data.xml", content=True, sidecar=False), Shown.EDIT),
     Kind("sidecars of data swapped", _swapped("data.xml", content=False, sidecar=True)),
     Kind("data swapped with its sidecar", _swapped("data.xml", content=True, sidecar=True)),
@@ -486,13 +429,13 @@ KINDS = (
     Kind("older attachments swapped", _older_swapped("scan.bin", pairs=False)),
     Kind("older attachments swapped with their sidecars", _older_swapped("scan.bin", pairs=True)),
     Kind("an attachment under another name", _attachment_renamed),
-    Kind("a document copied", _copied),
-    Kind("a document moved", _moved),
-    Kind("a form moved", _form_moved),
-    Kind("a version of a definition copied", _version_copied),
+    Kind("a document copied", _elsewhere(shutil.copytree, FIRST, "app/form/data/copy")),
+    Kind("a document moved", _elsewhere(Path.rename, FIRST, "app/form/data/moved")),
+    Kind("a form moved", _elsewhere(Path.rename, "app/form", "app/other")),
+    Kind("a version of a definition copied", _elsewhere(shutil.copytree, _FORM, "app/form/form/2")),
     Kind("a document of another tree", _of_another_tree),
     Kind("a document put back as it was", _rolled_back, Shown.UNNOTICED, "as it was at another time"),
-    Kind("a note of somebody", _stray("notes.txt"), Shown.TOLD),
-    Kind("a temporary content", _stray(f".data.xml.{'ab' * 20}")),
+    Kind("a note of somebody", _on(_current(f"{FIRST}/notes.txt"), _written), Shown.TOLD),
+    Kind("a temporary content", _on(_current(f"{FIRST}/.data.xml.{'ab' * 20}"), _written)),
     *(Kind(f"{own} removed", _without(own), Shown.MADE_AGAIN) for own in OWN),
 )

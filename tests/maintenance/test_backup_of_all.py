@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from persistence.maintenance.restore import Restore
 from persistence.services.moves import Move
 from persistence.storage import files
 from tests.cli.several import HERE, SCAN, THERE, Several, files_below
+from tests.maintenance.test_backup import is_as_listed
 from tests.postgresql.server import Server, fresh_schema, requires_postgresql
 
 NAMES = {"data": "data", "disk2": "datasource/disk2", "big": "attachments/big"}
@@ -32,14 +32,6 @@ def backup(place: Several, *options: str, status: int = 0) -> Path:
     done = place.run("backup", str(place.directory / "backups"), *options)
     assert done.status == status, done
     return max((place.directory / "backups").glob("2*Z"))
-
-
-def is_as_listed(saved: Path) -> bool:
-    """Return whether ``sha256sum`` finds every file as listed, and every file is listed."""
-    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=saved, check=False)
-    listed = {line.split("  ", 1)[1] for line in (saved / "SHA256SUMS").read_text().splitlines()}
-    there = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()} - {"SHA256SUMS"}
-    return done.returncode == 0 and listed == there
 
 
 def test_everything_is_saved_and_restored_to_where_other_settings_say(place: Several) -> None:

@@ -189,14 +189,6 @@ def test_a_wrong_version_is_found_and_left_to_a_person(workshop: Workshop) -> No
     assert checked.status == 4
 
 
-def test_a_day_that_is_in_no_calendar_is_damage(workshop: Workshop) -> None:
-    rewrite(workshop, DATA, modified="2026-99-99T04:05:06.789Z")
-    assert workshop.get(DATA)[0] == 500
-    assert workshop.check().kinds == [("sidecar-unreadable", f"{DATA}.json")]
-    assert workshop.check("--repair").status == 3
-    assert workshop.get(DATA) == (200, NEW)
-
-
 def test_any_name_can_be_shown(workshop: Workshop) -> None:
     """Names that are no UTF-8, or hold line breaks, are foreign and stay on their line."""
     for name in (b"\xff\xfe.txt", b"two\nlines", b"esc\x1b[31m", "ünïcödé~".encode()):

@@ -20,54 +20,17 @@ from tests.sidecars import resealed, said
 SIDECAR = f"{DATA}.json"
 
 
-def replace_by_pipe(workshop: Workshop, path: str) -> None:
-    workshop.file(path).unlink()
-    os.mkfifo(workshop.file(path))
-
-
-def replace_by_directory(workshop: Workshop, path: str) -> None:
-    workshop.file(path).unlink()
-    workshop.file(path).mkdir()
-
-
-def replace_by_broken_link(workshop: Workshop, path: str) -> None:
-    workshop.file(path).unlink()
-    workshop.file(path).symlink_to("nowhere")
-
-
-def replace_by_nothing(workshop: Workshop, path: str) -> None:
-    os.truncate(workshop.file(path), 0)
-
-
-def make_huge(workshop: Workshop, path: str) -> None:
-    os.truncate(workshop.file(path), 1 << 30)
-
-
-def nest(workshop: Workshop, path: str) -> None:
-    workshop.file(path).write_bytes(b'{"x":' + b"[" * 200_000)
-
-
-def say(name: str, value: object) -> Callable[[Workshop, str], None]:
-    def rewrite(workshop: Workshop, path: str) -> None:
-        file = workshop.file(path)
-        if name == "version":
-            file.write_text(json.dumps(said(file) | {name: value}))
-        else:
-            resealed(file, **{name: value})
-
-    return rewrite
-
-
 @pytest.mark.parametrize(
     ("path", "kind", "after"),
     [(DATA, "not-a-file", (200, OLD)), (SIDECAR, "sidecar-unreadable", (200, NEW)), ("layout.json", "layout", None)],
 )
-@pytest.mark.parametrize("replace", [replace_by_pipe, replace_by_directory])
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
 def test_what_is_no_file_is_found_and_goes_to_the_quarantine(
-    workshop: Workshop, replace: Callable[[Workshop, str], None], path: str, kind: str, after: tuple[int, bytes] | None
+    workshop: Workshop, make: Callable[[Path], None], path: str, kind: str, after: tuple[int, bytes] | None
 ) -> None:
     """The service does not wait for somebody to write into a pipe, either."""
-    replace(workshop, path)
+    workshop.file(path).unlink()
+    make(workshop.file(path))
     if after is not None:
         assert workshop.get(DATA)[0] == 500
     assert workshop.check("--deep").kinds[0] == (kind, path)
@@ -90,13 +53,21 @@ def test_a_directory_in_the_way_of_a_write_is_moved(workshop: Workshop, name: st
     workshop.put(DATA, b"<d>next</d>")
 
 
-@pytest.mark.parametrize(
-    "spoil", [replace_by_nothing, make_huge, nest, say("version", 10**40), say("modified", "9999-12-31T23:59:59.999Z")]
-)
+IMPOSSIBLE: dict[str, Callable[[Path], object]] = {
+    "empty": lambda file: os.truncate(file, 0),
+    "huge": lambda file: os.truncate(file, 1 << 30),
+    "nested": lambda file: file.write_bytes(b'{"x":' + b"[" * 200_000),
+    "a version of 41 digits": lambda file: file.write_text(json.dumps(said(file) | {"version": 10**40})),
+    "the end of the calendar": lambda file: resealed(file, modified="9999-12-31T23:59:59.999Z"),
+    "a day of no calendar": lambda file: resealed(file, modified="2026-99-99T04:05:06.789Z"),
+}
+
+
+@pytest.mark.parametrize("spoil", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_sidecar_that_says_impossible_things_is_unreadable(
-    workshop: Workshop, spoil: Callable[[Workshop, str], None]
+    workshop: Workshop, spoil: Callable[[Path], object]
 ) -> None:
-    spoil(workshop, SIDECAR)
+    spoil(workshop.file(SIDECAR))
     assert workshop.get(DATA)[0] == 500
     assert workshop.check().kinds == [("sidecar-unreadable", SIDECAR)]
     assert workshop.check("--repair").status == 3
@@ -127,7 +98,8 @@ def test_links_are_not_followed_and_what_they_lead_to_is_not_changed(workshop: W
 
 
 def test_a_broken_link_is_no_content(workshop: Workshop) -> None:
-    replace_by_broken_link(workshop, DATA)
+    workshop.file(DATA).unlink()
+    workshop.file(DATA).symlink_to("nowhere")
     assert [kind for kind, _ in workshop.check("--repair").kinds][:2] == ["not-a-file", "content-missing"]
     assert workshop.get(DATA) == (200, OLD)
 
@@ -160,7 +132,7 @@ def test_documents_that_share_their_files_are_taken_in_each_for_itself(workshop:
 def test_a_draft_is_not_outdated_by_a_save_of_the_future(workshop: Workshop) -> None:
     """The clock was wrong when the data was saved: the draft may be the newer of the two."""
     workshop.put(f"{DOCUMENT.replace('/data/', '/draft/')}/data.xml", b"<d>draft</d>")
-    say("modified", "2099-01-01T00:00:00.000Z")(workshop, SIDECAR)
+    resealed(workshop.file(SIDECAR), modified="2099-01-01T00:00:00.000Z")
     assert [kind for kind, _ in workshop.check("--repair").kinds] == ["times-lost"]
     assert workshop.get("app/form/draft/document/data.xml") == (200, b"<d>draft</d>")
 
@@ -198,7 +170,8 @@ def test_a_pipe_among_the_services_own_files_stops_nobody(workshop: Workshop, tm
 
 
 def test_a_backup_says_what_it_cannot_save_and_saves_the_rest(workshop: Workshop, tmp_path: Path) -> None:
-    replace_by_pipe(workshop, DATA)
+    workshop.file(DATA).unlink()
+    os.mkfifo(workshop.file(DATA))
     done = kills.run(["backup", f"{tmp_path}/backups", "--data", str(workshop.root)], tmp_path / "said")
     assert done.status == 4
     assert f"{DATA}: its content is missing" in done.said

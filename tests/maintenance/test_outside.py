@@ -24,7 +24,7 @@ from persistence.storage.stored_revision import Integrity
 from tests import forkserver
 from tests.maintenance import outside
 from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted
-from tests.maintenance.workshop import ATTACHMENT, DATA, DRAFT, Workshop, furnished
+from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, furnished
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be others")
 
@@ -171,70 +171,6 @@ def test_what_is_in_the_way_of_the_services_own_is_found_and_taken_out_of_it(tmp
     assert workshop.check().status == 0
 
 
-def unlisted_link(saved: Path, canary: Path) -> None:
-    (saved / "app/form/data/document/extra.bin").symlink_to(canary / "secret")
-
-
-def link(saved: Path, canary: Path) -> None:
-    (saved / ATTACHMENT).unlink()
-    (saved / ATTACHMENT).symlink_to(canary / "secret")
-    listed(saved, ATTACHMENT, SECRET)
-
-
-def linked_directory(saved: Path, canary: Path) -> None:
-    (saved / "e").symlink_to(canary)
-    listed(saved, "e/secret", SECRET)
-
-
-def parent(saved: Path, canary: Path) -> None:
-    listed(saved, f"../../{canary.name}/secret", SECRET)
-
-
-def absolute(saved: Path, canary: Path) -> None:
-    listed(saved, f"{canary}/secret", SECRET)
-
-
-def hook(saved: Path, canary: Path) -> None:
-    """Not outside, and the same: what git runs in the tree."""
-    (saved / ".git/hooks").mkdir(parents=True)
-    shutil.copy(canary / "secret", saved / ".git/hooks/post-commit")
-    listed(saved, ".git/hooks/post-commit", SECRET)
-
-
-def endless(saved: Path, _canary: Path) -> None:
-    (saved / ATTACHMENT).unlink()
-    os.mknod(saved / ATTACHMENT, 0o020640, os.makedev(1, 5))
-
-
-def nobody_writes(saved: Path, _canary: Path) -> None:
-    (saved / ATTACHMENT).unlink()
-    os.mkfifo(saved / ATTACHMENT)
-
-
-def huge_manifest(saved: Path, _canary: Path) -> None:
-    os.truncate(saved / ".backup/backup.json", 1 << 30)
-
-
-def manifest_is_a_pipe(saved: Path, _canary: Path) -> None:
-    (saved / ".backup/backup.json").unlink()
-    os.mkfifo(saved / ".backup/backup.json")
-
-
-def huge_list(saved: Path, _canary: Path) -> None:
-    os.truncate(saved / "SHA256SUMS", 1 << 30)
-
-
-def list_is_a_link(saved: Path, canary: Path) -> None:
-    shutil.copy(saved / "SHA256SUMS", canary / "list")
-    (saved / "SHA256SUMS").unlink()
-    (saved / "SHA256SUMS").symlink_to(canary / "list")
-
-
-def list_is_a_pipe(saved: Path, _canary: Path) -> None:
-    (saved / "SHA256SUMS").unlink()
-    os.mkfifo(saved / "SHA256SUMS")
-
-
 SECRET = b"what lies outside of the backup"
 
 
@@ -245,14 +181,59 @@ def listed(saved: Path, path: str, content: bytes) -> None:
     (saved / "SHA256SUMS").write_text("".join([*lines, f"{hashlib.sha256(content).hexdigest()}  {path}\n"]))
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        *(unlisted_link, link, linked_directory, parent, absolute, hook, endless, nobody_writes),
-        *(huge_manifest, manifest_is_a_pipe, huge_list, list_is_a_link, list_is_a_pipe),
-    ],
-    ids=lambda each: each.__name__,
-)
+MANIFEST, SUMS = ".backup/backup.json", "SHA256SUMS"
+
+
+def replaced(name: str, make: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]:
+    """Let something else be in the place of a file of a backup."""
+
+    def spoil(saved: Path, canary: Path) -> None:
+        (saved / name).unlink()
+        make(saved / name, canary)
+
+    return spoil
+
+
+def link(saved: Path, canary: Path) -> None:
+    replaced(ATTACHMENT, lambda path, canary: path.symlink_to(canary / "secret"))(saved, canary)
+    listed(saved, ATTACHMENT, SECRET)
+
+
+def linked_directory(saved: Path, canary: Path) -> None:
+    (saved / "e").symlink_to(canary)
+    listed(saved, "e/secret", SECRET)
+
+
+def hook(saved: Path, canary: Path) -> None:
+    """Not outside, and the same: what git runs in the tree."""
+    (saved / ".git/hooks").mkdir(parents=True)
+    shutil.copy(canary / "secret", saved / ".git/hooks/post-commit")
+    listed(saved, ".git/hooks/post-commit", SECRET)
+
+
+def list_is_a_link(saved: Path, canary: Path) -> None:
+    (saved / SUMS).rename(canary / "list")
+    (saved / SUMS).symlink_to(canary / "list")
+
+
+SPOILT = {
+    "unlisted link": lambda saved, canary: (saved / DOCUMENT / "extra.bin").symlink_to(canary / "secret"),
+    "link": link,
+    "linked directory": linked_directory,
+    "parent": lambda saved, canary: listed(saved, f"../../{canary.name}/secret", SECRET),
+    "absolute": lambda saved, canary: listed(saved, f"{canary}/secret", SECRET),
+    "hook": hook,
+    "endless": replaced(ATTACHMENT, lambda path, _: os.mknod(path, 0o020640, os.makedev(1, 5))),
+    "nobody writes": replaced(ATTACHMENT, lambda path, _: os.mkfifo(path)),
+    "huge manifest": lambda saved, _: os.truncate(saved / MANIFEST, 1 << 30),
+    "manifest is a pipe": replaced(MANIFEST, lambda path, _: os.mkfifo(path)),
+    "huge list": lambda saved, _: os.truncate(saved / SUMS, 1 << 30),
+    "list is a link": list_is_a_link,
+    "list is a pipe": replaced(SUMS, lambda path, _: os.mkfifo(path)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 def test_a_backup_is_read_as_whatever_somebody_has_made_of_it(
     tmp_path: Path, spoil: Callable[[Path, Path], None]
 ) -> None:

@@ -14,7 +14,7 @@ from persistence.app import create_app
 from persistence.settings import Settings
 from tests import encrypted_form
 from tests.initialised import initialised
-from tests.maintenance.test_backup import FRESH, backup, command, digests_hold, set_clock, tree
+from tests.maintenance.test_backup import FRESH, backup, command, is_as_listed, set_clock, tree
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
 from tests.rigs import disks
@@ -45,7 +45,7 @@ def test_two_puts_in_one_second_with_a_backup_between_them(disk: Path, monkeypat
     for _ in range(2):  # what was wrong once was linked again
         saved = backup(workshop, disk / "backups")
         assert (saved / FRESH).read_bytes() == b"<d>B</d>"
-        assert digests_hold(saved)
+        assert is_as_listed(saved)
     done = command("restore", str(disk / "backups"), "--data", str(disk / "restored"))
     assert (done.exit_code, done.stdout) == (0, "")
     assert tree(disk / "restored") == tree(workshop.root)
@@ -79,7 +79,7 @@ def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyP
         same += (status[0].st_size, status[0].st_mtime_ns) == (status[1].st_size, status[1].st_mtime_ns)
         assert contents[0].read_bytes() != contents[1].read_bytes() == contents[2].read_bytes()
     assert same == DOCUMENTS
-    assert digests_hold(second)
+    assert is_as_listed(second)
     done = command("restore", str(disk / "backups"), "--data", str(disk / "restored"))
     assert (done.exit_code, done.stdout) == (0, "")
     assert tree(disk / "restored") == tree(workshop.root)
