@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from tests.forms.vectors import V2, V6, V7, V8, Form, published
-from tests.http.dying import COMMITS
+from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.service import PROVIDER, V1, Answer, Service, running
 
@@ -299,7 +299,7 @@ def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_pat
             service.put(f"{base}/{name}", name.encode())
         files = "".join(f"<f>{CRUD}/{base}/{name}</f>" for name in names)
         service.put(f"{base}/data.xml", definition("a/f", files=files))
-    dying = {COMMITS: str(commits), "PYTHONPATH": str(PROJECT)}
+    dying = {DEFECT: str(commits), "PYTHONPATH": str(PROJECT)}
     with running(tmp_path, module="tests.http.dying", env=dying) as service, pytest.raises(RemoteDisconnected):
         publish(service, "D", **{"form-definition-version": "next"})
     with serving(tmp_path) as service:

@@ -13,6 +13,7 @@ from persistence.storage import files
 from persistence.storage.layout import REINDEXING
 from persistence.storage.locks import LockFile
 from tests import orders, searches
+from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.index import racing
 from tests.index.racing import Racer
@@ -387,8 +388,8 @@ def named(text: str) -> str:
 
 def test_what_a_killed_worker_has_not_told_the_index_is_found(tmp_path: Path) -> None:
     racing.plant(Planter(tmp_path / "data"), 3)
-    deaf = {"PYTHONPATH": _REPOSITORY}
-    with running(tmp_path, workers=2, module="tests.http.deaf", env=deaf) as service:
+    deaf = {"PYTHONPATH": _REPOSITORY, DEFECT: "deaf"}
+    with running(tmp_path, workers=2, module="tests.http.dying", env=deaf) as service:
         search = Racer(service).search
         assert len(search(_ALL)) == 3
         put_by_ann(service, _PATH.format("old-1"), "changed")
