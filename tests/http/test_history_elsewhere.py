@@ -73,7 +73,7 @@ def seen(front: Service, answer: Answer) -> tuple[int, bytes]:
 def save(service: Service, form: str, *bodies: str, **own: object) -> list[str]:
     answers = [service.put(f"{form}/data/D/data.xml", body.encode(), **{**V1, **own}) for body in bodies]
     assert all(answer.status in (201, 204) for answer in answers)
-    return [answer[f"{service.prefix}Last-Modified"] or "" for answer in answers]
+    return [answer.instant for answer in answers]
 
 
 def delete(service: Service, form: str, user: str) -> None:

@@ -244,6 +244,7 @@ def test_the_designers_own_sequence_publishes_as_well(service: Service, form: st
     assert service.get(f"{form}/form/0a1b.bin", Form_Definition_Version=2).status == 200
 
 
+UNKNOWN = '<permissions><permission operations="*"/></permissions>'
 BAD = [
     ("not XML", b"<a", 400, "not well-formed"),
     ("nothing", b"", 400, "not well-formed"),
@@ -253,12 +254,7 @@ BAD = [
     ("no form", definition("a/ "), 400, "form-name"),
     ("a name that is no name", definition("a/..b"), 400, "must not start with a dot"),
     ("a long name", definition("a/" + "x" * 300), 400, "too long"),
-    (
-        "unknown permissions",
-        definition("a/b", more='<permissions><permission operations="*"/></permissions>'),
-        400,
-        "unknown",
-    ),
+    ("unknown permissions", definition("a/b", more=UNKNOWN), 400, "unknown"),
 ]
 
 
