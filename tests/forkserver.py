@@ -205,7 +205,7 @@ def fork_rebuilds() -> None:
     """Let the indexes of services be rebuilt by forks: their imports take longer than what they do.
 
     That goes for services in this process, and for those that it starts by the fork server. Others start
-    ``python -m persistence.index`` themselves, as real ones do: one is in ``tests/http/test_search_freshness.py``.
+    ``python -m persistence.index`` themselves, as real ones do: one is in ``tests/http/test_search.py``.
     """
     global _forks_rebuilds  # noqa: PLW0603 - as the server
 

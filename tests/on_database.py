@@ -14,6 +14,7 @@ _STORED = "it looks at what is stored, in files"
 _DAMAGE = "it damages a file"
 _BY_HAND = "it edits a file by hand"
 _FLAT = "it looks at the views in SQLite: tests/postgresql/test_reports.py has those of a database"
+_INDEX = "it is about the index of a tree, and who notes what"
 _LINES = "the lines name the data directory"
 _ELSEWHERE = "a database keeps the attachments of its data itself, or has them in S3"
 
@@ -55,7 +56,7 @@ FILES_ONLY = {
     "test_looking.py::test_a_check_runs_once": "it puts a file there: see tests/postgresql/test_pages.py",
     "test_looking.py::test_one_finding": _BY_HAND,
     "test_nginx.py": "nginx sends files of a tree",
-    "test_notices.py::test_a_damaged_definition": _DAMAGE,
+    "test_form_metadata.py::test_a_damaged_definition": _DAMAGE,
     "test_dialects.py::test_a_form_from_its_publication": _STORED,
     "test_dialects.py::test_the_designer_publishes_from_one_dialect": _STORED,
     "test_permissions.py::test_a_definition_edited_by_hand": _BY_HAND,
@@ -94,7 +95,10 @@ FILES_ONLY = {
     "test_running.py::test_too_little_space_is_not_ready": "it names the data directory",
     "test_search.py::test_a_get_of_reindex_rebuilds_nothing": "it looks at the files of the index",
     "test_search.py::test_of_many_calls_to_reindex": "it takes the lock of the index of a tree",
-    "test_search_freshness.py": "it is about the index of a tree, and who notes what",
+    "test_search.py::test_what_a_killed_worker_has_not_told_the": _INDEX,
+    "test_search.py::test_an_index_is_rebuilt_in_a_process_of": _INDEX,
+    "test_search.py::test_a_definition_that_goes_and_comes_back": _INDEX,
+    "test_search.py::test_text_is_searched_in_an_index_without": _INDEX,
     "test_documents.py::test_a_document_that_a_person_has_removed": _BY_HAND,
     "test_documents.py::test_without_an_index_the_document_is_found": "it is about the index of a tree",
     "test_documents.py::test_a_killed_worker_leaves_its_document": "it is about the index of a tree",
@@ -103,9 +107,9 @@ FILES_ONLY = {
     "test_starting.py::test_a_service_whose_tree_another_machine": "it is about the lease of a tree by a machine",
     "test_transfers.py::test_an_upload_does_not_grow_the_worker": _STORED,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "rows are no files",
-    "test_two_places.py::test_controls_of_data_here": _STORED,
-    "test_two_places.py::test_data_behind_is_indexed": _FLAT,
-    "test_two_places.py::test_data_here_has_flat_views": _FLAT,
+    "test_history_elsewhere.py::test_controls_of_data_here": _STORED,
+    "test_history_elsewhere.py::test_data_behind_is_indexed": _FLAT,
+    "test_history_elsewhere.py::test_data_here_has_flat_views": _FLAT,
 }
 """Tests that say nothing of a database, by the beginning of their name, and why: they are skipped."""
 

@@ -22,6 +22,7 @@ def settings(port: int, dialect: str, own: Path | None) -> str:
 _OF_A_TREE = "it is about files, workers or the index of a tree, which the service in front has not"
 _OWN_API = "it goes through the provider API of the service in front, which leads to its own trees"
 _SETTINGS = "it changes the settings of a service, of which the service in front has a copy"
+_SHOWN = "what a service behind would show too much of is 501: test_dialects.py"
 _NOTE = "no answer tells of it: a provider keeps the contract's facts only"
 _DAMAGED = "what is damaged in the service behind is 502 here"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
@@ -32,7 +33,11 @@ NOT_OF_A_PAIR = {
     "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
     "test_encryption_places.py": _OWN_API,
-    "test_search_restricted.py": "what a service behind would show too much of is 501: test_pair.py",
+    "test_search.py::test_who_may_only_create": _SHOWN,
+    "test_search.py::test_of_two_conditions_both": _SHOWN,
+    "test_search.py::test_the_permissions_of_its": _SHOWN,
+    "test_search.py::test_a_draft_is_one_of_the": _SHOWN,
+    "test_search.py::test_a_draft_is_seen_by": _SHOWN,
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
     "test_form_lists.py": _OWN_API,
@@ -41,8 +46,8 @@ NOT_OF_A_PAIR = {
     "test_history.py::test_encrypted_values_are_not_shown": _OWN_API,
     "test_history.py::test_what_is_too_large": "it lowers a bound of a service in its own process",
     "test_nginx.py": _OF_A_TREE,
-    "test_paths.py::test_an_index_that_was_built_by_other_paths": _OF_A_TREE,
-    "test_paths.py::test_a_stored_definition_with_a_mark": _OWN_API,
+    "test_definitions.py::test_an_index_that_was_built_by_other_paths": _OF_A_TREE,
+    "test_definitions.py::test_a_stored_definition_with_a_mark": _OWN_API,
     "test_provider_contract.py": _OWN_API,
     "test_purging.py": "it has providers of its own",
     "test_reencryption.py": "what is stored behind is re-encrypted by nobody but the service behind",
@@ -55,8 +60,8 @@ NOT_OF_A_PAIR = {
     "test_transfers.py::test_large_xml": "the one behind has its own bound",
     "test_bounds.py::test_few_large_documents": "the one behind parses",
     "test_search.py::test_of_many_calls_to_reindex": _OF_A_TREE,
-    "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
-    "test_search_freshness.py::test_an_index_is_rebuilt_in_a_process": _OF_A_TREE,
+    "test_search.py::test_what_a_killed_worker": _OF_A_TREE,
+    "test_search.py::test_an_index_is_rebuilt_in_a_process": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
     "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_API,
     "test_sequences.py": _OWN_API,
@@ -68,7 +73,6 @@ NOT_OF_A_PAIR = {
     "test_starting.py::test_two_services_serve_one_tree": _OF_A_TREE,
     "test_starting.py::test_a_service_whose_tree_another_machine": _OF_A_TREE,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
-    "test_two_places.py": "it has providers of its own",
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": "it has providers of its own",
     "test_encryption.py::test_a_holder_is_told_by_its_path": "it has providers of its own",
     "test_encryption.py::test_what_the_real_system_has_encrypted": _OWN_API,
@@ -92,7 +96,7 @@ DIFFERENT = {
     "test_form_metadata.py::test_a_sidecar_edited_by_hand": _LOST,
     "test_form_metadata.py::test_a_version_that_cannot_be_read": _DAMAGED,
     "test_history.py::test_a_damaged_revision_says_why": _DAMAGED,
-    "test_notices.py::test_a_damaged_definition": _DAMAGED,
+    "test_form_metadata.py::test_a_damaged_definition": _DAMAGED,
     "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
     "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
     "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
@@ -102,7 +106,7 @@ DIFFERENT = {
     "test_reverting.py::test_the_sidecar_says_what_was_restored": _NOTE,
     "test_reverting.py::test_the_version_of_a_document_stays": "when a deleted document was created is not told",
     "test_search.py::test_t11_permissions[svc]": "drafts of whoever sees their own documents only are not asked for",
-    "test_search_freshness.py::test_a_definition_that_goes": "without a definition nobody is let in at all",
+    "test_search.py::test_a_definition_that_goes": "without a definition nobody is let in at all",
 }
 """What a pair does otherwise on purpose, and why: the test must fail."""
 

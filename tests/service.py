@@ -46,6 +46,11 @@ class Answer:
         """The one line of an error."""
         return self.body.decode().strip()
 
+    @property
+    def instant(self) -> str:
+        """The instant of a revision, in the service's own header; empty if there is none."""
+        return self["Svc-Last-Modified"] or self["Orbeon-Last-Modified"] or ""
+
     def refuses(self, status: int, cause: str) -> bool:
         """Whether it has the status, and this in its line."""
         return self.status == status and cause in self.cause

@@ -1,13 +1,22 @@
-"""The service, whose process dies after some commits: ``COMMITS=2 python -m tests.http.dying serve ...``."""
+"""The service with a defect: ``TESTS_DEFECT=2 python -m tests.http.dying serve ...``.
+
+With a number its process dies after so many commits. ``deaf``, its index hears of no change, as if each process died
+before its thread came to it. ``before-taking-in``, its first worker is killed when it is to take in what was stored.
+"""
 
 import os
+import signal
+from collections.abc import Iterable
 from itertools import count
+from pathlib import Path
 
 from persistence.cli import main
+from persistence.index.sync.index_files import IndexFiles
+from persistence.index.sync.updater import Updater
+from persistence.model.addresses import Form
 from persistence.storage.store import Writer
 
-COMMITS = "TESTS_COMMITS"
-"""The environment variable that says after how many."""
+DEFECT = "TESTS_DEFECT"
 
 
 def _die_after(most: int) -> None:
@@ -21,6 +30,25 @@ def _die_after(most: int) -> None:
     Writer.commit = commit  # type: ignore[method-assign, assignment]
 
 
+def _die_once() -> None:
+    real = IndexFiles.refresh
+    trace = Path.cwd() / "died"
+
+    def refresh(self: IndexFiles, form: Form, documents: Iterable[str]) -> None:
+        if not trace.exists():
+            trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self, form, documents)
+
+    IndexFiles.refresh = refresh  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    _die_after(int(os.environ[COMMITS]))
+    match os.environ[DEFECT]:
+        case "deaf":
+            Updater._run = lambda _self: None  # type: ignore[method-assign]  # noqa: SLF001 - the moment to be hit
+        case "before-taking-in":
+            _die_once()
+        case commits:
+            _die_after(int(commits))
     main()

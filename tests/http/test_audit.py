@@ -246,37 +246,15 @@ def test_what_administrators_do_has_lines(tmp_path: Path) -> None:
         service.put(f"{FORM}/form/form.xhtml", definition(None))
         first = service.put(path, DATA, **V1, Username="lea")["Svc-Last-Modified"]
         service.put(path, b"<d/>", Username="lea")
+        restore, erased = f"{PUBLIC}/history/{FORM}/A/restore", {"what": "drafts", "older_than": "1d", "dry_run": True}
+        moment, exported = f"last-modified-time={first}", {"match": ["hr/leave"], "decrypt": "true"}
         done = [
-            (
-                "POST",
-                f"{PUBLIC}/history/{FORM}/A/restore?last-modified-time={first}",
-                "revert",
-                204,
-                {"instant": first},
-            ),
-            ("POST", f"{PUBLIC}/history/{FORM}/A/restore", "revert", 400, None),
-            (
-                "DELETE",
-                f"{PUBLIC}/crud/{path}?force-delete=true&last-modified-time={first}",
-                "purge",
-                204,
-                {"instant": first},
-            ),
-            (
-                "POST",
-                f"{PUBLIC}/purge?what=drafts&older-than=1d",
-                "purge",
-                200,
-                {"what": "drafts", "older_than": "1d", "dry_run": True},
-            ),
+            ("POST", f"{restore}?{moment}", "revert", 204, {"instant": first}),
+            ("POST", restore, "revert", 400, None),
+            ("DELETE", f"{PUBLIC}/crud/{path}?force-delete=true&{moment}", "purge", 204, {"instant": first}),
+            ("POST", f"{PUBLIC}/purge?what=drafts&older-than=1d", "purge", 200, erased),
             ("POST", f"{PUBLIC}/reindex", "reindex", 200, None),
-            (
-                "GET",
-                f"{PUBLIC}/export?match=hr/leave&decrypt=true",
-                "export",
-                200,
-                {"match": ["hr/leave"], "decrypt": "true"},
-            ),
+            ("GET", f"{PUBLIC}/export?match=hr/leave&decrypt=true", "export", 200, exported),
             ("POST", f"{PUBLIC}/import?dry-run=true", "import", 415, None),
             ("POST", f"{PUBLIC}/token/{FORM}/A?operations=read&expires=1h", "token", 200, None),
             ("POST", "/fr/service/publish", "publish", 400, None),
@@ -284,13 +262,8 @@ def test_what_administrators_do_has_lines(tmp_path: Path) -> None:
         for method, target, action, status, details in done:
             answer = service.raw(method, target, {**own, "Content-Type": "text/plain"}, b"")
             assert answer.status == status, (target, answer.cause)
-            assert last(tmp_path, "action", "status", "key", "user", "details") == (
-                action,
-                status,
-                "desk",
-                "lea",
-                details,
-            )
+            said = last(tmp_path, "action", "status", "key", "user", "details")
+            assert said == (action, status, "desk", "lea", details)
         assert answer.body
         for _, target, action, _, _ in done[2:7]:
             method = "DELETE" if "crud" in target else "POST"

@@ -5,12 +5,13 @@ import hashlib
 import http.client
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.forms.test_streaming import HOSTILE
-from tests.service import V1, Service
+from tests.service import PROVIDER, PUBLIC, V1, Service
 
 
 def raw(service: Service, request: bytes, *, half_close: bool = True) -> tuple[int, bytes]:
@@ -107,6 +108,49 @@ def test_unknown_methods_are_not_allowed(service: Service, form: str, method: st
         answer = service.ask(method, path)
         assert (answer.status, answer["Allow"]) == (405, "DELETE, GET, HEAD, LOCK, PUT, UNLOCK")
     assert service.ask(method, f"{form}/data/")["Allow"] == "DELETE"
+
+
+ALLOWED = {
+    "search/acme/order": "POST",
+    "distinct-values/acme/order": "POST",
+    "reindex": "POST",
+    "reindex/acme/order": "POST",
+    "reindex/status": "GET",
+    **dict.fromkeys(("form", "form/acme", "form/acme/order"), "GET, POST"),
+    "history/acme/order/D": "GET, HEAD",
+    "history/acme/order/D/restore": "GET, HEAD, POST",
+}
+
+
+@pytest.mark.parametrize("path", ALLOWED)
+@pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
+@pytest.mark.parametrize("dialect", ["svc", "orbeon"])
+def test_there_are_no_other_methods(in_dialect: Callable[[str], Service], dialect: str, face: str, path: str) -> None:
+    allowed = "GET, POST" if (dialect, path) == ("orbeon", "reindex") else ALLOWED[path]
+    for method in {"GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "LOCK"}.difference(allowed.split(", ")):
+        answer = replace(in_dialect(dialect), face=face).call(method, path)
+        assert (answer.status, answer["Allow"]) == (405, allowed), method
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", f"search{rest}") for rest in ("", "/acme", "/acme/order/", "/acme/order/1")),
+        *(("GET", f"form{rest}") for rest in ("/", "/acme/", "/acme/order/1", "s")),
+        ("POST", "reindex/x"),
+    ],
+)
+def test_there_are_no_other_paths(service: Service, method: str, path: str) -> None:
+    assert service.call(method, path, "<search/>" if method == "POST" else None).status == 404
+
+
+def test_a_query_is_at_most_a_mebibyte_and_its_caller_must_be_readable(service: Service) -> None:
+    for path in ("search/acme/order", "distinct-values/acme/order", "form"):
+        for size, status in ((1 << 20, 200), ((1 << 20) + 1, 413)):
+            assert service.post(path, f"<search>{' ' * (size - len('<search></search>'))}</search>").status == status
+        for caller in ({"Credentials": "{"}, {"Username": "x" * 300}):
+            assert service.post(path, "<search/>", **caller).status == 400
+    assert service.call("GET", "form", Credentials="{").status == 400
 
 
 @pytest.mark.parametrize("name", ["data.xml", "a.bin"])

@@ -17,8 +17,8 @@ from persistence.model.versions import DATA_FORMATS
 from persistence.postgresql.database_check import maintained
 from tests.cli.command_runner import ended
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
+from tests.http.test_definitions import kinds
 from tests.http.test_encryption import APPS, CONTENT, attach, keyed, raw, save, texts
-from tests.http.test_paths import kinds
 from tests.moving.moves import moved
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql

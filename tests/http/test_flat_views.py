@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import forkserver, orders
+from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.orders import DOCUMENTS
 from tests.published import Planter
@@ -363,7 +364,7 @@ def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, c
 
 
 def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_the_next(tmp_path: Path) -> None:
-    module, env = "tests.http.dying_before_taking_in", {"PYTHONPATH": str(Path(__file__).parents[2])}
+    module, env = "tests.http.dying", {"PYTHONPATH": str(Path(__file__).parents[2]), DEFECT: "before-taking-in"}
     with serving(tmp_path) as service:
         publish(service)
     with running(tmp_path, module=module, env=env) as service:

@@ -1,6 +1,8 @@
 """Histories and differences of data that a second service has: as that one shows them itself, and within bounds."""
 
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -11,11 +13,14 @@ from lxml import etree
 from persistence.model.instants import LAST
 from persistence.remote import remote_reader
 from persistence.services import histories
+from tests import orders
 from tests.forms.test_diffs import TRIP, trip
 from tests.forms.vectors import changed, published
+from tests.http.test_flat_views import order, reporting
 from tests.http.test_remote_faults import settings
 from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing
+from tests.search_faults import found
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 OWN = (
@@ -68,7 +73,7 @@ def seen(front: Service, answer: Answer) -> tuple[int, bytes]:
 def save(service: Service, form: str, *bodies: str, **own: object) -> list[str]:
     answers = [service.put(f"{form}/data/D/data.xml", body.encode(), **{**V1, **own}) for body in bodies]
     assert all(answer.status in (201, 204) for answer in answers)
-    return [answer[f"{service.prefix}Last-Modified"] or "" for answer in answers]
+    return [answer.instant for answer in answers]
 
 
 def delete(service: Service, form: str, user: str) -> None:
@@ -293,3 +298,105 @@ def test_a_provider_that_says_that_there_are_more_is_not_asked_for_ever(provider
             assert asked(fronted, path).status in (200, 501, 502)
         assert fronted.get("acme/order/data/D/data.xml?as-of=2025-03-02T00:00:00Z").status in (404, 501, 502)
     assert len(provider.received) < 3 * (20 + 5)
+
+
+# A form with its definition in one service and its data in another: it is indexed where it is published, too.
+
+ORDER = "acme/order"
+ADA = '<search><query path="customer/name" match="exact">Ada</query></search>'
+EVERYBODY = '<permissions><permission operations="create read update list"/></permissions>'
+NOBODY = "<permissions/>"
+ROWS = {"svc": "SELECT name FROM svc_f_acme_order_1", "orbeon": "SELECT name FROM orbeon_f_acme_order_1"}
+PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Service]:
+    with serving(tmp_path / "behind", dialect="orbeon", alone=True) as service:
+        yield service
+
+
+@pytest.fixture(params=["orbeon", pytest.param("svc", marks=pytest.mark.long)])
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def before(directory: Path, dialect: str, far: Service, part: str) -> AbstractContextManager[Service]:
+    """A service that has one part of each form far it."""
+    lines = {"provider.*.*." + part: "far", "far.uri": f"http://127.0.0.1:{far.port}", "far.dialect": "orbeon"}
+    directory.mkdir()
+    file = directory / "front.toml"
+    file.write_text("".join(f'"{PREFIX[dialect]}persistence.{name}" = "{value}"\n' for name, value in lines.items()))
+    return serving(directory, dialect=dialect, options=("--config", file.name), alone=True)
+
+
+def publish(service: Service, metadata: str = EVERYBODY, **own: object) -> int:
+    return service.put(f"{ORDER}/form/form.xhtml", orders.definition(metadata), **V1, **own).status
+
+
+def search(service: Service, body: str = ADA) -> tuple[list[str], str]:
+    answer = service.post(f"search/{ORDER}", body)
+    assert answer.status == 200, answer.cause
+    return sorted(found(answer.body)), answer[f"{service.prefix}Notice"] or ""
+
+
+def save_named(service: Service, *names: str) -> None:
+    for name in names:
+        assert service.put(f"{ORDER}/data/{name}/data.xml", order(name), **V1).status in (201, 204)
+
+
+def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(
+    tmp_path: Path, dialect: str, far: Service
+) -> None:
+    """The copy is published on the provider API. It decides nothing else: rules go by the definition far."""
+    with before(tmp_path / "front", dialect, far, "form") as service:
+        own_tree = replace(service, face=PROVIDER)
+        assert publish(service) == 201
+        assert not (service.data / ORDER / "form").exists()
+        save_named(service, "Ada", "Bob")
+        names, notice = search(service)
+        assert (names, "publish version 1 where its data is" in notice) == ([], True)
+        assert search(service, "<search/>")[0] == ["Ada", "Bob"]
+        assert publish(own_tree, NOBODY) == 201
+        assert (service.data / ORDER / "form/1/form.xhtml").exists()
+        assert search(service) == (["Ada"], "")
+        save_named(service, "Ada", "Cid")
+        assert search(service) == (["Ada"], "")
+        assert service.get(f"{ORDER}/data/Ada/data.xml").status == 200
+        assert EVERYBODY.encode() in service.get(f"{ORDER}/form/form.xhtml").body
+        assert service.raw("GET", f"{PUBLIC}/form/{ORDER}").body.count(b"<form ") == 1
+        assert publish(service, NOBODY) == 204
+        assert service.get(f"{ORDER}/data/Ada/data.xml").status == 403
+        assert publish(service) == 204
+        assert own_tree.delete(f"{ORDER}/form/form.xhtml", **V1).status == 204
+        assert search(service, "<search/>")[0] == [], "as after a DELETE of any definition"
+        assert publish(own_tree) in (201, 204)
+        assert search(service, "<search/>")[0] == ["Ada", "Bob", "Cid"]
+        assert search(service)[0] == ["Ada"]
+
+
+def test_data_here_has_flat_views_by_a_copy_of_its_definition(tmp_path: Path, dialect: str, far: Service) -> None:
+    with before(tmp_path / "front", dialect, far, "form") as service:
+        refused = service.put(f"{ORDER}/form/form.xhtml", orders.definition(), **V1, Create_Flat_View="true")
+        assert (refused.status, "publish the form there" in refused.cause) == (501, True)
+        assert publish(service) == 201
+        save_named(service, "Ada")
+        assert publish(replace(service, face=PROVIDER), Create_Flat_View="true") == 201
+        save_named(service, "Bob")
+        with reporting(service) as report:
+            report.becomes(lambda: sorted(report.ask(ROWS[dialect])), [("Ada",), ("Bob",)])
+
+
+def test_data_behind_is_indexed_and_has_flat_views_by_a_copy_there(tmp_path: Path, dialect: str, far: Service) -> None:
+    with before(tmp_path / "front", dialect, far, "data") as service:
+        service.face, far.face = PUBLIC, PROVIDER
+        assert publish(service) == 201
+        assert publish(far, Create_Flat_View="true") == 201
+        save_named(service, "Ada", "Bob")
+        deadline = time.monotonic() + 10
+        while search(service)[0] != ["Ada"] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert search(service) == (["Ada"], "")
+        assert not (service.data / ORDER / "data").exists()
+        with reporting(far) as report:
+            report.becomes(lambda: sorted(report.ask(ROWS["orbeon"])), [("Ada",), ("Bob",)])

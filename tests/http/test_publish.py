@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from tests.forms.vectors import V2, V6, V7, V8, Form, published
-from tests.http.dying import COMMITS
+from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.service import PROVIDER, V1, Answer, Service, running
 
@@ -244,6 +244,7 @@ def test_the_designers_own_sequence_publishes_as_well(service: Service, form: st
     assert service.get(f"{form}/form/0a1b.bin", Form_Definition_Version=2).status == 200
 
 
+UNKNOWN = '<permissions><permission operations="*"/></permissions>'
 BAD = [
     ("not XML", b"<a", 400, "not well-formed"),
     ("nothing", b"", 400, "not well-formed"),
@@ -253,12 +254,7 @@ BAD = [
     ("no form", definition("a/ "), 400, "form-name"),
     ("a name that is no name", definition("a/..b"), 400, "must not start with a dot"),
     ("a long name", definition("a/" + "x" * 300), 400, "too long"),
-    (
-        "unknown permissions",
-        definition("a/b", more='<permissions><permission operations="*"/></permissions>'),
-        400,
-        "unknown",
-    ),
+    ("unknown permissions", definition("a/b", more=UNKNOWN), 400, "unknown"),
 ]
 
 
@@ -299,7 +295,7 @@ def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_pat
             service.put(f"{base}/{name}", name.encode())
         files = "".join(f"<f>{CRUD}/{base}/{name}</f>" for name in names)
         service.put(f"{base}/data.xml", definition("a/f", files=files))
-    dying = {COMMITS: str(commits), "PYTHONPATH": str(PROJECT)}
+    dying = {DEFECT: str(commits), "PYTHONPATH": str(PROJECT)}
     with running(tmp_path, module="tests.http.dying", env=dying) as service, pytest.raises(RemoteDisconnected):
         publish(service, "D", **{"form-definition-version": "next"})
     with serving(tmp_path) as service:

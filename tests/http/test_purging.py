@@ -38,11 +38,7 @@ def stored(service: Service, path: str = D, times: int = 1, **own: object) -> li
     """Store something so many times, and return its instants, oldest first."""
     answers = [service.put(path, **{**V1, **own}) for _ in range(times)]
     assert all(answer.status in (201, 204) for answer in answers)
-    return [instant(service, answer) for answer in answers]
-
-
-def instant(service: Service, answer: Answer) -> str:
-    return answer[f"{service.prefix}Last-Modified"] or ""
+    return [answer.instant for answer in answers]
 
 
 def of(path: str, revision: str) -> str:
@@ -99,7 +95,7 @@ def test_a_deletion_goes_last_and_with_everything(service: Service) -> None:
     service.delete(D, **V1)
     service.put(f"{FORM}/draft/D/data.xml", **V1)
     headed = service.head(f"{D}{FORCED}", **V1)
-    deleted = instant(service, headed)
+    deleted = headed.instant
     assert (headed.status, deleted > first, headed["Content-Length"]) == (200, True, "0")
     assert service.delete(of(D, first), **V1).status == 204
     assert service.get(D, **V1).status == service.deleted, "nobody has purged the deletion"
@@ -115,7 +111,7 @@ def test_a_purge_from_the_newest_revision_to_the_oldest(service: Service) -> Non
     instants = stored(service, times=3)
     stored(service, A, times=2)
     service.delete(D, **V1)
-    deleted = instant(service, service.head(f"{D}{FORCED}", **V1))
+    deleted = service.head(f"{D}{FORCED}", **V1).instant
     for each in (instants[2], deleted, instants[1], instants[0]):
         assert service.get(D, **V1).status == service.deleted
         assert service.head(f"{D}{FORCED}", **V1).status == 200
@@ -144,15 +140,10 @@ def test_an_attachment_goes_with_all_its_revisions(service: Service, *, is_delet
 @pytest.mark.parametrize(
     "path",
     [
-        f"{D}{FORCED}",
-        f"{A}{FORCED}&last-modified-time=2025-03-04T05:06:07.089Z",
-        f"{D}{FORCED}&last-modified-time=soon",
-        f"{D}{FORCED}&as-of=2025-03-04T05:06:07.089Z",
-        f"{D}?force-delete=yes",
-        f"{D}?last-modified-time=2025-03-04T05:06:07.089Z",
-        f"{FORM}/draft/D/data.xml{FORCED}",
-        f"{FORM}/form/form.xhtml{FORCED}",
-        f"{FORM}/data/{FORCED}",
+        *(f"{D}{FORCED}", f"{A}{FORCED}&last-modified-time=2025-03-04T05:06:07.089Z"),
+        *(f"{D}{FORCED}&last-modified-time=soon", f"{D}{FORCED}&as-of=2025-03-04T05:06:07.089Z"),
+        *(f"{D}?force-delete=yes", f"{D}?last-modified-time=2025-03-04T05:06:07.089Z"),
+        *(f"{FORM}/draft/D/data.xml{FORCED}", f"{FORM}/form/form.xhtml{FORCED}", f"{FORM}/data/{FORCED}"),
     ],
 )
 def test_other_combinations_are_refused(service: Service, path: str) -> None:
@@ -301,7 +292,7 @@ def test_a_revision_whose_attachment_was_purged_does_not_come_back_with_another(
         time.sleep(0.002)
         stored(service, A)
         time.sleep(0.002)
-        saved.append(instant(service, service.put(D, held.replace(b"</d>", b" <!-- %d --></d>" % number), **V1)))
+        saved.append(service.put(D, held.replace(b"</d>", b" <!-- %d --></d>" % number), **V1).instant)
     assert purge(service, f"/{FORM}/D", f"what=revisions&older-than={saved[0]}&dry-run=false").status == 200
     current = service.get(A, **V1)["ETag"]
     for moment, status in ((saved[0], 409), (saved[1], 204)):
@@ -356,7 +347,7 @@ def test_what_another_service_has_is_purged_there(tmp_path: Path, dialect: str) 
                 for revision in [each.get("modified-time") or "" for each in history][1:]:
                     assert front.delete(of(D, revision), **V1).status == 204
                 front.delete(D, **V1)
-                deleted = instant(front, front.head(f"{D}{FORCED}", **V1))
+                deleted = front.head(f"{D}{FORCED}", **V1).instant
                 assert front.delete(of(D, second), **V1).status == front.delete(of(D, deleted), **V1).status == 204
                 assert front.head(f"{D}{FORCED}", **V1).status == 404
         assert not (behind.data / FORM / "data/D").exists()

@@ -27,9 +27,9 @@ def restore(service: Service, path: str, query: str, headers: dict[str, str] | N
     return service.call("POST", f"history/{path}/restore{query}", None, headers, **own)
 
 
-def instant(service: Service, answer: Answer) -> Instant:
+def instant(answer: Answer) -> Instant:
     assert answer.status in (200, 201, 204), (answer.status, answer.body)
-    return Instant(answer[f"{service.prefix}Last-Modified"] or "")
+    return Instant(answer.instant)
 
 
 def at(moment: str) -> str:
@@ -157,14 +157,9 @@ def test_the_designer_s_data_comes_back(service: Service) -> None:
     play(service, f"{service.designer}/builder", told, id=f"R{id(service)}")
 
 
-def test_it_is_asked_for_by_a_post(service: Service, form: str) -> None:
-    for method in ("PUT", "DELETE"):
-        assert service.call(method, f"history/{form}/D/restore{at(NEVER)}").status == 405
-
-
 def test_the_sidecar_says_what_was_restored(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1, Username="lea"))
+    first = instant(service.put(path, b"<d>1</d>", **V1, Username="lea"))
     service.put(path, b"<d>2</d>")
     assert "restored" not in sidecar(service, path)
     restore(service, f"{form}/D", at(first))
@@ -181,7 +176,7 @@ def test_a_deleted_document_comes_back_with_its_attachments(service: Service, fo
     for name, body in (("kept.bin", b"kept"), ("gone.bin", b"gone"), ("new.bin", b"then"), ("empty.bin", b"")):
         service.put(f"{base}/{name}", body, {"Content-Type": "image/png"}, **V1)
     data = naming(form, "D", "kept.bin", "gone.bin", "new.bin", "empty.bin", "never.bin")
-    saved = instant(service, service.put(f"{base}/data.xml", data, **V1, Username="lea", Group="g"))
+    saved = instant(service.put(f"{base}/data.xml", data, **V1, Username="lea", Group="g"))
     service.delete(f"{base}/gone.bin")
     service.delete(f"{base}/empty.bin")
     service.put(f"{base}/new.bin", b"later", {"Content-Type": "text/plain"}, **V1)
@@ -205,7 +200,7 @@ def test_a_deleted_document_comes_back_with_its_attachments(service: Service, fo
 def test_a_repetition_stores_no_attachment_again(service: Service, form: str) -> None:
     base = f"{form}/data/D"
     service.put(f"{base}/a.bin", b"a", **V1)
-    saved = instant(service, service.put(f"{base}/data.xml", naming(form, "D", "a.bin"), **V1))
+    saved = instant(service.put(f"{base}/data.xml", naming(form, "D", "a.bin"), **V1))
     service.put(f"{base}/a.bin", b"b", **V1)
     service.put(f"{base}/data.xml", b"<d/>")
     for _ in range(2):
@@ -238,14 +233,14 @@ def test_a_time_that_names_no_revision_is_refused(
 
 def test_a_body_has_no_meaning(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
-    first = instant(service, service.put(path, b"<d>1</d>", **V1))
+    first = instant(service.put(path, b"<d>1</d>", **V1))
     assert service.post(f"history/{form}/D/restore{at(first)}", b"<not xml" * 1000).status == 204
 
 
 def test_searches_find_what_came_back(service: Service, form: str) -> None:
     path = f"{form}/data/D/data.xml"
     service.put(f"{form}/form/form.xhtml", definition(""), **V1)
-    first = instant(service, service.put(path, b"<d>needle</d>", **V1))
+    first = instant(service.put(path, b"<d>needle</d>", **V1))
     service.delete(path)
 
     def total() -> bytes:
@@ -282,7 +277,7 @@ def _deleted(service: Service, form: str = FORM, document: str = "D") -> Instant
     base = f"{form}/data/{document}"
     for name in _NAMES:
         service.put(f"{base}/{name}", name.encode(), **V1)
-    saved = instant(service, service.put(f"{base}/data.xml", naming(form, document, *_NAMES), **V1))
+    saved = instant(service.put(f"{base}/data.xml", naming(form, document, *_NAMES), **V1))
     service.put(f"{base}/{_NAMES[0]}", b"replaced", **V1)
     for name in _NAMES[1:]:
         service.delete(f"{base}/{name}", **V1)
@@ -343,7 +338,7 @@ def test_what_others_write_meanwhile_is_never_overwritten(
     served.put(f"{base}/f.bin", b"f", **V1)
     served.put(f"{base}/a.bin", b"then", **V1)
     served.put(f"{base}/b.bin", b"then", **V1)
-    saved = instant(served, served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin", "b.bin", "f.bin"), **V1))
+    saved = instant(served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin", "b.bin", "f.bin"), **V1))
     served.put(f"{base}/a.bin", b"now", **V1)
     served.put(f"{base}/b.bin", b"now", **V1)
     served.put(f"{base}/data.xml", b"<now/>", **V1)
@@ -378,7 +373,7 @@ def test_a_leased_document_comes_back_only_for_its_holder(served: Service) -> No
 
 def test_a_second_document_of_a_singleton_form_does_not_come_back(served: Service) -> None:
     served.put(f"{FORM}/form/form.xhtml", definition("<singleton>true</singleton>"), **V1)
-    saved = instant(served, served.put(f"{FORM}/data/D/data.xml", **V1))
+    saved = instant(served.put(f"{FORM}/data/D/data.xml", **V1))
     served.delete(f"{FORM}/data/D/data.xml")
     served.put(f"{FORM}/data/E/data.xml", **V1)
     assert restore(served, f"{FORM}/D", at(saved)).status == 409
@@ -401,7 +396,7 @@ def test_what_is_encrypted_stays_encrypted(served: Service) -> None:
     scan = path(FORM, "D", "scan.bin")
     put = served.put(f"{base}/scan.bin", b"top secret scan", **V1, Path_To_Holder="person/scan")
     assert put["Svc-Did-Encrypt"] == "true"
-    saved = instant(served, served.put(f"{base}/data.xml", data(scan=scan), **V1))
+    saved = instant(served.put(f"{base}/data.xml", data(scan=scan), **V1))
     shown = served.get(f"{base}/data.xml").body
     served.delete(f"{base}/scan.bin")
     served.delete(f"{base}/data.xml")
@@ -432,7 +427,7 @@ def test_data_that_names_too_many_attachments_is_refused(served: Service, monkey
 def test_names_that_no_attachment_can_have_are_passed_over(served: Service) -> None:
     names = (".hidden", "a.bin.json", "x" * 300, "ok.bin")
     served.put(f"{FORM}/data/D/ok.bin", b"ok", **V1)
-    saved = instant(served, served.put(f"{FORM}/data/D/data.xml", naming(FORM, "D", *names), **V1))
+    saved = instant(served.put(f"{FORM}/data/D/data.xml", naming(FORM, "D", *names), **V1))
     served.delete(f"{FORM}/data/D/ok.bin")
     back = restore(served, f"{FORM}/D", at(saved))
     assert (back.status, ".hidden" in (back["Svc-Notice"] or "")) == (204, True)
@@ -468,7 +463,7 @@ class _Model:
             answer = self.service.put(f"{base}/data.xml", body, **V1)
             assert (answer.status == 201) == ("data.xml" not in self.now)
             self.now["data.xml"] = body
-            self.saved[instant(self.service, answer)] = body, {each: self.now[each] for each in named}
+            self.saved[instant(answer)] = body, {each: self.now[each] for each in named}
         else:
             self.now[name] = str(self.random.random()).encode()
             assert self.service.put(f"{base}/{name}", self.now[name], **V1).status in (201, 204)
@@ -479,7 +474,7 @@ class _Model:
         answer = restore(self.service, f"{FORM}/D", at(moment))
         assert answer.status == (204 if "data.xml" in self.now else 201)
         self.now |= {"data.xml": body, **named}
-        self.saved[instant(self.service, answer)] = body, named
+        self.saved[instant(answer)] = body, named
         for name in ("data.xml", *_NAMES):
             found = self.service.get(f"{FORM}/data/D/{name}")
             assert (found.body if found.status == 200 else None) == self.now.get(name), name
@@ -502,7 +497,7 @@ def test_what_comes_back_is_what_was_there(served: Service, seed: int) -> None:
 def test_no_save_is_lost_beside_those_that_bring_back(served: Service) -> None:
     """Whatever was acknowledged is in the history, and a save over what its client has not seen is refused."""
     base, acknowledged = f"{FORM}/data/D", set[Instant]()
-    first = instant(served, served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin"), **V1))
+    first = instant(served.put(f"{base}/data.xml", naming(FORM, "D", "a.bin"), **V1))
     served.put(f"{base}/a.bin", b"a", **V1)
 
     def work(number: int) -> None:
@@ -514,7 +509,7 @@ def test_no_save_is_lost_beside_those_that_bring_back(served: Service) -> None:
                 answer = served.put(f"{base}/data.xml", b"<d>%d</d>" % number, {"If-Match": tag}, **V1)
             assert answer.status in (204, 412, 503), answer.cause
             if answer.status == 204:
-                acknowledged.add(instant(served, answer))
+                acknowledged.add(instant(answer))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))

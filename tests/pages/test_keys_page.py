@@ -270,21 +270,10 @@ def test_a_login_leads_to_the_page_that_was_asked_for_and_never_elsewhere(tmp_pa
     assert found.follow().status_code == 200
     assert found.send("", **login).headers["Location"] == "/admin/settings?a=b"
     for evil in (
-        "https://evil.example",
-        "//evil.example",
-        "/admin//evil.example",
-        "/admin/\\evil",
-        "/crud",
-        "/admin/\r\n",
+        *("https://evil.example", "//evil.example", "/admin//evil.example", "/admin/\\evil", "/crud", "/admin/\r\n"),
         "/admin/../fr/service/persistence/crud/a/b/data/d/a.svg",
-        "/admin/%2e%2e/fr/service/persistence/crud/a/b/data/d/a.svg",
-        "/admin/.%2E/keys",
-        "/admin/%6Beys",
-        "/admin/nowhere",
-        "/admin/logout",
-        "/admin/actions/api-key-new/",
-        "/admin/keys?\r\n",
-        "admin/keys",
+        *("/admin/%2e%2e/fr/service/persistence/crud/a/b/data/d/a.svg", "/admin/.%2E/keys", "/admin/%6Beys"),
+        *("/admin/nowhere", "/admin/logout", "/admin/actions/api-key-new/", "/admin/keys?\r\n", "admin/keys"),
         "http://localhost/admin/keys",
     ):
         answer = found.post("/admin/login", {**login, "next": evil})

@@ -200,13 +200,8 @@ def window(base: str) -> Iterator[Window]:
     options = ChromeOptions()
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         for each in (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-            "--disable-dev-shm-usage",
-            "--force-color-profile=srgb",
-            f"--user-data-dir={profile}",
+            *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--disable-dev-shm-usage", "--force-color-profile=srgb", f"--user-data-dir={profile}"),
         ):
             options.add_argument(each)
         options.binary_location = shutil.which("chromium") or ""
