@@ -395,7 +395,7 @@ def _doubts(effective: Effective) -> tuple[list[str], list[str]]:
     settings, properties, warnings, refusals = effective.settings, effective.properties, list[str](), list[str]()
     looks: list[Callable[[], object]] = [
         partial(check, properties, settings.roots),
-        *(partial(root.require, each) for each in settings.roots),
+        *(partial(root.require_layout, each) for each in settings.roots),  # root may look at the tree of another user
         partial(policy_of, settings),
         lambda: warnings.extend(warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)),
         lambda: open_encryption_keys(settings, properties).ring(),

@@ -73,6 +73,11 @@ def init(root: str) -> bool:
 def require(root: str) -> None:
     """Make sure that there is a tree that can be served, and strangers cannot write to it; nothing is changed."""
     owner.require_closed(root)
+    require_layout(root)
+
+
+def require_layout(root: str) -> None:
+    """Make sure that there is a tree of this format; who may write to it is not looked at."""
     if not _has_layout(root):
         raise missing(root)
 
