@@ -140,6 +140,8 @@ class ProviderNames:
             if own != lower:
                 if own in may_say:
                     fields.append((self.theirs.header(own.title()), self._passed_on(own, value)))
+            elif lower == "accept" and "json" in value:
+                continue  # a provider sends what is stored, and this service makes JSON of that
             elif lower not in _NOT_FORWARDED and lower not in named and not lower.startswith(foreign):
                 fields.append((name, value.encode("latin-1")))
         return [*fields, *user, *(self.field(name, value) for name, value in self.mirrored)]

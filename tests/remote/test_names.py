@@ -45,6 +45,7 @@ def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> 
     ("sent", "expected"),
     [
         (("Accept-Language", "fr"), ("Accept-Language", "fr")),
+        (("Accept", "application/xml"), ("Accept", "application/xml")),
         (("Authorization", "Bearer theirs"), ("Authorization", "Bearer theirs")),
         (("Svc-Path-To-Holder", "zo\xc3\xab"), ("Orbeon-Path-To-Holder", "zo\xeb")),
         (("Svc-Path-To-Holder", "a/b"), ("Orbeon-Path-To-Holder", "a/b")),
@@ -53,6 +54,11 @@ def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> 
 )
 def test_other_fields_are_told_under_the_providers_names(sent: tuple[str, str], expected: tuple[str, str]) -> None:
     assert forwarded(sent) == [expected, *MIRRORED]
+
+
+@pytest.mark.parametrize("accepted", ["application/json", "application/problem+json, */*;q=0.1"])
+def test_json_is_made_here_and_not_asked_for_elsewhere(accepted: str) -> None:
+    assert forwarded(("Accept", accepted), ("X-Own", "1")) == [("X-Own", "1"), *MIRRORED]
 
 
 def test_a_field_of_the_other_dialect_that_nobody_has_judged_is_not_told() -> None:
