@@ -297,7 +297,7 @@ class Remover:
             document.add(name, str(answer["Svc-Last-Modified"] or self._newest(key, name)), None)
 
     def _newest(self, key: tuple[str, str], name: str) -> str:
-        return max(self._instants(key, name))
+        return max(self._instants(key, name), default="")  # a service without a protection may have lost its history
 
     def _instants(self, key: tuple[str, str], name: str) -> list[str]:
         of_file = "" if name == DATA_XML else f"/{name}"
