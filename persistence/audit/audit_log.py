@@ -279,18 +279,22 @@ class AuditTrail(Closable):
 
 
 def prepare(path: str) -> str:
-    """Make the directory of an audit file where it is missing; return the path without links in it."""
-    directory = os.path.realpath(os.path.dirname(path))
+    """Make the directory of an audit file where it is missing; return the path without links to the directory."""
+    real = _in_real_directory(path)
     try:
-        files.ensure(directory)
+        files.ensure(os.path.dirname(real))
     except OSError as error:
         raise StartupError(f"the audit file {path} cannot be made: {error.strerror or error}") from error
-    return f"{directory}/{os.path.basename(path)}"
+    return real
+
+
+def _in_real_directory(path: str) -> str:
+    return f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
 
 
 def require_outside(path: str, places: Iterable[str]) -> None:
     """Make sure that an audit file is not in one of ``places``, the data directories."""
-    real = os.path.realpath(path)
+    real = _in_real_directory(path)  # a link in the directory does not lead its rotated files out
     for place in places:
         if os.path.commonpath((real, os.path.realpath(place))) == os.path.realpath(place):
             raise StartupError(

@@ -54,7 +54,7 @@ def definition(app: str, form: str, name: str) -> Response:
         raise BadRequestError("definitions are not purged (force-delete)")
     data_format = parser.definition_format(request) if request.query_string and name == FORM_XHTML else None
     read = api.services.definitions.read(target, name, parser.get(request))
-    if data_format is None and prefers_json(request.environ, JSON, "application/xhtml+xml") and read.address.is_main:
+    if data_format is None and prefers_json(request.environ, "application/xhtml+xml", JSON) and read.address.is_main:
         read = replace(read, is_json=True)
     return _read(api, read, data_format)
 
@@ -84,7 +84,7 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
         data_format = parser.definition_format(current) if is_definition else None
         only_relevant = removes_nonrelevant(parser.nonrelevant(current), address, shared.dialect)
     read = api.services.documents.read(address, parser.get(current))
-    if address.is_main and prefers_json(current.environ, JSON, "application/xml"):
+    if address.is_main and prefers_json(current.environ, "application/xml", JSON):
         read = replace(read, is_json=not shared.dialect.is_designer(address.form))
     return _read(api, read, data_format, only_relevant=only_relevant)
 

@@ -178,7 +178,7 @@ def refusal(
     if status not in _NOT_WAITED_FOR:
         drain(environ)
     line = environ[CAUSE] if shown is None else shown
-    if not (prefers_json(environ, PROBLEM, "text/plain") or prefers_json(environ, JSON, "text/plain")):
+    if not prefers_json(environ, "text/plain", PROBLEM, JSON):
         return text(status, line, headers)
     body = json_line({"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": line})
     return BareResponse(body, status, [("Content-Type", PROBLEM), ("Content-Length", str(len(body))), *(headers or [])])
@@ -188,10 +188,10 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"  # RFC 9457
 
 
-def prefers_json(environ: WSGIEnvironment, kind: str, usual: str) -> bool:
-    """Return whether a request accepts this kind of JSON rather than the ``usual`` kind, which wins a tie."""
+def prefers_json(environ: WSGIEnvironment, usual: str, *kinds: str) -> bool:
+    """Return whether a request accepts one of these kinds of JSON rather than the ``usual`` type, which wins a tie."""
     accepted = environ.get("HTTP_ACCEPT", "")
-    return "json" in accepted and parse_accept_header(accepted, MIMEAccept).best_match((usual, kind)) == kind
+    return "json" in accepted and parse_accept_header(accepted, MIMEAccept).best_match((usual, *kinds)) in kinds
 
 
 def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Response:

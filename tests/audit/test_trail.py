@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.audit_log import AuditTrail, Rotation, lock_path, prepare, rotated
+from persistence.audit.audit_log import AuditTrail, Rotation, lock_path, prepare, require_outside, rotated
 from persistence.audit.chain import REPAIRED, AuditEvent, Head, Seal, head_of, parsed
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, newest, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
@@ -607,3 +607,13 @@ def test_details_that_are_too_long_are_left_out(path: str) -> None:
     close(own)
     assert json.loads(Path(path).read_bytes())["details"]["left_out"] > 250_000
     assert verdict(path).findings == []
+
+
+def test_a_link_in_a_data_directory_does_not_lead_the_audit_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/audit.jsonl").symlink_to(tmp_path / "audit.jsonl")
+    (tmp_path / "linked").symlink_to(tmp_path / "data")
+    for path in ("data/audit.jsonl", "linked/audit.jsonl"):
+        with pytest.raises(StartupError, match="must not lie in the data directory"):
+            require_outside(f"{tmp_path}/{path}", [f"{tmp_path}/data"])
+    require_outside(f"{tmp_path}/audit.jsonl", [f"{tmp_path}/data"])
