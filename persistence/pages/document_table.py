@@ -178,7 +178,7 @@ def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tup
     return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
 
 
-def _table(shown: ShownVersion) -> DocumentTable:
+def table_of(shown: ShownVersion) -> DocumentTable:
     if shown.is_designer:
         return DocumentTable.of_designer(shown.route)
     return DocumentTable.of(shown.route, shown.version, shown.numbers or (1,), request.args.get("lang") or None)
@@ -186,7 +186,7 @@ def _table(shown: ShownVersion) -> DocumentTable:
 
 def documents(shown: ShownVersion) -> str:
     """Show the page with the table."""
-    table = _table(shown)
+    table = table_of(shown)
     asked = table_query(request.args, table)
     columns = _chosen(shown, table, asked)
     hits, problem = _found(table, asked, columns)
@@ -241,7 +241,7 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 def csv(shown: ShownVersion) -> AnyResponse:
     """Send everything that the table finds, with all columns."""
-    table = _table(shown)
+    table = table_of(shown)
     asked = table_query(request.args, table)
     pieces = table.csv(asked.query, asked.drafts)
     version = "" if shown.version is None else f"-{shown.version}"

@@ -18,6 +18,7 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
+from persistence.pages.document_actions import DocumentActions
 from persistence.pages.document_pages import DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
@@ -124,6 +125,7 @@ class Pages:
         documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
         FormPages(forms, documents).add_to(site)
         DocumentPages(forms, documents).add_to(site)
+        DocumentActions(documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")
         HealthPage(

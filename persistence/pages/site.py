@@ -66,7 +66,8 @@ class Done:
 class Action:
     """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
 
-    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values.
+    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values. The values of
+    ``several``, one of them, have slashes between them.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Action:
     do: Callable[[Values, str], Done]
     fields: tuple[str, ...] = ()
     subject: str = ""
+    several: str = ""
 
     @property
     def path(self) -> str:
@@ -258,8 +260,12 @@ class Site:
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
             values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
+            if action.several:
+                values[action.several] = "/".join(sent.getlist(action.several))
             if request.method == "POST":
-                details = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
+                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
+                if action.several:
+                    details[action.several] = [each[:LONGEST_DETAIL] for each in values[action.several].split("/")]
                 note_in_audit(request.environ, details=details)
             question = action.ask(values)
             if request.method != "POST":
