@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from xml.etree import ElementTree as ET
 
-from msgspec import Raw
+import msgspec
 
 from persistence.forms.diffs import ComparedRevisions, DiffsWriter
 from persistence.forms.messages import Fact, attribute, attributes_of, element, fact_text, text
@@ -20,7 +20,6 @@ from persistence.model.instants import shortest
 from persistence.model.permissions import GrantCondition, Operations, Permission, in_order
 from persistence.model.queries import Field, Hit, Hits
 from persistence.model.sidecar import HistoryPage, ListedRevision
-from persistence.model.texts import json_line
 from persistence.model.versions import PublishedVersion
 
 _TOTAL = "search-total"
@@ -32,9 +31,9 @@ def _known(facts: Mapping[str, Fact]) -> dict[str, object]:
 
 def _json_list(facts: Mapping[str, Fact], name: str, listed: Iterable[object]) -> Iterator[bytes]:
     """Yield an object with facts and a list, a piece for each of its items."""
-    yield json_line({**_known(facts), name: []})[:-2]
+    yield msgspec.json.encode({**_known(facts), name: []})[:-2]
     for number, each in enumerate(listed):
-        yield (b"," if number else b"") + json_line(each)
+        yield (b"," if number else b"") + msgspec.json.encode(each)
     yield b"]}"
 
 
@@ -224,7 +223,7 @@ class HistoryAnswer:
 
     def json(self) -> Iterable[bytes]:
         """Return the whole, as the XML."""
-        written = chain(({"diffs": Raw(self.writer.json(each).encode())} for each in self.compared), repeat({}))
+        written = chain(({"diffs": msgspec.Raw(self.writer.json(each).encode())} for each in self.compared), repeat({}))
         documents = (
             {**_known(self._of(revision)), **diffs}
             for revision, diffs in zip(self.page.revisions, written, strict=False)

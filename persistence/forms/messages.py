@@ -172,9 +172,11 @@ def attributes_of(facts: Mapping[str, Fact]) -> str:
 
 
 def fact_text(fact: Fact) -> str:
+    if isinstance(fact, str):
+        return fact
     if isinstance(fact, bool):
         return "true" if fact else "false"
-    return fact if isinstance(fact, str) else str(fact) if isinstance(fact, int) else " ".join(fact or ())
+    return str(fact) if isinstance(fact, int) else " ".join(fact or ())
 
 
 @dataclass(frozen=True, slots=True)
