@@ -33,6 +33,7 @@ REASONS = {
     "needs another machine",
     "needs another server",
     "needs another user",
+    "upgrades a service",
     "needs containers",
     "needs root and systemd",
     "needs several machines",
