@@ -19,8 +19,9 @@ from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages.document_pages import DocumentPages
-from persistence.pages.form_pages import FormPages, ServedForms
+from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
+from persistence.pages.served_forms import ServedForms
 from persistence.pages.service_pages import AuditPage, KeysPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
@@ -117,11 +118,11 @@ class Pages:
         sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
         site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
-        forms = ServedForms(providers)
-        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
-        FormPages(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
+        forms = ServedForms(providers, dialect)
+        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
         documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
+        FormPages(forms, documents).add_to(site)
         DocumentPages(forms, documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
+import nh3
 from flask import Blueprint, Flask, Response, g, redirect, render_template, request, url_for
 from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -84,6 +85,13 @@ _STEP = 1000
 _WHOLE = 100
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SECOND = 19
+_RICH_TAGS = frozenset(
+    {
+        *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
+        *("small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"),
+    }
+)
+"""The elements of rich text that are shown; the others leave their content."""
 _NOTHING = "\u2013"
 """The dash in place of a missing value."""
 
@@ -117,6 +125,13 @@ def instant(text: str | None) -> Markup:
         return escape(_NOTHING)
     date, _, clock = text[:_SECOND].partition("T")
     return Markup('<time datetime="{}"><span>{}</span> <span>{}</span></time>').format(text, date, clock)
+
+
+def rich_text(text: str) -> Markup:
+    """Return rich text with an allow-list of elements: without scripts, styles, images, and other addresses."""
+    schemes = {"http", "https", "mailto"}
+    cleaned = nh3.clean(text, tags=set(_RICH_TAGS), attributes={"a": {"href"}}, url_schemes=schemes)
+    return Markup(cleaned)  # noqa: S704 - nh3 has cleaned it
 
 
 def moment(seconds: float | None) -> Markup:
@@ -262,7 +277,14 @@ class Site:
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(
-            bytes=bytes_of, number=number, cut=cut, instant=instant, moment=moment, ago=ago, duration=duration
+            bytes=bytes_of,
+            number=number,
+            cut=cut,
+            instant=instant,
+            moment=moment,
+            ago=ago,
+            duration=duration,
+            rich_text=rich_text,
         )
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.register_blueprint(self._blueprint)
