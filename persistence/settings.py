@@ -132,7 +132,7 @@ ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 GIVEN = "-"  # In place of the path of the settings file: the settings in force of another process are on standard input
-_SILENTLY_EMPTY = ("keys", "encryption_keys")
+_IN_0_1_0 = frozenset({"keys", "encryption_keys", "gunicorn"})
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
 
@@ -426,7 +426,7 @@ def _merged(
                 raise StartupError(f"{origin}: {name} can only be set in the environment")
             given = converted(name, value, _FIELDS[name], origin, is_text=origin == "environment")
             values[name] = absolute(name, given, relative_to)
-            if origin == file and name in _SILENTLY_EMPTY:
+            if origin == file and name in _IN_0_1_0:
                 _require_existing(file, name, str(given), str(values[name]))
             origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
@@ -450,7 +450,8 @@ _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def _require_existing(file: str, name: str, written: str, path: str) -> None:
-    # Earlier versions took paths from where the service starts, and one that finds no keys lets more callers in.
+    # Version 0.1.0 took paths from where the service starts. A service that finds no keys lets more callers in, and one
+    # that does not find gunicorn's file takes the defaults.
     if not os.path.lexists(path) and os.path.lexists(written):
         intended = os.path.relpath(written, os.path.dirname(os.path.abspath(file)))
         raise StartupError(
