@@ -126,7 +126,12 @@ def _run(*command: str, timeout: float = _STARTING) -> None:
 
 
 def new_place() -> Path:
-    """A new directory for a server: in memory where there is room. Its path is short, as that of a socket has to be."""
+    """A new directory for a server: in memory where there is room. Its path is short, as that of a socket has to be.
+
+    Without PostgreSQL, the test is skipped that wants it.
+    """
+    if MISSING:
+        pytest.skip(MISSING)
     memory = Path("/dev/shm")
     is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
     made = Path(tempfile.mkdtemp(prefix="pg-", dir=memory if is_roomy else "/tmp"))

@@ -12,10 +12,8 @@ from persistence.errors import BusyError, OutcomeUnknownError
 from persistence.postgresql import connections
 from persistence.postgresql.database import Database
 from tests.opened import opened
-from tests.postgresql.server import Server, prepared, requires_postgresql, running
+from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.stopping import stopped
-
-pytestmark = requires_postgresql
 
 
 @pytest.fixture(scope="module")

@@ -28,12 +28,12 @@ from tests.cli.command_runner import ended
 from tests.in_process import serving
 from tests.postgresql import server as postgresql
 from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema
 from tests.postgresql.stopping import stopped
 from tests.rigs import disks
 from tests.service import Answer, Service, running
 
-pytestmark = [requires_postgresql, pytest.mark.xdist_group("database-faults")]  # they share a server
+pytestmark = pytest.mark.xdist_group("database-faults")  # they share a server
 
 DOCUMENT = "acme/order/data/D/data.xml"
 PATIENCE = 20.0

@@ -25,9 +25,6 @@ from persistence.postgresql.database_check import maintained
 from tests import orders
 from tests.index.contract import NAME, STATUS, exact, only
 from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
-from tests.postgresql.server import requires_postgresql
-
-pytestmark = requires_postgresql
 
 FORM = Form("acme", "order")
 _WAITS = 30.0

@@ -10,9 +10,6 @@ import pytest
 from persistence.model.addresses import Form
 from tests.index.contract import IndexContract, Subject
 from tests.postgresql.indexed import IndexedDatabase
-from tests.postgresql.server import requires_postgresql
-
-pytestmark = requires_postgresql
 
 
 class TestDatabaseIndex(IndexContract):

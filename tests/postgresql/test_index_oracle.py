@@ -27,9 +27,7 @@ from tests.index.test_against_oracle import (
     texts_of,
 )
 from tests.postgresql.indexing import IndexedMemory, indexed_memory, of_memory
-from tests.postgresql.server import Server, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server
 
 _QUICK = settings(
     max_examples=2,

@@ -15,11 +15,9 @@ from persistence.model.permissions import User
 from persistence.model.versions import LeaseHolder
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database_storage import DatabaseStorage
-from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.storage.contract import write
 
-pytestmark = requires_postgresql
 LEA, BOB = LeaseHolder("lea", "staff"), LeaseHolder("bob")
 DATA = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", "data.xml")
 

@@ -19,10 +19,8 @@ from tests import encrypted_form, orders
 from tests.http.test_documents import SINGLETON
 from tests.http.test_leases import lock, unlock
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
+from tests.postgresql.server import Server
 from tests.service import PUBLIC, Answer, Service, alone
-
-pytestmark = requires_postgresql
 
 _KEY = f"k1:{'7' * 64}"
 _SETTINGS = '"svc.persistence.*.lease" = true\n"svc.persistence.*.enforce-lease" = true\n'

@@ -20,9 +20,7 @@ from persistence.providers.router import engine_of
 from persistence.settings import Settings, load
 from tests.opened import opened
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import PASSWORD, Server, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import PASSWORD, Server
 
 CRUD = "/fr/service/persistence/crud/a/b/data/D/data.xml"
 NOTHING = Properties.load({}, "svc.")

@@ -12,9 +12,7 @@ from persistence.postgresql import schema
 from persistence.postgresql.database import Database, lock_key
 from persistence.postgresql.schema import Step
 from tests.opened import opened
-from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import PASSWORD, Server, fresh_schema
 
 
 @pytest.fixture

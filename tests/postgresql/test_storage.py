@@ -32,11 +32,9 @@ from persistence.postgresql.database_storage import CommitListener, DatabaseStor
 from persistence.storage.commit import Upload
 from tests.opened import close
 from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import PASSWORD, Server, prepared, requires_postgresql, running, start
+from tests.postgresql.server import PASSWORD, Server, prepared, running, start
 from tests.postgresql.storages import rows, storage_at
 from tests.storage.contract import body, content, delete, next_sidecar, revision, write
-
-pytestmark = requires_postgresql
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")

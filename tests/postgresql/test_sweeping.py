@@ -13,10 +13,9 @@ from persistence.postgresql import revision_rows
 from persistence.postgresql.connections import parse
 from persistence.providers import opened
 from tests.in_process import serving
-from tests.postgresql.server import prepared, requires_postgresql
+from tests.postgresql.server import prepared
 from tests.postgresql.storages import rows, storage_at
 
-pytestmark = requires_postgresql
 _OLD = [f"{number:040x}" for number in range(25)]
 _YOUNG = "f" * 40
 

@@ -12,12 +12,10 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from tests.imports.archives import tree
 from tests.in_process import serving
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 from tests.s3.server import BUCKET, S3Server, Stored
 from tests.s3.test_commands import D, fill
 from tests.service import PUBLIC
-
-pytestmark = requires_postgresql
 
 
 class Places:
