@@ -260,3 +260,9 @@ def prepared(uri: str) -> str:
     with Database(uri, lock_timeout=10) as database:
         schema.init(database)
     return uri
+
+
+def require_no_password(text: str) -> None:
+    """No text has the password of a server, as it is or as it stands in an address."""
+    for secret in (PASSWORD, quote(PASSWORD, safe="")):
+        assert secret not in text

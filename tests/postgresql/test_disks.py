@@ -15,9 +15,10 @@ import pytest
 
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
-from tests.postgresql.test_faults import ServedDatabase, at_once, becomes_ready, order, recovers, served, unavailable
+from tests.postgresql.test_faults import ServedDatabase, becomes_ready, order, recovers, served, unavailable
 from tests.rigs import disks
 from tests.service import Answer
+from tests.waiting import at_once
 
 pytestmark = pytest.mark.xdist_group("database-disks")
 
