@@ -240,7 +240,7 @@ def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
         path, _ = part.paths(each)
         if path:
             names, element = classes(each.element), each.element
-            has_index = next(element.iterchildren("{*}index"), None) is not None
+            has_index = _has_index(element)
             control = Control(
                 each.name or "",
                 etree.QName(element).localname,
@@ -251,6 +251,10 @@ def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
             )
             found.append((control, path))
     return found
+
+
+def _has_index(control: Element) -> bool:
+    return next(control.iterchildren("{*}index"), None) is not None
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
@@ -378,7 +382,7 @@ def _unreached(definition: DefinitionTree) -> Iterator[FormPart]:
 
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_RESOURCE = re.compile(r"\$form-resources/([^/\s]+)/label")
+_RESOURCE = re.compile(r"\$form-resources/([^/\s]+)/(?:label|item)")
 _TAG = re.compile(r"<[^<>]*>")
 
 
@@ -399,24 +403,46 @@ class Label:
         return (_TAG.sub("", found) if self.is_html else found).strip()
 
 
+_HTML = "text/html"
+_RICH_TEXT = frozenset({"tinymce", "rich-text"})
+_WITHOUT_VALUE = frozenset({"explanation", "trigger"})
+
+
 @dataclass(slots=True)
 class OutlineNode:
     """An element that data of a form may have; ``inside`` are the elements in it by name.
 
-    ``name`` is that of the control, section, grid or repeat, if any, ``is_iteration`` one of the iterations of that.
+    ``name`` is that of the control, section, grid or repeat, if any, ``is_iteration`` one of the iterations of that. Of
+    a control, ``kind`` is the local name of its element, ``type`` that of the type of its bind, if it has one, and
+    ``choices`` has the labels of its items by value.
     """
 
     name: str = ""
     label: Label | None = None
     is_control: bool = False
     is_iteration: bool = False
+    kind: str = ""
+    type: str = ""
+    is_indexed: bool = False
+    is_rich_text: bool = False
+    choices: Mapping[str, Label] = field(default_factory=dict)
     inside: dict[str, OutlineNode] = field(default_factory=dict)
 
+    @property
+    def has_value(self) -> bool:
+        return self.is_control and self.kind not in _WITHOUT_VALUE
+
     def at(self, path: Names) -> OutlineNode:
+        """Return the element at a path, which is added if it is missing."""
         node = self
         for step in path:
             node = node.inside.setdefault(step, OutlineNode())
         return node
+
+    def choice(self, value: str, language: str | None) -> str:
+        """Return the label of an item in a language as text; empty where the control does not have the item."""
+        label = self.choices.get(value)
+        return "" if label is None else label.text(language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,11 +452,15 @@ class Outline:
     root: OutlineNode
     languages: tuple[str, ...]
 
-    def label(self, path: tuple[str, ...], language: str | None) -> str:
-        """Return the label of the element at a path, as text, or an empty one."""
+    def find(self, path: tuple[str, ...]) -> OutlineNode | None:
         node: OutlineNode | None = self.root
         for step in path:
             node = None if node is None else node.inside.get(step)
+        return node
+
+    def label(self, path: tuple[str, ...], language: str | None) -> str:
+        """Return the label of the element at a path, as text, or an empty one."""
+        node = self.find(path)
         return "" if node is None or node.label is None else node.label.text(language)
 
     def iteration(self, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -456,6 +486,7 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
     bound = Bound(MOST_STEPS, _TOO_MANY)
     resources = cache(_resources)
     label = cache(lambda part, each: _label(resources(part), each))
+    choices = cache(lambda part, each: _choices(resources(part), each.element))
     root = OutlineNode()
 
     def add(part: FormPart, each: BodyElement, path: Names, *, is_iteration: bool = False) -> None:
@@ -467,6 +498,13 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
         node = root.at(here)
         if not (node.is_control or node.is_iteration):
             node.name, node.label, node.is_control = each.name or "", label(part, each), not each.is_container
+            if node.is_control:
+                bind = part.bind_named_by(each.element)
+                node.kind = etree.QName(each.element).localname
+                node.type = "" if bind is None else bind.get("type", "").rpartition(":")[2]
+                node.is_indexed = _has_index(each.element) or not classes(each.element).isdisjoint(INDEXED)
+                node.is_rich_text = node.kind in _RICH_TEXT or each.element.get("mediatype") == _HTML
+                node.choices = choices(part, each)
         node.is_iteration |= is_iteration
 
     for part, start in shown_parts(definition):
@@ -479,27 +517,51 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
     return Outline(root, tuple(resources(definition.main)))
 
 
-def _label(resources: Mapping[str, Mapping[str, str]], each: BodyElement) -> Label | None:
+_Resources = Mapping[str, Mapping[str, Element]]  # The resources of a part that have a label: by language, then by name
+
+
+def _label(resources: _Resources, each: BodyElement) -> Label | None:
     shown = next(each.element.iterchildren(f"{XF}label"), None)
     leads = None if shown is None else _RESOURCE.fullmatch(shown.get("ref", "").strip())
     resource = leads[1] if leads else each.name or ""
-    texts = {language: found for language, labels in resources.items() if (found := labels.get(resource))}
+    found = ((language, named.get(resource)) for language, named in resources.items())
+    texts = {language: text for language, each in found if each is not None and (text := _text(each, "label"))}
     if not texts and shown is not None and shown.get("ref") is None and (literal := text_in(shown)):
         texts = {"": literal[:LONGEST_TITLE]}
-    return Label(texts, shown is not None and shown.get("mediatype") == "text/html") if texts else None
+    return Label(texts, shown is not None and shown.get("mediatype") == _HTML) if texts else None
 
 
-def _resources(part: FormPart) -> dict[str, dict[str, str]]:
+def _choices(resources: _Resources, control: Element) -> dict[str, Label]:
+    """Return the items of a selection control, which are in its resource, or in the control itself."""
+    found: dict[str, dict[str, str]] = {}
+    is_html = any(each.get("mediatype") == _HTML for each in control.iterfind(f"{XF}itemset/{XF}label"))
+    for itemset in control.iterchildren(f"{XF}itemset"):
+        leads = _RESOURCE.fullmatch(itemset.get("ref", "").strip())
+        for language, named in resources.items():
+            resource = named.get(leads[1]) if leads else None
+            for item in () if resource is None else resource.iterchildren("item"):
+                found.setdefault(_text(item, "value"), {}).setdefault(language, _text(item, "label"))
+    for item in control.iterchildren(f"{XF}item"):
+        found.setdefault(_text(item, f"{XF}value"), {}).setdefault("", _text(item, f"{XF}label"))
+    labelled = ((value, {language: text for language, text in texts.items() if text}) for value, texts in found.items())
+    return {value: Label(texts, is_html) for value, texts in labelled if value and texts}
+
+
+def _text(element: Element, name: str) -> str:
+    child = element.find(name)
+    return "" if child is None else text_in(child)[:LONGEST_TITLE]
+
+
+def _resources(part: FormPart) -> dict[str, dict[str, Element]]:
     model = None if part.top is None else part.top.getparent()
     instance = None if model is None else instance_of(model, "fr-form-resources")
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, Element]] = {}
     for resource in () if instance is None else instance.iterfind("*/resource"):
         language = resource.get(_LANGUAGE)
         if language is not None:
-            labels: dict[str, str] = {}
+            named: dict[str, Element] = {}
             for each in resource.iterchildren("*"):
-                label = each.find("label")
-                if label is not None:
-                    labels.setdefault(each.tag, text_in(label)[:LONGEST_TITLE])
-            found.setdefault(language, labels)
+                if each.find("label") is not None:
+                    named.setdefault(each.tag, each)
+            found.setdefault(language, named)
     return found

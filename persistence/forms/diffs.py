@@ -13,7 +13,7 @@ from operator import eq
 import msgspec
 
 from persistence.forms.controls import Outline, OutlineNode
-from persistence.forms.form_data import ITEM, is_value_encrypted
+from persistence.forms.form_data import ITEM, RELEVANT, is_value_encrypted
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import LARGEST_FOUND, MOST_ALIGNED, MOST_DIFFED_ELEMENTS
 from persistence.model.instants import Instant
@@ -49,7 +49,7 @@ class DataNode:
     """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
 
     ``value`` is that of a control, ``items`` those of one that takes several files, ``other`` a digest of all unknown
-    content, and ``digest`` of all content.
+    content, and ``digest`` of all content. A runtime marks elements as not relevant (spec forms 3).
     """
 
     inside: dict[str, list[DataNode]] = field(default_factory=dict)
@@ -57,6 +57,7 @@ class DataNode:
     value: HeldValue = NO_VALUE
     other: bytes = b""
     digest: bytes = b""
+    is_relevant: bool = True
 
     def at(self, name: str) -> list[DataNode]:
         """Return the elements of a name inside, in document order."""
@@ -127,7 +128,7 @@ class _DataReader(Streaming):
         above = self._open[-1]
         known = None if self._deeper or above.known is None else above.known.inside.get(name)
         if known is not None:
-            node = DataNode()
+            node = DataNode(is_relevant=attributes.get(RELEVANT) != "false")
             above.node.inside.setdefault(name, []).append(node)
             self._open.append(_Open(known, node, attributes))
         elif not self._deeper and name == ITEM and above.known is not None and above.known.is_control:
@@ -213,7 +214,7 @@ class Difference:
     """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls.
 
     ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of iterations
-    is the element around them. It ``is_in_added`` if it is within an iteration that was added.
+    is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration around it.
     """
 
     kind: DiffKind
@@ -222,31 +223,33 @@ class Difference:
     older: HeldValue = NO_VALUE
     newer: HeldValue = NO_VALUE
     iterations: tuple[int, ...] = ()
-    is_in_added: bool = False
+    added_in: Place = ()
+    removed_in: Place = ()
 
 
 OTHER = Difference(DiffKind.OTHER)
 
 
 def differences(
-    older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False
+    older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False, in_removed: bool = False
 ) -> Iterator[Difference]:
     """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else.
 
-    An element that is added, or in an added iteration, has had no values; those in removed ones are not listed. Equal
-    iterations are aligned, those between them by order; ``by_position`` is as in the real system (spec runtime 8).
+    An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
+    ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real system
+    (spec runtime 8).
     """
-    comparison = _Comparison(by_position=by_position)
+    comparison = _Comparison(by_position=by_position, in_removed=in_removed)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:
         yield OTHER
 
 
 class _Comparison:
-    def __init__(self, *, by_position: bool) -> None:
+    def __init__(self, *, by_position: bool, in_removed: bool) -> None:
         self.differs_elsewhere = False
-        self._by_position = by_position
-        self._left = MOST_ALIGNED
+        self._by_position, self._in_removed = by_position, in_removed
+        self._alignment = Alignment(MOST_ALIGNED)
 
     def within(self, older: DataNode, newer: DataNode, outline: OutlineNode, place: Place) -> Iterator[Difference]:
         if older.digest == newer.digest:
@@ -274,7 +277,7 @@ class _Comparison:
             yield Difference(DiffKind.VALUE_CHANGED, outline, place, older.value, newer.value)
         if older.items == newer.items:
             return
-        for before, after in self._aligned(older.items, newer.items):
+        for before, after in self._alignment.pairs(older.items, newer.items):
             was = NO_VALUE if before is None else older.items[before]
             now = NO_VALUE if after is None else newer.items[after]
             if was != now:
@@ -286,7 +289,7 @@ class _Comparison:
         if self._by_position:
             pairs = list(_by_position(range(len(older)), range(len(newer))))
         else:
-            pairs = list(self._aligned([each.digest for each in older], [each.digest for each in newer]))
+            pairs = list(self._alignment.pairs([each.digest for each in older], [each.digest for each in newer]))
         removed = tuple(before for before, after in pairs if before is not None and after is None)
         added = tuple(after for before, after in pairs if before is None and after is not None)
         if removed:
@@ -299,16 +302,29 @@ class _Comparison:
                 yield from self.within(older[before], newer[after], outline, inner)
             elif after is not None:
                 values = self.within(NO_DATA, newer[after], outline, inner)
-                yield from (replace(each, is_in_added=True) for each in values)
+                yield from (replace(each, added_in=inner) for each in values)
+            elif before is not None and self._in_removed:
+                inner = (*place, (name, before))
+                values = self.within(NO_DATA, older[before], outline, inner)
+                for each in (each for each in values if each.kind is DiffKind.VALUE_CHANGED):
+                    yield replace(each, older=each.newer, newer=NO_VALUE, added_in=(), removed_in=inner)
 
-    def _aligned(self, older: Sequence[object], newer: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
+
+@dataclass(slots=True)
+class Alignment:
+    """Aligns sequences by what they have in common, while ``left`` pairs may be compared, and then by order."""
+
+    left: int
+
+    def pairs(self, older: Sequence[object], newer: Sequence[object]) -> Iterator[tuple[int | None, int | None]]:
+        """Yield pairs of positions in order, with ``None`` for what one of them lacks; a pair may be unequal."""
         begins = sum(1 for _ in takewhile(bool, map(eq, older, newer)))
         most = min(len(older), len(newer)) - begins
         ends = sum(1 for _ in takewhile(bool, map(eq, older[::-1][:most], newer[::-1][:most])))
         rows, columns = len(older) - begins - ends, len(newer) - begins - ends
         anchors = [(at, at) for at in range(begins)]
-        if rows * columns <= self._left:
-            self._left -= rows * columns
+        if rows * columns <= self.left:
+            self.left -= rows * columns
             middle = _common(older[begins : begins + rows], newer[begins : begins + columns])
             anchors += [(begins + before, begins + after) for before, after in middle]
         anchors += [(begins + rows + at, begins + columns + at) for at in range(ends)]
@@ -364,7 +380,7 @@ class DiffsWriter:
             attributes += attribute("newer-modified-time", newer)
         content = []
         for each in found:
-            if each.is_in_added:  # the real system has the count alone (spec runtime 8)
+            if each.added_in:  # the real system has the count alone (spec runtime 8)
                 continue
             written = self._written(each)
             self.left -= len(written)
@@ -408,33 +424,7 @@ _WORDS: Mapping[DiffKind, str] = {
 def as_line(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
     """Return a difference as one line; its values are quoted, with at most ``truncation`` characters."""
     label = _label(each, language)
-    return f"{_place(each)}{f' ({label})' if label else ''}: {_change(each, truncation)}"
-
-
-@dataclass(frozen=True, slots=True)
-class DiffRow:
-    """A difference as a row: its place, and the older and newer text, which may be empty."""
-
-    place: str
-    label: str
-    older: str
-    newer: str
-
-
-def as_row(each: Difference, language: str | None = None, truncation: int | None = None) -> DiffRow:
-    """Return a difference as a row; its values have at most ``truncation`` characters."""
-    place, label = _place(each), "" if each.node is None or each.node.label is None else each.node.label.text(language)
-    if each.kind is DiffKind.VALUE_CHANGED:
-        return DiffRow(place, label, _plain(each.older, truncation), _plain(each.newer, truncation))
-    change, word = _change(each, truncation), _WORDS.get(each.kind)
-    return DiffRow(place, label, "" if word == "added" else change, "" if word == "removed" else change)
-
-
-def _plain(value: HeldValue, truncation: int | None) -> str:
-    if value.is_encrypted:
-        return "encrypted"
-    name = dict(value.attributes).get("filename")
-    return shortened(value.text if name is None else name, truncation)
+    return f"{place_of(each)}{f' ({label})' if label else ''}: {change_of(each, truncation)}"
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
@@ -444,7 +434,7 @@ def as_json(each: Difference, language: str | None = None, truncation: int | Non
         "type": each.kind.value,
         "name": None if each.node is None else each.node.name,
         "label": _label(each, language),
-        "place": _place(each) if each.node is not None else None,
+        "place": place_of(each) if each.node is not None else None,
         "count": len(each.iterations),
         "from": _object(each.older, truncation) if is_value else None,
         "to": _object(each.newer, truncation) if is_value else None,
@@ -452,13 +442,18 @@ def as_json(each: Difference, language: str | None = None, truncation: int | Non
     return msgspec.json.encode({name: value for name, value in values.items() if value}).decode()
 
 
-def _place(each: Difference) -> str:
-    names = [name if position == 0 else f"{name}[{position + 1}]" for name, position in each.place]
+def place_of(each: Difference) -> str:
+    """Return the path of a difference, with the numbers of iterations after the first."""
     own = [each.node.name] if each.node is not None and each.iterations else []
-    return "/".join(names + own) or "elsewhere"
+    return "/".join([path_of(each.place), *own] if each.place else own) or "elsewhere"
 
 
-def _change(each: Difference, truncation: int | None) -> str:
+def path_of(place: Place) -> str:
+    return "/".join(name if position == 0 else f"{name}[{position + 1}]" for name, position in place)
+
+
+def change_of(each: Difference, truncation: int | None) -> str:
+    """Return what has changed, without its place."""
     if each.kind is DiffKind.VALUE_CHANGED:
         return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:

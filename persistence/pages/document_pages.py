@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -21,16 +22,16 @@ from persistence.errors import (
 )
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits import LONGEST_VALUE, REVISIONS_SHOWN, VALUES_SHOWN
-from persistence.maintenance.reports import DocumentReport, report_document
+from persistence.limits import REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.maintenance.reports import AttachmentFacts, DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.pages.form_pages import UNSAFE, ServedForms, page_number, title_of
+from persistence.pages.form_pages import ServedForms, disposition, page_number, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services.document_tables import ShownLines, outline_of, shown_values
+from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents
 from persistence.services.histories import (
     DiffOptions,
@@ -41,6 +42,7 @@ from persistence.services.histories import (
     before_current,
 )
 from persistence.services.rules import Get, Revert
+from persistence.services.shown_documents import ShownDocument, shown_changes, shown_document
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -88,7 +90,7 @@ def preview_of(content_type: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownDocument:
+class OpenedDocument:
     """A document, and its ``revision`` of the ``instant`` if one is asked for, else the current one."""
 
     route: Route
@@ -151,7 +153,7 @@ class DocumentPages:
             languages=outline.languages,
             language=language if language in outline.languages else next(iter(outline.languages), None),
             files=shown.report.attachments,
-            file_names={each.name for each in shown.report.attachments},
+            images=_images(shown.report),
             named=shown.report.named if isinstance(shown.report.named, frozenset) else None,
             preview_of=preview_of,
             most=REVISIONS_SHOWN,
@@ -166,7 +168,7 @@ class DocumentPages:
             sidecar=msgspec.json.format(msgspec.json.encode(shown.revision)).decode() if shown.revision else "",
         )
 
-    def _shown(self, address: DocumentAddress, instant: Instant | None) -> ShownDocument:
+    def _shown(self, address: DocumentAddress, instant: Instant | None) -> OpenedDocument:
         route = self.documents.router.of(address.form)
         place = self.forms.place_of(route)
         if place is None:
@@ -178,26 +180,30 @@ class DocumentPages:
             if found is None:
                 raise NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
-        return ShownDocument(route, report, instant, revision)
+        return OpenedDocument(route, report, instant, revision)
 
-    def _contents(self, shown: ShownDocument, language: str | None) -> ShownLines:
+    def _contents(self, shown: OpenedDocument, language: str | None) -> ShownDocument:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownLines()
+            return ShownDocument()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
-            return shown_values(shown.address, read, outline_of(shown.route, revision.version), language)
+            return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
         except DamagedError as error:
-            return ShownLines(cause=f"It is damaged: {error}")
+            return ShownDocument(cause=f"It is damaged: {error}")
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
-        return self._sent(address_of(app, form, collection, document), "application/xml")
+        return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")
 
     def attachment(self, app: str, form: str, collection: str, document: str, name: str) -> AnyResponse:
-        """Answer with an attachment, shown inline if that is asked for and safe, else as a download."""
-        return self._sent(address_of(app, form, collection, document, name), "")
+        """Answer with an attachment: inline if that is asked for and safe, else as a download under its own name."""
+        own = name
+        if request.args.get("show") != "yes":
+            shown = self._shown(address_of(app, form, collection, document), asked_instant())
+            own = self._contents(shown, None).file_names.get(name, name)
+        return self._sent(address_of(app, form, collection, document, name), own, "")
 
-    def _sent(self, address: DocumentAddress, content_type: str) -> AnyResponse:
+    def _sent(self, address: DocumentAddress, name: str, content_type: str) -> AnyResponse:
         read = self.documents.read(address, Get(instant=asked_instant()))
         found = read.found
         if found.sidecar.encrypted and not address.is_main:
@@ -206,10 +212,9 @@ class DocumentPages:
         given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
         is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
         kind = content_type or (given if preview_of(given) else "application/octet-stream")
-        name = UNSAFE.sub("_", address.name)
         headers = {
             "Content-Security-Policy": _POLICY,
-            "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
+            "Content-Disposition": disposition(name, is_shown=is_shown),
             "Cross-Origin-Resource-Policy": "same-origin",
         }
         body = Unbroken(read.pieces(), request.environ.get(REQUEST_ID))
@@ -223,14 +228,18 @@ class DocumentPages:
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
             raise NotFoundError(f"{address} has no revision of {newer}")
-        pair = RevisionPair(found.sidecar.version, older, newer)
-        options = DiffOptions(request.args.get("lang") or None, LONGEST_VALUE)
-        rows = RevisionDiffs(self.documents).rows(address, pair, Bearer(ANONYMOUS), options, VALUES_SHOWN + 1)
+        pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+        language = request.args.get("lang") or None
+        options = DiffOptions(language, in_removed=True)
+        differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        rows = list(islice(shown_changes(differing, address, language), VALUES_SHOWN + 1))
         return render_template(
             "changes.html",
             address=address,
             back=document_path("document", address),
             pair=pair,
+            shown=shown,
+            images=_images(shown.report),
             by=found.sidecar.modifier or "",
             rows=rows[:VALUES_SHOWN],
             has_more=len(rows) > VALUES_SHOWN,
@@ -299,7 +308,13 @@ class DocumentPages:
         return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
 
 
-def _revisions(shown: ShownDocument, number: int) -> tuple[list[ListedRevision], int]:
+def _images(report: DocumentReport) -> frozenset[str]:
+    """Return the names of the attachments that are shown as pictures."""
+    files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
+    return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
+
+
+def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
     if not shown.address.keeps_history:
         return [], 0
     history = shown.route.storage.history(shown.address)

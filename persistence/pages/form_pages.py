@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from flask import Response, redirect, render_template, request, url_for
 from markupsafe import Markup
@@ -60,7 +61,8 @@ from persistence.pages.site import NAME, Site, cut, instant
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.access import is_singleton, permissions_of
-from persistence.services.document_tables import VersionTable, shown_definition
+from persistence.services.document_tables import VersionTable
+from persistence.services.shown_documents import shown_definition
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
 
@@ -299,7 +301,13 @@ def _drafts(text: str) -> Drafts:
 
 
 _PATH = "/admin/forms/<app>/<form>"
-UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded, for old browsers
+
+
+def disposition(name: str, *, is_shown: bool = False) -> str:
+    """Return the ``Content-Disposition`` of a download under a name, of any characters (RFC 6266)."""
+    kind = "inline" if is_shown else "attachment"
+    return f"{kind}; filename=\"{_UNSAFE.sub('_', name)}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +428,8 @@ class FormPages:
         table = VersionTable.of(shown.route, shown.version, request.args.get("lang") or None)
         asked = table_query(request.args, (), [column.path for column in table.columns])
         pieces = table.csv(asked.query, asked.drafts)
-        name = UNSAFE.sub("_", f"{shown.form.app}-{shown.form.name}-{shown.version}.csv")
-        headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Accel-Buffering": "no"}
+        name = f"{shown.form.app}-{shown.form.name}-{shown.version}.csv"
+        headers = {"Content-Disposition": disposition(name), "X-Accel-Buffering": "no"}
         body = Unbroken(_begun(pieces), request.environ.get(REQUEST_ID))
         return Response(body, content_type="text/csv; charset=utf-8", headers=headers)
 

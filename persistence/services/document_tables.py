@@ -8,35 +8,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Self
 
 import msgspec
 
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    MalformedXmlError,
-    NotFoundError,
-    PersistenceError,
-    disk_errors,
-)
-from persistence.forms.controls import NO_OUTLINE, Control, Outline, OutlineNode
-from persistence.forms.diffs import DataNode, HeldValue, read_data
+from persistence.errors import BadRequestError, DamagedError, NotFoundError, PersistenceError
+from persistence.forms.controls import NO_OUTLINE, Outline
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
-from persistence.limits import (
-    CHUNK,
-    LARGEST_SHOWN,
-    LARGEST_XML_SHOWN,
-    LONGEST_VALUE,
-    ROWS_AT_ONCE,
-    STORED_LISTED,
-    VALUES_SHOWN,
-    XML_LINES_SHOWN,
-)
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form, parse_holder_path
+from persistence.limits import CHUNK, ROWS_AT_ONCE, STORED_LISTED
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.queries import (
     Comparison,
@@ -55,8 +38,6 @@ from persistence.model.queries import (
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.providers.router import Route
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
-from persistence.services.rules import Read
-from persistence.xml import decoded, indented
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
 """The headings of the columns before those of controls."""
@@ -323,154 +304,3 @@ def outline_of(route: Route, version: int) -> Outline:
         return route.catalog.of(route.form, version).outline(route.properties.data_format) or NO_OUTLINE
     except (BadRequestError, DamagedError):
         return NO_OUTLINE
-
-
-@dataclass(frozen=True, slots=True)
-class ShownText:
-    """One value: its text, perhaps cut; of a file its name, and the name of the ``attachment`` of the document."""
-
-    text: str = ""
-    attachment: str = ""
-    is_encrypted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ShownLine:
-    """A line: a section, grid, repeat, iteration or control at a ``depth``.
-
-    That of a document has the values of a control. That of a definition has its ``kind``, a word such as ``input`` or
-    ``repeat``, and its ``path``: of a control in searches, and otherwise of its element in the data.
-    """
-
-    depth: int
-    label: str
-    name: str
-    is_control: bool = False
-    values: tuple[ShownText, ...] = ()
-    kind: str = ""
-    path: str = ""
-    is_indexed: bool = False
-    is_encrypted: bool = False
-
-
-@dataclass(slots=True)
-class ShownLines:
-    """The lines of a revision or of a version; ``cause`` says why some are missing.
-
-    A revision has its XML, perhaps cut, and a version the languages of its labels.
-    """
-
-    lines: list[ShownLine] = field(default_factory=list)
-    cause: str = ""
-    xml: list[str] = field(default_factory=list)
-    is_xml_cut: bool = False
-    languages: tuple[str, ...] = ()
-
-    def fill(self, lines: Iterator[ShownLine], remark: str) -> None:
-        """Add lines; the ``remark`` follows where there are too many."""
-        self.lines = list(islice(lines, VALUES_SHOWN))
-        if next(lines, None) is not None:
-            self.cause = f"Only the first {VALUES_SHOWN} lines are shown{remark}."
-
-
-def shown_values(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownLines:
-    """Return the values of a revision, whose open content is closed."""
-    with read.found.opened as file, disk_errors(f"reading {address}"):
-        data = file.read(LARGEST_SHOWN + 1)
-    shown = _values(address, data, outline, language)
-    lines = islice(indented(decoded(data[:LARGEST_XML_SHOWN])), XML_LINES_SHOWN + 1)
-    shown.xml = [cut(line, LONGEST_VALUE) for line in lines]
-    shown.is_xml_cut = len(data) > LARGEST_XML_SHOWN or len(shown.xml) > XML_LINES_SHOWN
-    return shown
-
-
-def _values(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownLines:
-    if len(data) > LARGEST_SHOWN:
-        return ShownLines(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
-    if not outline.root.inside:
-        return ShownLines(cause="The definition of this version is not known here, or has no controls: see the XML.")
-    try:
-        tree = read_data([data], outline)
-    except (MalformedXmlError, BadRequestError) as error:
-        return ShownLines(cause=f"The data cannot be read: {error}")
-    if tree is None:
-        return ShownLines(cause="The data has too many elements to be shown: see the XML.")
-    shown = ShownLines()
-    lines = _value_lines(tree, outline.root, address, language, 0)
-    shown.fill(lines, ": download the XML for the rest")
-    return shown
-
-
-def _value_lines(
-    node: DataNode, outline: OutlineNode, address: DocumentAddress, language: str | None, depth: int
-) -> Iterator[ShownLine]:
-    for element, known in outline.inside.items():
-        found = node.at(element)
-        label = "" if known.label is None else known.label.text(language)
-        deeper = depth
-        for number, inner in enumerate(found, 1):
-            if known.is_control:
-                values = [each for each in (inner.value, *inner.items) if not each.is_empty]
-                shown = tuple(_shown_text(each, address) for each in values)
-                yield ShownLine(depth, label or known.name, known.name, is_control=True, values=shown)
-            elif known.is_iteration:
-                yield ShownLine(depth, f"{label or known.name} {number}", known.name)
-                deeper = depth + 1
-            elif known.name and label:
-                yield ShownLine(depth, label, known.name)
-                deeper = depth + 1
-            yield from _value_lines(inner, known, address, language, deeper)
-
-
-def _shown_text(held: HeldValue, address: DocumentAddress) -> ShownText:
-    if held.is_encrypted:
-        return ShownText(is_encrypted=True)
-    ref = parse_holder_path(held.text)
-    if ref is None:
-        return ShownText(cut(readable(held.text), LONGEST_VALUE))
-    is_own = (ref.form, ref.document) == (address.form, address.document)
-    return ShownText(cut(dict(held.attributes).get("filename", ref.name), LONGEST_VALUE), ref.name if is_own else "")
-
-
-def cut(text: str, most: int) -> str:
-    """Return a text with at most so many characters, and a sign where there are more."""
-    return text if len(text) <= most else f"{text[:most]}…"
-
-
-def shown_definition(route: Route, version: int, language: str | None) -> ShownLines:
-    """Return the outline of a version with labels in a language, else in the first one of the form."""
-    definition, data_format = route.catalog.of(route.form, version), route.properties.data_format
-    try:
-        outline = definition.outline(data_format) or NO_OUTLINE
-        controls = {each.path(data_format): each for each in definition.controls or ()}
-    except (BadRequestError, DamagedError) as error:
-        return ShownLines(cause=f"The definition cannot be read: {error}")
-    shown = ShownLines(languages=outline.languages)
-    shown.fill(_outline_lines(outline.root, controls, language, (), 0), "")
-    return shown
-
-
-def _outline_lines(
-    node: OutlineNode, controls: dict[tuple[str, ...], Control], language: str | None, path: tuple[str, ...], depth: int
-) -> Iterator[ShownLine]:
-    for element, inner in node.inside.items():
-        here, deeper = (*path, element), depth
-        control = controls.get(here)
-        label = "" if inner.label is None else inner.label.text(language)
-        if control is not None:
-            yield ShownLine(
-                depth,
-                label,
-                control.name,
-                is_control=True,
-                kind=control.kind,
-                path="/".join(here),
-                is_indexed=control.is_indexed,
-                is_encrypted=control.is_encrypted,
-            )
-        elif inner.name and not (inner.is_iteration and inner.name == node.name):
-            repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
-            kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
-            yield ShownLine(depth, label, inner.name, kind=kind, path="/".join(here))
-            deeper = depth + 1
-        yield from _outline_lines(inner, controls, language, here, deeper)

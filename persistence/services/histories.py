@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from persistence.catalog import Definition
 from persistence.errors import (
@@ -25,16 +25,7 @@ from persistence.errors import (
 )
 from persistence.forms import diffs
 from persistence.forms.controls import NO_OUTLINE, Outline
-from persistence.forms.diffs import (
-    OTHER,
-    DataNode,
-    Difference,
-    DiffRow,
-    DiffsWriter,
-    differences,
-    opaque_data,
-    read_data,
-)
+from persistence.forms.diffs import OTHER, DataNode, Difference, DiffsWriter, differences, opaque_data, read_data
 from persistence.forms.messages import write_history
 from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
@@ -60,10 +51,11 @@ from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """The language of labels, and the number of characters to which values are shortened."""
+    """The language of labels, the number of characters of a value, and whether values in removed rows are listed."""
 
     language: str | None = None
     truncation: int | None = None
+    in_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class RevisionDiffs:
 
     def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
         by_position = self.documents.dialect.has_proxy
-        found = self._compared(address, pair, reader, options.language, by_position=by_position)
+        found = self.compared(address, pair, reader, options, by_position=by_position)
         return DiffsWriter(options.language, options.truncation).write(found, pair.older, pair.newer).encode()
 
     def lines(
@@ -91,19 +83,19 @@ class RevisionDiffs:
     ) -> list[str]:
         """Return a line for each difference, for a terminal or as a JSON object."""
         write = diffs.as_json if as_json else diffs.as_line
-        found = self._compared(address, pair, reader, options.language, by_position=False)
+        found = self.compared(address, pair, reader, options)
         return [write(each, options.language, options.truncation) for each in found]
 
-    def rows(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, most: int
-    ) -> list[DiffRow]:
-        """Return at most so many differences as rows of a table."""
-        found = self._compared(address, pair, reader, options.language, by_position=False)
-        return [diffs.as_row(each, options.language, options.truncation) for each in islice(found, most)]
-
-    def _compared(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, language: str | None, *, by_position: bool
+    def compared(
+        self,
+        address: DocumentAddress,
+        pair: RevisionPair,
+        reader: Bearer,
+        options: DiffOptions,
+        *,
+        by_position: bool = False,
     ) -> Iterator[Difference]:
+        language = options.language
         reading, version = _Reading(self.documents, address, reader), pair.version
         with ExitStack() as opened:
             older = reading.read(version, pair.older)
@@ -116,7 +108,7 @@ class RevisionDiffs:
             if language is not None and not (outline.languages or reading.is_designer):
                 raise NotFoundError(f"version {version} of {address.form} has no labels in any language")
             trees = reading.tree(older, outline), reading.tree(newer, outline)
-            return _between(*trees, outline, by_position=by_position)
+            return _between(*trees, outline, by_position=by_position, in_removed=options.in_removed)
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
@@ -144,11 +136,11 @@ class RevisionDiffs:
 
 
 def _between(
-    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool
+    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool, in_removed: bool = False
 ) -> Iterator[Difference]:
     if before is None or after is None:
         return iter((OTHER,))
-    return differences(before, after, outline, by_position=by_position)
+    return differences(before, after, outline, by_position=by_position, in_removed=in_removed)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,422 @@
+"""Documents, their changes and definitions as people read them: values by their labels, in lines and tables."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from operator import itemgetter
+
+import nh3
+from markupsafe import Markup
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
+from persistence.forms.controls import NO_OUTLINE, Control, Outline, OutlineNode
+from persistence.forms.diffs import (
+    Alignment,
+    DataNode,
+    Difference,
+    DiffKind,
+    HeldValue,
+    change_of,
+    path_of,
+    place_of,
+    read_data,
+)
+from persistence.forms.form_data import readable
+from persistence.limits import (
+    LARGEST_SHOWN,
+    LARGEST_XML_SHOWN,
+    LONGEST_HEADING,
+    LONGEST_VALUE,
+    MOST_ALIGNED,
+    REPEAT_COLUMNS,
+    REPEAT_ROWS,
+    VALUES_SHOWN,
+    XML_LINES_SHOWN,
+)
+from persistence.model.addresses import DocumentAddress, parse_holder_path
+from persistence.providers.router import Route
+from persistence.services.rules import Read
+from persistence.xml import decoded, indented
+
+_HEADED = 2  # Values of indexed controls in the heading of a document
+_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+")
+_NUMBER = re.compile(r"(-?)([0-9]{5,30})(\.[0-9]+)?", re.ASCII)
+_NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
+_BOOLEANS = {"true": "Yes", "false": "No"}
+_RICH_TAGS = frozenset(
+    {
+        *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
+        *("small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"),
+    }
+)
+"""The elements of rich text that are shown; the others leave their content."""
+_BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/h[1-6])\b[^>]*>", re.IGNORECASE)
+_TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more.
+
+    ``raw`` is the value of an item whose label is shown, ``rich`` safe markup, ``image`` a ``data:`` URI, and
+    ``attachment`` the name of an attachment of the same document.
+    """
+
+    text: str = ""
+    raw: str = ""
+    rich: Markup | None = None
+    image: str = ""
+    attachment: str = ""
+    is_encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """A control with its values, the table of a repeat with ``rows``, or the heading of what follows deeper."""
+
+    depth: int
+    label: str
+    name: str
+    is_control: bool = False
+    is_relevant: bool = True
+    values: tuple[ShownValue, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[tuple[ShownValue, ...], ...], ...] = ()
+    rows_left_out: int = 0
+
+    @property
+    def is_heading(self) -> bool:
+        return not (self.is_control or self.rows)
+
+
+@dataclass(slots=True)
+class ShownDocument:
+    """The values of a revision and its XML, perhaps cut; ``cause`` says why some are missing.
+
+    ``folded`` are the controls without a value, and those that do not apply. ``title`` has values of indexed controls,
+    and ``file_names`` the names that the attachments have for people.
+    """
+
+    title: str = ""
+    lines: list[ShownLine] = field(default_factory=list)
+    folded: list[ShownLine] = field(default_factory=list)
+    file_names: dict[str, str] = field(default_factory=dict)
+    cause: str = ""
+    xml: list[str] = field(default_factory=list)
+    is_xml_cut: bool = False
+
+
+def shown_document(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownDocument:
+    """Return the values of a revision, whose open content is closed."""
+    with read.found.opened as file, disk_errors(f"reading {address}"):
+        data = file.read(LARGEST_SHOWN + 1)
+    shown = _shown(address, data, outline, language)
+    lines = islice(indented(decoded(data[:LARGEST_XML_SHOWN])), XML_LINES_SHOWN + 1)
+    shown.xml = [cut(line, LONGEST_VALUE) for line in lines]
+    shown.is_xml_cut = len(data) > LARGEST_XML_SHOWN or len(shown.xml) > XML_LINES_SHOWN
+    return shown
+
+
+def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownDocument:
+    if len(data) > LARGEST_SHOWN:
+        return ShownDocument(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+    if not outline.root.inside:
+        cause = "The definition of this version is not known here, or has no controls: see the XML."
+        return ShownDocument(cause=cause)
+    try:
+        tree = read_data([data], outline)
+    except (MalformedXmlError, BadRequestError) as error:
+        return ShownDocument(cause=f"The data cannot be read: {error}")
+    if tree is None:
+        return ShownDocument(cause="The data has too many elements to be shown: see the XML.")
+    reader = _Reader(address, language)
+    lines = list(islice(reader.lines(tree, outline.root, 0), VALUES_SHOWN + 1))
+    shown = ShownDocument(" · ".join(reader.headings), file_names=reader.file_names)
+    if len(lines) > VALUES_SHOWN:
+        shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
+    shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
+    shown.folded = list(_headed(lines[:VALUES_SHOWN], is_folded=True))
+    return shown
+
+
+def _headed(lines: Iterable[ShownLine], *, is_folded: bool) -> Iterator[ShownLine]:
+    """Yield the lines that are folded, or the others, each below the headings that it is under."""
+    headings = list[ShownLine]()
+    for line in lines:
+        while headings and headings[-1].depth >= line.depth:
+            headings.pop()
+        if line.is_heading:
+            headings.append(line)
+        elif is_folded == (not (line.values or line.rows) or not line.is_relevant):
+            yield from headings
+            headings.clear()
+            yield line
+
+
+class _Reader:
+    """Reads the values of one revision, with labels in a language."""
+
+    def __init__(self, address: DocumentAddress, language: str | None) -> None:
+        self.address, self.language = address, language
+        self.headings: list[str] = []
+        self.file_names: dict[str, str] = {}
+
+    def lines(
+        self, node: DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
+    ) -> Iterator[ShownLine]:
+        for element, known in outline.inside.items():
+            found, deeper = node.at(element), depth
+            label = "" if known.label is None else known.label.text(self.language)
+            columns = _columns(known) if known.is_iteration and found else []
+            if columns:
+                heading = "" if outline.name == known.name and outline.label else label
+                yield self._table(ShownLine(depth, heading, known.name), found, columns)
+                continue
+            for number, inner in enumerate(found, 1):
+                applies = is_relevant and inner.is_relevant
+                if known.is_control:
+                    if known.has_value:
+                        line = ShownLine(depth, label or known.name, known.name, is_relevant=applies)
+                        yield self._control(inner, known, line)
+                elif known.is_iteration:
+                    yield ShownLine(depth, f"{label or known.name} {number}", known.name)
+                    deeper = depth + 1
+                elif known.name and label:
+                    yield ShownLine(depth, label, known.name)
+                    deeper = depth + 1
+                yield from self.lines(inner, known, deeper, is_relevant=applies)
+
+    def _control(self, node: DataNode, known: OutlineNode, line: ShownLine) -> ShownLine:
+        values = self._values(node, known)
+        if known.is_indexed and len(self.headings) < _HEADED:
+            self.headings += [cut(each.text, LONGEST_HEADING) for each in values[:1] if each.text]
+        return replace(line, is_control=True, values=values)
+
+    def _table(
+        self, line: ShownLine, found: Sequence[DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
+    ) -> ShownLine:
+        """Return the iterations of a repeat as a table, of the columns in which there are values."""
+        rows = [[self._values_at(row, path, known) for path, known in columns] for row in found[:REPEAT_ROWS]]
+        filled = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+        labels = [known.name if known.label is None else known.label.text(self.language) for _, known in columns]
+        return replace(
+            line,
+            columns=tuple(labels[at] for at in filled),
+            rows=tuple(tuple(row[at] for at in filled) for row in rows if filled),
+            rows_left_out=len(found) - len(rows),
+        )
+
+    def _values_at(self, node: DataNode, path: Sequence[str], known: OutlineNode) -> tuple[ShownValue, ...]:
+        for step in path:
+            inner = node.at(step)
+            if not inner:
+                return ()
+            node = inner[0]
+        return self._values(node, known)
+
+    def _values(self, node: DataNode, known: OutlineNode) -> tuple[ShownValue, ...]:
+        held = (each for each in (node.value, *node.items) if not each.is_empty)
+        found = [value for each in held for value in shown_values(each, known, self.address, self.language)]
+        self.file_names |= {each.attachment: each.text for each in found if each.attachment}
+        return tuple(found)
+
+
+def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]]:
+    """Return the controls of a repeat with their paths in an iteration; none where they do not fit into a table."""
+    found: list[tuple[tuple[str, ...], OutlineNode]] = []
+    for name, inner in iteration.inside.items():
+        if inner.is_control:
+            if inner.is_rich_text:
+                return []
+            found += [((name,), inner)] if inner.has_value else []
+        elif inner.is_iteration or inner.label is not None or not (within := _columns(inner)):
+            return []
+        else:
+            found += (((name, *path), known) for path, known in within)
+    return found if len(found) <= REPEAT_COLUMNS else []
+
+
+def shown_values(
+    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
+) -> list[ShownValue]:
+    """Return the value of a control as it is shown: a control that selects several items has several."""
+    text = held.text
+    if held.is_encrypted:
+        return [ShownValue(is_encrypted=True)]
+    ref = parse_holder_path(text)
+    if ref is not None:
+        is_own = (ref.form, ref.document) == (address.form, address.document)
+        name = dict(held.attributes).get("filename") or ref.name
+        return [ShownValue(cut(name, LONGEST_VALUE), attachment=ref.name if is_own else "")]
+    if _IMAGE.fullmatch(text):
+        return [ShownValue(image=text)]
+    if known.is_rich_text:
+        return [ShownValue(plain_text(text), raw=cut(text, LONGEST_VALUE), rich=safe_markup(text))]
+    items = text.split()
+    chosen = [text] if text in known.choices else (items if all(each in known.choices for each in items) else [])
+    if chosen:
+        return [ShownValue(known.choice(each, language), each) for each in chosen]
+    return [ShownValue(cut(_by_type(readable(text), known.type), LONGEST_VALUE))]
+
+
+def _by_type(text: str, kind: str) -> str:
+    if kind == "boolean":
+        return _BOOLEANS.get(text, text)
+    number = _NUMBER.fullmatch(text) if kind in _NUMBERS else None
+    if number:
+        return f"{number[1]}{int(number[2]):,}{number[3] or ''}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return text.replace("T", " ", 1) if kind == "dateTime" else text
+
+
+def safe_markup(text: str) -> Markup:
+    """Return rich text with an allow-list of elements: without scripts, styles, images, and other addresses."""
+    schemes = {"http", "https", "mailto"}
+    cleaned = nh3.clean(cut(text, LONGEST_VALUE), tags=set(_RICH_TAGS), attributes={"a": {"href"}}, url_schemes=schemes)
+    return Markup(cleaned)  # noqa: S704 - nh3 has cleaned it
+
+
+def plain_text(text: str) -> str:
+    """Return the text of rich text, a line for each paragraph."""
+    return html.unescape(nh3.clean(_BREAK.sub(r"\g<0>\n", cut(text, LONGEST_VALUE)), tags=set())).strip()
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text with at most so many characters, and a sign where there are more."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+Pieces = tuple[tuple[str, bool], ...]
+"""A text in pieces, each with whether it differs from the other text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """A difference between two revisions: the older and the newer value, or a ``remark`` in their place.
+
+    Texts that both have are in ``pieces``, compared word by word. An added or removed row of a repeat has its ``row``
+    of values by their labels in place of a value.
+    """
+
+    label: str
+    place: str
+    older: ShownValue | None = None
+    newer: ShownValue | None = None
+    pieces: tuple[Pieces, Pieces] | None = None
+    remark: str = ""
+    row: tuple[tuple[str, ShownValue], ...] = ()
+    is_added: bool = False
+
+
+def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
+    """Yield differences as a person reads them."""
+    alignment = Alignment(MOST_ALIGNED)
+    for (added, removed), group in groupby(found, key=lambda each: (each.added_in, each.removed_in)):
+        if added or removed:
+            row = tuple(_row(group, address, language))
+            yield ShownChange("", path_of(added or removed), row=row, is_added=bool(added))
+            continue
+        for each in group:
+            label = "" if each.node is None or each.node.label is None else each.node.label.text(language)
+            place = place_of(each)
+            if each.node is None or each.kind is not DiffKind.VALUE_CHANGED:
+                yield ShownChange(label, place, remark=change_of(each, LONGEST_VALUE))
+                continue
+            older, newer = (_joined(held, each.node, address, language) for held in (each.older, each.newer))
+            pieces, remark = None, ""
+            if older and newer and older.text and newer.text:
+                if older.text == newer.text:
+                    remark = "Only the markup, or the file, differs."
+                pieces = _compared(older.text, newer.text, alignment)
+            yield ShownChange(label, place, older, newer, pieces, remark)
+
+
+def _row(
+    group: Iterable[Difference], address: DocumentAddress, language: str | None
+) -> Iterator[tuple[str, ShownValue]]:
+    for each in group:
+        value = _joined(each.newer if each.added_in else each.older, each.node or OutlineNode(), address, language)
+        if each.kind is DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
+            yield each.node.name if each.node.label is None else each.node.label.text(language), value
+
+
+def _joined(held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None) -> ShownValue | None:
+    if held.is_empty:
+        return None
+    values = shown_values(held, known, address, language)
+    if len(values) == 1:
+        return values[0]
+    return ShownValue("\n".join(each.text for each in values), " ".join(each.raw for each in values))
+
+
+def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
+    before, after = _TOKEN.findall(older), _TOKEN.findall(newer)
+    left, right = list[tuple[str, bool]](), list[tuple[str, bool]]()
+    for first, second in alignment.pairs(before, after):
+        differs = first is None or second is None or before[first] != after[second]
+        left += () if first is None else ((before[first], differs),)
+        right += () if second is None else ((after[second], differs),)
+    return _merged(left), _merged(right)
+
+
+def _merged(words: Iterable[tuple[str, bool]]) -> Pieces:
+    grouped = groupby(words, key=itemgetter(1))
+    return tuple(("".join(word for word, _ in group), differs) for differs, group in grouped)
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionLine:
+    """A section, grid, repeat or control of a definition at a ``depth``.
+
+    ``kind`` is a word such as ``input`` or ``repeat``; ``path`` that of a control in searches, and otherwise of its
+    element in the data.
+    """
+
+    depth: int
+    label: str
+    name: str
+    kind: str
+    path: str
+    control: Control | None = None
+
+
+@dataclass(slots=True)
+class ShownDefinition:
+    """The lines of a version, and the languages of its labels; ``cause`` says why some lines are missing."""
+
+    lines: list[DefinitionLine] = field(default_factory=list)
+    languages: tuple[str, ...] = ()
+    cause: str = ""
+
+
+def shown_definition(route: Route, version: int, language: str | None) -> ShownDefinition:
+    """Return the outline of a version with labels in a language, else in the first one of the form."""
+    definition, data_format = route.catalog.of(route.form, version), route.properties.data_format
+    try:
+        outline = definition.outline(data_format) or NO_OUTLINE
+        controls = {each.path(data_format): each for each in definition.controls or ()}
+    except (BadRequestError, DamagedError) as error:
+        return ShownDefinition(cause=f"The definition cannot be read: {error}")
+    lines = list(islice(_definition_lines(outline.root, controls, language, (), 0), VALUES_SHOWN + 1))
+    cause = f"Only the first {VALUES_SHOWN} lines are shown." if len(lines) > VALUES_SHOWN else ""
+    return ShownDefinition(lines[:VALUES_SHOWN], outline.languages, cause)
+
+
+def _definition_lines(
+    node: OutlineNode, controls: dict[tuple[str, ...], Control], language: str | None, path: tuple[str, ...], depth: int
+) -> Iterator[DefinitionLine]:
+    for element, inner in node.inside.items():
+        here, deeper = (*path, element), depth
+        control = controls.get(here)
+        label = "" if inner.label is None else inner.label.text(language)
+        if control is not None:
+            yield DefinitionLine(depth, label, control.name, control.kind, "/".join(here), control)
+        elif inner.name and not (inner.is_iteration and inner.name == node.name):
+            repeats = any(each.is_iteration and each.name == inner.name for each in inner.inside.values())
+            kind = "repeat" if inner.is_iteration or repeats else ("section" if label else "grid")
+            yield DefinitionLine(depth, label, inner.name, kind, "/".join(here))
+            deeper = depth + 1
+        yield from _definition_lines(inner, controls, language, here, deeper)
