@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +12,7 @@ from persistence.postgresql import schema
 from persistence.postgresql.database import Database, lock_key
 from persistence.postgresql.schema import Step
 from tests.postgresql.server import Server, fresh_schema
+from tests.waiting import at_once
 
 
 @pytest.fixture
@@ -124,9 +125,5 @@ def test_an_instance_of_the_version_before_finds_indexed_versions_under_their_ol
 
 
 def test_nodes_that_start_at_once_apply_each_step_once(empty: Database) -> None:
-    threads = [threading.Thread(target=schema.init, args=(empty,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert sorted(at_once(*[partial(schema.init, empty)] * 4)) == [False] * 3 + [True]
     schema.require(empty)

@@ -31,6 +31,7 @@ from tests.opened import close
 from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.storages import rows, storage_at
 from tests.storage.contract import body, content, delete, next_sidecar, revision, write, write_elsewhere
+from tests.waiting import eventually
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -80,7 +81,6 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
     history = storage.history(DATA)
-    assert history is not None
     instants = [history.instant(position) for position in range(history.total)][::-1]
     found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
@@ -146,9 +146,9 @@ def test_a_connection_that_is_killed_within_a_block_stores_nothing(
                 over = writer.current(DATA)
                 writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
                 row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                assert row is not None
                 database_server.execute(f"SELECT pg_terminate_backend({row[0]})")
-                _wait_for_the_end_of(database_server, row[0])
+                activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
+                eventually(lambda: not database_server.execute(activity))
                 writer.discard_draft(FORM, "D")
 
         with pytest.raises(BusyError):
@@ -156,11 +156,6 @@ def test_a_connection_that_is_killed_within_a_block_stores_nothing(
     assert rows(storage) == before
     write(storage, DATA, "three")
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
-
-
-def _wait_for_the_end_of(server: Server, pid: int) -> None:
-    while server.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):  # noqa: S608 - a number
-        time.sleep(0.01)
 
 
 def test_a_statement_that_failed_is_never_committed_as_a_success(storage: DatabaseStorage) -> None:
@@ -343,7 +338,6 @@ def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseS
             " generate_series(1, 10000) AS n"
         )
     listed = storage.history(DATA)
-    assert listed is not None
     assert listed.total == 10_001
     with storage.database.apart("spoiling") as connection:
         connection.execute("UPDATE revision SET sidecar = 'x' WHERE modified < '2001-01-01T02:40:00'")
@@ -374,9 +368,7 @@ def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: P
     for address in (DATA, definition):
         for text in ("one", "two", "three"):
             write(storage, address, text)
-    history = storage.history(DATA)
-    assert history is not None
-    assert history.total == (3 if keeps else 1)
+    assert storage.history(DATA).total == (3 if keeps else 1)
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
     assert len(storage.revisions(definition)) == 2
     deleted = delete(storage, DATA)

@@ -155,7 +155,6 @@ def delete(
     """One DELETE, as the services do it."""
     with storage.writing(address) as writer:
         found = writer.current(address)
-        assert found is not None
         deleted = tombstone(found.sidecar, modified=next_after(found.latest), modifier=None)
         return writer.delete(address, deleted, over=found if finds else over)
 
@@ -247,7 +246,6 @@ class StorageContract:
         with storage.writing(address) as writer:
             current = revision(writer.current(address))
         sidecar = storage.sidecar(address)
-        assert sidecar is not None
         assert (sidecar.id, sidecar.modified) == (head.sidecar.id, head.sidecar.modified)
         assert (current.sidecar.id, current.etag, current.file) == (head.sidecar.id, head.etag, None)
 
@@ -256,7 +254,6 @@ class StorageContract:
         storage, address = subject.storage, subject.address(kind)
         write(storage, address, "one")
         file = subject.complete.content(address)
-        assert file is not None
         with file:
             assert file.read() == body(address, "one")
 
@@ -325,7 +322,6 @@ class StorageContract:
             write(storage, subject.data, "1")
         stored = [write(storage, address, str(number)) for number in range(5)][::-1]
         listed = storage.history(address)
-        assert listed is not None
         assert listed.total == 5
         assert [listed.instant(position) for position in range(5)] == [each.modified for each in stored]
         found = [each.sidecar for each in listed.page(0, 9)]
@@ -349,11 +345,9 @@ class StorageContract:
         first = write(storage, address, "one")
         deleted = delete(storage, address)
         alone = storage.history(address)
-        assert alone is not None
         assert [each.instant for each in alone.page(0, 2)] == [deleted.modified, first.modified]
         again = write(storage, address, "two")
         listed = storage.history(address)
-        assert listed is not None
         found = [each.sidecar for each in listed.page(0, 3)]
         assert [(each.modified, each.deleted) for each in found if each] == [
             (again.modified, False),

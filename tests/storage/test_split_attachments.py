@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from persistence.storage.attachments import FileBodies, RevisionRewriter, SplitS
 from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import HandEdits, Integrity
+from tests.failing import ending
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed
@@ -163,23 +163,10 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
         FileBodies(str(tmp_path / "none"))
 
 
-def _stopping(calls: int, real: Callable[..., object]) -> Callable[..., object]:
-    """A call that stops the process, so to speak, after it was made so often."""
-    left = [calls]
-
-    def call(*arguments: object) -> object:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    return call
-
-
 @pytest.mark.parametrize("calls", range(4))
-@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (files, "sync_open")])
+@pytest.mark.parametrize("name", ["rename", "remove", "sync_open"])
 def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
-    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, calls: int
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, name: str, calls: int
 ) -> None:
     """Every revision can be read, or is gone; what is left of a body goes with the next one."""
     stored = [place.write(b"cat"), place.write(b"tiger")]
@@ -188,7 +175,7 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt), place.attached.writing(CAT) as writer:
             over = writer.current(CAT)
             assert over is not None
-            patch.setattr(module, name, _stopping(calls, getattr(module, name)))
+            patch.setattr(files, name, ending(calls, getattr(files, name)))
             if is_current:
                 writer.remove_current(CAT, over=over)
             else:
@@ -211,24 +198,6 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     assert place.store.sidecar(CAT) is None
 
 
-class Killed(BaseException):
-    """What ends a step, and is caught nowhere."""
-
-
-def kill_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Let the n-th rename be the end of whoever asks for it, and nobody's who comes after."""
-    left, rename = number, files.rename
-
-    def counted(source: str, target: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        rename(source, target)
-
-    monkeypatch.setattr(files, "rename", counted)
-
-
 @pytest.mark.parametrize("which", ["current", "older"])
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_kill_leaves_one_body_or_the_other_and_who_finishes_leaves_only_that(
@@ -237,9 +206,10 @@ def test_a_kill_leaves_one_body_or_the_other_and_who_finishes_leaves_only_that(
     old, new = place.write(b"old"), place.write(b"new")
     meant, instant = (old, old.modified) if which == "older" else (new, None)
     record = place.record(instant)
-    kill_before(monkeypatch, step)
-    with pytest.raises(Killed):
-        place.rewrite(instant, record, b"sealed")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", ending(step - 1, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            place.rewrite(instant, record, b"sealed")
     expected = b"sealed" if step > 1 else b"old" if which == "older" else b"new"
     assert place.older(meant) == (expected, meant.id)
     assert len(place.apart()) == 3
@@ -254,9 +224,10 @@ def test_what_a_kill_left_is_finished_by_the_next_write_too(
 ) -> None:
     stored = place.write(b"old")
     record = place.record()
-    kill_before(monkeypatch, step)
-    with pytest.raises(Killed):
-        place.rewrite(None, record, b"sealed")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", ending(step - 1, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            place.rewrite(None, record, b"sealed")
     place.write(b"new")
     assert place.older(stored) == (b"sealed" if step > 1 else b"old", stored.id)
     assert len(place.apart()) == 2
