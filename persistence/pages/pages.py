@@ -30,7 +30,7 @@ from persistence.providers.opened import Providers
 from persistence.services.access import AdministratorAccess
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
-from persistence.settings import Effective
+from persistence.settings import Effective, zone_of
 
 _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
@@ -140,4 +140,4 @@ class Pages:
         AuditPage(effective.settings, keys, audit).add_to(site)
         KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)
-        site.add_to(app)
+        site.add_to(app, zone_of(effective.settings.time_zone))
