@@ -16,7 +16,7 @@ from persistence.properties.property_table import (
     KnownProperty,
     known_property,
 )
-from persistence.settings import DEFAULT_FILE, SECRET, Settings, load
+from persistence.settings import DEFAULT_FILE, SECRET, SUBJECTS, Settings, load
 from tests.docs.markdown import DOCS, PAGES, ROOT, Block, blocks, rows, spans
 
 PAGE = DOCS / "settings.md"
@@ -50,6 +50,13 @@ def test_every_setting_is_described_with_its_default(name: str) -> None:
 
 def test_no_other_setting_is_described() -> None:
     assert set(described_settings(PAGE.read_text())) == set(Settings.__struct_fields__)
+
+
+def test_the_subjects_of_settings_are_those_of_the_page() -> None:
+    page = PAGE.read_text().partition("## Properties")[0]
+    parts = [part.partition("\n") for part in page.split("\n## ")[1:]]
+    described = [(title, list(described_settings(text))) for title, _, text in parts]
+    assert [(subject, list(names)) for subject, names in SUBJECTS.items()] == described
 
 
 def test_every_property_in_effect_is_described_and_the_reverse() -> None:

@@ -87,7 +87,7 @@ class Browser:
     def text(self) -> str:
         """The text of the page, without markup."""
         assert self.page is not None
-        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text.replace("<wbr>", ""))).split())
 
 
 def browser(given: Settings, properties: Properties | None = None) -> Browser:
