@@ -1,24 +1,27 @@
-"""What an index holds of one document, and what one request may ask of it."""
+"""What an index holds of documents, and what one request may ask of it."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.form_data import ExtractedText
+from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index import protocol as module
 from persistence.index.protocol import Budget, VersionKeys, decode, prepared
-from persistence.index.sources import ExtractionCache, IndexedDocument
-from persistence.index.sqlite.engine import limited
+from persistence.index.sources import CachingExtraction, ExtractionCache, IndexedDocument
+from persistence.index.sqlite.engine import PreparedDocument, limited
+from persistence.index.sqlite.rows import IndexWriter
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Hit, Query, Scope, TextMatch
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.versions import IndexKey, PathStep
 from tests.index.memory import FORM, Content, Memory, index_of
 
 _DAY = Instant("2024-05-01T10:00:00.000Z")
@@ -113,3 +116,82 @@ def test_what_waits_for_the_index_is_bounded() -> None:
     for number in range(100):
         handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
     assert sum(handed.pop(f"large {number}", "") is not None for number in range(100)) == 9
+
+
+_LONG = "x" * 700_000
+
+
+def _memory() -> Memory:
+    memory = Memory()
+    memory.publish(1, ("name", "notes"))
+    for number in range(4):
+        memory.put(f"d{number}", Content(1, _DAY, _DAY, values={"name": ("Ada",), "notes": (_LONG,)}))
+    return memory
+
+
+def test_a_page_holds_the_values_that_are_asked_for(tmp_path: Path) -> None:
+    index, _ = index_of(tmp_path, _memory())
+    for paths, names in (((), set()), (("name",), {"name"}), (None, {"name", "notes"})):
+        hits = index.search(FORM, Scope(), Query(paths=paths))
+        assert [set(hit.values) for hit in hits.page] == [names] * 4
+
+
+def test_documents_are_written_before_they_are_too_much_to_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    real = IndexWriter.add
+
+    def counted(self: IndexWriter, documents: Iterable[PreparedDocument]) -> None:
+        batch = list(documents)
+        written.append(len(batch))
+        real(self, batch)
+
+    monkeypatch.setattr(IndexWriter, "add", counted)
+    index, _ = index_of(tmp_path, _memory())
+    assert index.search(FORM, Scope(), Query()).total == 4
+    assert [each for each in written if each] == [2, 2]
+
+
+READER = ValueReader([IndexKey("city", (PathStep("city"),))])
+DOCUMENT = b"<form><city>Ulm</city><note>by hand</note></form>"
+
+
+def received(document: bytes, handed: ExtractionCache) -> None:
+    with CachingExtraction(READER, "mark", handed) as check:
+        check.read([document])
+        check.keep("id")
+
+
+def test_what_was_received_is_what_a_reader_finds() -> None:
+    handed = ExtractionCache()
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "mark") == READER.read([DOCUMENT]) == ExtractedText({"city": ("Ulm",)}, "by hand")
+
+
+def test_it_is_handed_over_once_and_for_one_definition() -> None:
+    handed = ExtractionCache()
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "another") is None
+    assert handed.pop("id", "mark") is None
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "mark") is not None
+    assert handed.pop("id", "mark") is None
+
+
+@pytest.mark.parametrize("around", [b"", b"<city>"], ids=["outside of a control", "inside of one"])
+def test_large_documents_are_not_kept(around: bytes) -> None:
+    handed = ExtractionCache()
+    with CachingExtraction(READER, "mark", handed) as check:
+        check.read([b"<form>", around, *[b"<x>word</x>"] * 10_000, around.replace(b"<", b"</"), b"</form>"])
+        check.keep("id")
+        assert check.extracted() == ExtractedText({}, "")
+    assert handed.pop("id", "mark") is None
+
+
+def test_the_oldest_are_let_go_of() -> None:
+    handed = ExtractionCache()
+    for number in range(5_000):
+        handed.put(str(number), "mark", ExtractedText({}, ""))
+    assert handed.pop("0", "mark") is None
+    assert handed.pop("4999", "mark") is not None
