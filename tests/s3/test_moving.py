@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,22 +18,18 @@ from tests import in_process
 from tests.examples import examples
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_over_http import a_service
 from tests.postgresql.server import Server, fresh_schema
 from tests.postgresql.storages import storage_at
 from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
+from tests.served import served
 from tests.service import Service
 from tests.storage.bodies_contract import FORM
 
 _apps = count()
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a tree, which has its attachments itself."""
-    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
-        yield service
+service = served(alone=True)
 
 
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

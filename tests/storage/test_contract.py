@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -19,10 +19,10 @@ from persistence.storage import files
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
 from persistence.wire import CallPolicy, Connection
-from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.postgresql.storages import rows, storage_at
+from tests.served import served
 from tests.service import Service
 from tests.storage.contract import TIMEOUT, WITHOUT_RECORDS, StorageContract, Subject, files_in, no_lock, tree_at
 
@@ -71,11 +71,8 @@ _PUBLISHED = "only what is published and can be found is listed"
 _numbers = count()
 
 
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service that has the forms of a remote storage."""
-    with serving(tmp_path_factory.mktemp("peer"), dialect=ORBEON.name, alone=True) as service:
-        yield service
+peer = served(ORBEON.name, alone=True)
+"""The service that has the forms of a remote storage."""
 
 
 class TestRemote(StorageContract):
