@@ -64,7 +64,6 @@ def taken_up(journal: Journal) -> list[list[str]]:
 
 
 def killed_after_recording(directory: Path, *names: str) -> None:
-    """A process notes documents and is killed."""
     with another(directory) as say:
         for name in names:
             say("note", name)

@@ -48,7 +48,6 @@ def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabas
 
 
 def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list[str]]:
-    """Save a database; return the lines about problems, too."""
     sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database})
     run = Backup(sources, str(destination))
     return run, [line for line in run.run() if line is not None]
@@ -108,7 +107,6 @@ def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRest
 
 @pytest.fixture
 def other(tmp_path: Path, database_uri: str) -> MaintainedDatabase:
-    """Another database, which is empty."""
     uri = prepared(f"{database_uri.partition('?')[0]}?schema={fresh_schema()}")
     return maintained(storage_at(uri, tmp_path / "local"))
 

@@ -20,20 +20,16 @@ Nodes = tuple[DatabaseStorage, DatabaseStorage]
 
 @pytest.fixture
 def nodes(storage_uri: str, tmp_path: Path) -> Nodes:
-    """Two nodes with one database."""
     one, other = (storage_at(storage_uri, tmp_path / name, lock_timeout=0.5) for name in "ab")
     return one, other
 
 
 def passes(node: DatabaseStorage, seconds: float) -> None:
-    """Let time pass for all leases."""
     with node.database.apart("waiting") as connection:
         connection.execute("UPDATE lease SET ends = ends - make_interval(secs => %s)", (seconds,))
 
 
 class TestLeases(LeasesContract):
-    """Leases in a database."""
-
     @pytest.fixture
     def leasing(self, nodes: Nodes) -> Leasing:
         one, other = nodes

@@ -33,8 +33,6 @@ def _tree(tmp_path: Path) -> Subject:
 
 
 class TestTree(StorageContract):
-    """A tree of files."""
-
     constructed = staticmethod(_tree)
 
 
@@ -76,8 +74,6 @@ peer = served(ORBEON.name, alone=True)
 
 
 class TestRemote(StorageContract):
-    """Another service."""
-
     lacks: ClassVar[Mapping[str, str]] = {
         "test_a_revision_says_size_and_digest_of_its_content": "no answer tells a digest",
         "test_what_is_known_of_a_revision_is_what_was_said_to_be_stored": "a provider has instants of its own",
@@ -123,14 +119,11 @@ class TestRemote(StorageContract):
 
 
 class TestDatabase(StorageContract):
-    """A PostgreSQL database."""
-
     @pytest.fixture(autouse=True)
     def _of_this_schema(self, storage_uri: str) -> None:
         self._uri = storage_uri
 
     def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
-        """A storage in a schema of its own."""
         storage, unlocked = (
             storage_at(self._uri, tmp_path / "local", lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
         )

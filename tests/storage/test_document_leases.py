@@ -32,19 +32,15 @@ DAY = 86_400
 
 @dataclass
 class Clocks:
-    """Two clocks that a test sets."""
-
     now: Moment
 
     def __call__(self) -> Moment:
         return self.now
 
     def passes(self, seconds: float) -> None:
-        """Let time pass."""
         self.now = replace(self.now, ticks=self.now.ticks + seconds, wall=self.now.wall + seconds)
 
     def is_set(self, seconds: float) -> None:
-        """Set the wall clock."""
         self.now = replace(self.now, wall=self.now.wall + seconds)
 
     def restarts(self, seconds: float = 30.0) -> None:
