@@ -21,7 +21,7 @@ help: ## print this list
 install: $(STAMP) ## create .venv and install the package with its command and the development tools
 
 # config/requirements has the versions and digests that were tested. pip refuses a package that differs.
-$(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
+$(STAMP): setup.cfg pyproject.toml persistence/__init__.py $(LOCKED)/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
@@ -29,7 +29,7 @@ $(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 
 # Only what serving needs: setuptools, of 9 MB, is needed only for the line before. `make install` adds what developers
 # need.
-$(SERVES): setup.cfg pyproject.toml $(LOCKED)/run.txt
+$(SERVES): setup.cfg pyproject.toml persistence/__init__.py $(LOCKED)/run.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/run.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .

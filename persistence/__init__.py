@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 CONFIG_FILES = (
     "persistence.service",

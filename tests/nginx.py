@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
@@ -75,27 +75,26 @@ def in_front_of(service: Service, directory: Path, **edits: str) -> Iterator[Ser
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         configuration = _write(directory, {**_values(directory, port, service), **edits})
-        process = _start(listener, configuration)
+        process = start([listener], configuration)
     face = replace(service, port=port, log=directory / "error.log", process=process)
     try:
-        _wait_until_ready(face)
+        wait_until_ready(face)
         yield face
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
+
+
+def user_line() -> str:
+    """The directive ``user`` with the user of the tests."""
+    return f"user {pwd.getpwuid(os.geteuid()).pw_name} {grp.getgrgid(os.getegid()).gr_name};"
 
 
 def _values(directory: Path, port: int, service: Service) -> dict[str, str]:
     """What the marked lines say in a test."""
-    user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
     # The other paths that nginx makes at its start are not used by the example, and not everyone may make them.
     unused = "".join(f" {name}_temp_path {directory}/{name};" for name in ("fastcgi", "uwsgi", "scgi"))
     return {
-        "user": f"{user} {group};",
+        "user": user_line().removeprefix("user "),
         "pid": f"{directory}/nginx.pid;",
         "error_log": f"{directory}/error.log info;",
         "server": f"127.0.0.1:{service.port};",
@@ -119,23 +118,34 @@ def _write(directory: Path, values: dict[str, str]) -> Path:
     return path
 
 
-def _start(listener: socket.socket, configuration: Path) -> subprocess.Popen[bytes]:
-    """Start nginx in the foreground on a socket that is open already, so that no one can take its port first."""
+def start(listeners: Sequence[socket.socket], configuration: Path) -> subprocess.Popen[bytes]:
+    """Start nginx in the foreground on sockets that are open already, so that no one can take their ports first."""
     if NGINX is None:
         raise RuntimeError("nginx is not installed")
-    listener.set_inheritable(True)
-    listener.setblocking(False)  # nginx leaves an inherited socket as it is, and its workers race to accept
+    for listener in listeners:
+        listener.set_inheritable(True)
+        listener.setblocking(False)  # nginx leaves an inherited socket as it is, and its workers race to accept
     return subprocess.Popen(
         [NGINX, "-e", str(configuration.with_name("error.log")), "-c", str(configuration), "-g", "daemon off;"],
-        env={**os.environ, "NGINX": f"{listener.fileno()};"},
-        pass_fds=[listener.fileno()],
+        env={**os.environ, "NGINX": "".join(f"{listener.fileno()};" for listener in listeners)},
+        pass_fds=[listener.fileno() for listener in listeners],
         cwd=configuration.parent,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
 
 
-def _wait_until_ready(face: Service) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End an nginx."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait_until_ready(face: Service) -> None:
     deadline = time.monotonic() + _READY
     while time.monotonic() < deadline and face.process.poll() is None:
         with suppress(OSError, HTTPException):

@@ -1,4 +1,4 @@
-"""Packaging: wheel and sdist have everything, and the files of config are ones that their programs take."""
+"""Packaging: wheel and sdist have everything, and systemd takes the units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import pytest
 
 from persistence import CONFIG_FILES
 from tests.docs import manual_page
-from tests.nginx import NGINX
 
 ROOT = Path(__file__).parents[1]
 SYSTEMD = shutil.which("systemd-analyze")
@@ -146,21 +145,3 @@ def test_systemd_takes_the_units_and_finds_them_closed(tmp_path: Path) -> None:
     exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=25", units[0]]
     rated = subprocess.run(exposure, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert rated.returncode == 0, rated.stdout
-
-
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-def test_nginx_takes_the_site_beside_others(tmp_path: Path) -> None:
-    site = (ROOT / "config/nginx-site.conf").read_text().replace("/var/log/nginx", str(tmp_path))
-    (tmp_path / "site.conf").write_text(site)
-    paths = " ".join(
-        f"{name}_temp_path {tmp_path}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    other = "server { listen 8082; }"
-    (tmp_path / "nginx.conf").write_text(
-        f"pid {tmp_path}/pid; error_log {tmp_path}/errors; events {{}}\n"
-        f"http {{ access_log off; {paths} {other} include {tmp_path}/site.conf; }}\n"
-    )
-    errors = str(tmp_path / "errors")
-    command = [str(NGINX), "-t", "-e", errors, "-c", str(tmp_path / "nginx.conf")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -29,7 +29,12 @@ def test_the_package_reads_its_version_from_the_module() -> None:
     assert metadata("persistence-service")["Version"] == __version__
 
 
-def test_the_changelog_has_the_version_below_what_is_unreleased() -> None:
+def test_the_changelog_begins_with_the_version_and_its_date_or_with_what_is_unreleased() -> None:
     headings = re.findall(r"(?m)^## (.+)$", (ROOT / "CHANGELOG.md").read_text())
-    assert headings[0] == "Unreleased"
-    assert headings[1].startswith(f"{__version__} - ")
+    newest = headings[1] if headings[0] == "Unreleased" else headings[0]
+    assert re.fullmatch(rf"{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", newest)
+
+
+def test_the_upgrade_from_the_version_before_is_the_first_section_of_a_release() -> None:
+    _, newest, before, *_ = re.split(r"(?m)^## (?!Unreleased)", (ROOT / "CHANGELOG.md").read_text())
+    assert re.findall(r"(?m)^### (.+)$", newest)[0] == f"Upgrading from {before.split()[0]}"

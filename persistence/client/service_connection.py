@@ -142,7 +142,7 @@ class ServiceConnection:
                 shown = "a text with @, and perhaps a password," if "@" in url else repr(url)
                 raise BadRequestError(
                     f"{shown} is not a valid address of a service, such as http://127.0.0.1:8080 or"
-                    " unix:/run/forms.sock"
+                    " unix:/run/persistence/socket"
                 )
         self._policy = policy
         self._query: tuple[tuple[str, str], ...] = ()

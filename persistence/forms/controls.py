@@ -432,6 +432,11 @@ class OutlineNode:
     def has_value(self) -> bool:
         return self.is_control and self.kind not in _WITHOUT_VALUE
 
+    @property
+    def selects_many(self) -> bool:
+        """Return whether the value has several items, with spaces between them."""
+        return "select" in self.kind and not self.kind.endswith("1")
+
     def at(self, path: Names) -> OutlineNode:
         """Return the element at a path, which is added if it is missing."""
         node = self

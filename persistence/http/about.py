@@ -26,7 +26,10 @@ _NOT_STORED = ("Cache-Control", "no-store")
 _CACHED = ("Cache-Control", "max-age=3600")
 _HTML: Headers = [
     ("Content-Type", "text/html; charset=utf-8"),
-    ("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 ]
@@ -45,8 +48,8 @@ _HEALTH = [
 ]
 _TO_CALLERS = [
     ("", "It stores form definitions, form data, drafts and attachments."),
-    (PUBLIC_PREFIX, "the interface"),
-    ("/api/", "its reference"),
+    (PUBLIC_PREFIX, "the interface for form runtimes, below this path"),
+    ("/api/", "reference of the interface"),
     ("/openapi.yaml", "the same for programs"),
     *_HEALTH,
     (METRICS_PATH, "metrics for Prometheus"),
@@ -143,14 +146,29 @@ def _text(lines: list[tuple[str, str]]) -> str:
     return "".join(f"  {path:<{width}}  {text}\n" if path else f"{text}\n" for path, text in lines)
 
 
+_STYLE = """body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 40rem; padding: 2rem 1.25rem;
+  background: Canvas; color: CanvasText }
+:root { color-scheme: light dark }
+h1 { font-size: 1.5rem; line-height: 1.25 }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .5rem 1.5rem }
+dd { margin: 0 } a { color: LinkText }
+@media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: .75rem } }"""
+
+
 def _page(lines: list[tuple[str, str]]) -> str:
-    shown = (f"<p>{_shown(path)}: {escape(text)}</p>" if path else f"<p>{escape(text)}</p>" for path, text in lines[1:])
-    title = escape(lines[0][1])
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>persistence</title></head>\n'
-        f"<body>\n<h1>{title}</h1>\n" + "\n".join(shown) + "\n</body>\n</html>\n"
-    )
+    remarks = "".join(f"<p>{escape(text)}</p>\n" for path, text in lines[1:] if not path)
+    links = "".join(f"<dt>{_shown(path)}</dt><dd>{escape(text)}</dd>\n" for path, text in lines if path)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>persistence</title><style>{_STYLE}</style></head>
+<body><main>
+<h1>{escape(lines[0][1])}</h1>
+{remarks}<dl>
+{links}</dl>
+</main></body>
+</html>
+"""
 
 
 def _shown(path: str) -> str:

@@ -18,7 +18,7 @@ from typing import BinaryIO, Self, TypeVar
 from persistence.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
-from persistence.limits import DAYS_COUNTED, DELETED_LISTED
+from persistence.limits import DAYS_COUNTED, DELETED_LISTED, MOST_OPTIONS
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -53,7 +53,8 @@ class DocumentCounts:
     """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data.
 
     ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
-    creation, of the last ``DAYS_COUNTED`` days.
+    creation, of the last ``DAYS_COUNTED`` days. ``stages``, ``owners`` and ``modifiers`` are those of documents and
+    drafts; with more than ``MOST_OPTIONS`` of them some are missing.
     """
 
     documents: int = 0
@@ -62,24 +63,31 @@ class DocumentCounts:
     size: int = 0
     saved: Instant | None = None
     created: Counter[str] = field(default_factory=Counter)
+    stages: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
+    modifiers: set[str] = field(default_factory=set)
 
     def add(self, other: DocumentCounts) -> None:
-        """Add the counts of other documents, but for the days."""
         self.documents += other.documents
         self.deleted += other.deleted
         self.drafts += other.drafts
         self.size += other.size
         self.saved = max(filter(None, (self.saved, other.saved)), default=None)
+        self.created += other.created
+        self.stages |= other.stages
+        self.owners |= other.owners
+        self.modifiers |= other.modifiers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeletedDocument:
-    """A deleted document: when, its name, of which version, and by whom."""
+    """A deleted document: when, its name, of which version, by whom, and its owner."""
 
     when: Instant
     document: str
     version: int
     by: str = ""
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -123,7 +131,9 @@ def count_documents(place: TreeReader, form: Form) -> FormCounts:
             _count(counts, sidecar, is_draft=collection is Collection.DRAFT, first_day=first_day)
             counts.size += place.store.freed_by_folder(main)
             if sidecar is not None and sidecar.deleted:
-                found = DeletedDocument(sidecar.modified, document, sidecar.version, sidecar.modifier or "")
+                found = DeletedDocument(
+                    sidecar.modified, document, sidecar.version, sidecar.modifier or "", sidecar.creator or ""
+                )
                 (heapq.heappushpop if len(deleted) >= DELETED_LISTED else heapq.heappush)(deleted, found)
     counted.deleted = sorted(deleted, reverse=True)
     return counted
@@ -139,7 +149,16 @@ def _count(counts: DocumentCounts, sidecar: Sidecar | None, *, is_draft: bool, f
     if sidecar is None:
         return
     counts.saved = sidecar.modified if counts.saved is None else max(counts.saved, sidecar.modified)
-    if not (is_draft or sidecar.deleted) and sidecar.created >= first_day:
+    if sidecar.deleted:
+        return
+    for known, value in (
+        (counts.stages, sidecar.stage),
+        (counts.owners, sidecar.creator),
+        (counts.modifiers, sidecar.modifier),
+    ):
+        if value and len(known) <= MOST_OPTIONS:
+            known.add(value)
+    if not is_draft and sidecar.created >= first_day:
         counts.created[sidecar.created[:_DAY]] += 1
 
 

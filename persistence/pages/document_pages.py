@@ -28,7 +28,8 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
-from persistence.pages.form_pages import ServedForms, disposition, page_number, title_of
+from persistence.pages.document_table import disposition, page_number
+from persistence.pages.served_forms import ServedForms, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
 from persistence.services.document_tables import outline_of

@@ -18,9 +18,11 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
+from persistence.pages.document_actions import DocumentActions
 from persistence.pages.document_pages import DocumentPages
-from persistence.pages.form_pages import FormPages, ServedForms
+from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
+from persistence.pages.served_forms import ServedForms
 from persistence.pages.service_pages import AuditPage, KeysPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
@@ -28,7 +30,7 @@ from persistence.providers.opened import Providers
 from persistence.services.access import AdministratorAccess
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
-from persistence.settings import Effective
+from persistence.settings import Effective, zone_of
 
 _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
@@ -117,12 +119,13 @@ class Pages:
         sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
         site = Site(sessions, self.audit)
         LoginPage(sessions).add_to(site)
-        forms = ServedForms(providers)
-        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
-        FormPages(forms).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
+        forms = ServedForms(providers, dialect)
+        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
         documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
+        FormPages(forms, documents).add_to(site)
         DocumentPages(forms, documents).add_to(site)
+        DocumentActions(documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")
         HealthPage(
@@ -137,4 +140,4 @@ class Pages:
         AuditPage(effective.settings, keys, audit).add_to(site)
         KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)
-        site.add_to(app)
+        site.add_to(app, zone_of(effective.settings.time_zone))

@@ -6,19 +6,19 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Self
 
 import msgspec
 
 from persistence.errors import BadRequestError, DamagedError, NotFoundError, PersistenceError
-from persistence.forms.controls import NO_OUTLINE, Outline
+from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE, Outline, OutlineNode
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
-from persistence.limits import CHUNK, ROWS_AT_ONCE, STORED_LISTED
+from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.queries import (
@@ -34,6 +34,7 @@ from persistence.model.queries import (
     Query,
     Scope,
     Sort,
+    TextMatch,
 )
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.providers.router import Route
@@ -83,9 +84,8 @@ def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
     return (document, facts.created, facts.modified, *names, str(facts.version))
 
 
-def distinct_labels(outline: Outline, paths: Sequence[tuple[str, ...]], language: str | None) -> tuple[str, ...]:
+def distinct_labels(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the labels of controls, each that several columns have with the path of its control."""
-    labels = [outline.label(path, language) or path[-1] for path in paths]
     counts = Counter((*FACTS, *labels))
     named = zip(labels, paths, strict=True)
     return tuple(label if counts[label] == 1 else f"{label} ({'/'.join(path)})" for label, path in named)
@@ -208,43 +208,80 @@ class TableExport:
         matcher = cell_matcher(
             Column(path, each.takes_files, outline.iteration(path)) for path, each in zip(paths, chosen, strict=True)
         )
-        return Columns(distinct_labels(outline, paths, self._language), matcher)
+        labels = [outline.label(path, self._language) or path[-1] for path in paths]
+        return Columns(distinct_labels(labels, paths), matcher)
 
 
-# The documents of a form version as a table, for administrators: found, filtered and sorted by the index.
+# The documents of a form as a table, for administrators: found, filtered and sorted by the index.
 #
 # Permissions of forms do not count. Encrypted controls are not indexed.
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """The column of an indexed control: its path in searches, and its label."""
+    """The column of an indexed control: its path in searches, its label, and the labels of its items by value."""
 
     path: str
     label: str
+    choices: Mapping[str, str] = field(default_factory=dict)
+    selects_many: bool = False
+
+    @property
+    def has_options(self) -> bool:
+        """Return whether its values are items, few enough for a list to choose from."""
+        return 0 < len(self.choices) <= MOST_OPTIONS
+
+    @property
+    def match(self) -> TextMatch:
+        """Return how a filter compares its values."""
+        if not self.has_options:
+            return TextMatch.SUBSTRING
+        return TextMatch.TOKEN if self.selects_many else TextMatch.EXACT
+
+    def shown(self, values: Iterable[str]) -> str:
+        """Return the values of a cell, items by their labels."""
+        items = (each for value in values for each in (value.split() if self.selects_many else (value,)))
+        return BETWEEN.join(self.choices.get(each) or each for each in items)
+
+
+DESIGNER_COLUMNS = {"title": "Title", "application-name": "Application", "form-name": "Form"}
 
 
 @dataclass(frozen=True, slots=True)
-class VersionTable:
-    """The table of one version."""
+class DocumentTable:
+    """The table of one version, or of all of them where ``version`` is ``None``."""
 
     route: Route
-    version: int
+    version: int | None
     columns: tuple[TableColumn, ...]
 
     @classmethod
-    def of(cls, route: Route, version: int, language: str | None) -> Self:
-        """Return the table of a version, with labels in a language, else in the first one of the form."""
-        definition = route.catalog.of(route.form, version)
-        data_format = route.properties.data_format
-        keys = route.indexed(definition).index_keys(data_format).keys
-        paths = [tuple(step.name for step in key.steps) for key in keys]
-        headings = distinct_labels(outline_of(route, version), paths, language)
-        return cls(route, version, tuple(TableColumn(key.path, each) for key, each in zip(keys, headings, strict=True)))
+    def of_designer(cls, route: Route) -> Self:
+        """Return the table of the documents of the designer, which are definitions."""
+        keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
+        return cls(route, None, tuple(TableColumn(keys[name], label) for name, label in DESIGNER_COLUMNS.items()))
+
+    @classmethod
+    def of(cls, route: Route, version: int | None, numbers: Iterable[int], language: str | None) -> Self:
+        """Return a table with labels in a language, else in the first one of the form; ``numbers`` are all versions."""
+        latest = sorted(numbers, reverse=True)[:VERSIONS_JOINED]
+        found: dict[tuple[str, ...], TableColumn] = {}
+        for number in latest if version is None else (version,):
+            outline = outline_of(route, number)
+            keys = route.indexed(route.catalog.of(route.form, number)).index_keys(route.properties.data_format).keys
+            for key in keys:
+                path = tuple(step.name for step in key.steps)
+                node = outline.find(path) or OutlineNode()
+                choices = {value: label.text(language) for value, label in node.choices.items()}
+                label = outline.label(path, language) or path[-1]
+                found.setdefault(path, TableColumn(key.path, label, choices, node.selects_many))
+        labels = distinct_labels([each.label for each in found.values()], tuple(found))
+        columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
+        return cls(route, version, tuple(columns))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:
-        scope = Scope((self.version,), DraftFilter(drafts))
-        return self.route.data.index.search(self.route.form, scope, query, Budget())
+        versions = None if self.version is None else (self.version,)
+        return self.route.data.index.search(self.route.form, Scope(versions, DraftFilter(drafts)), query, Budget())
 
     def stored(self, offset: int, size: int) -> Hits:
         """Return a part of the saved documents without an index or values of controls, those saved last first.
@@ -257,7 +294,7 @@ class VersionTable:
         for document in names[:STORED_LISTED]:
             with suppress(DamagedError):
                 sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document, DATA_XML))
-                if sidecar is not None and not sidecar.deleted and sidecar.version == self.version:
+                if sidecar is not None and not sidecar.deleted and self.version in {None, sidecar.version}:
                     found.append(Hit(document=document, is_draft=False, facts=sidecar.facts))
         found.sort(key=lambda hit: (hit.facts.modified, hit.document), reverse=True)
         return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)

@@ -10,10 +10,10 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 import nh3
-from markupsafe import Markup
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import NO_OUTLINE, Control, Outline, OutlineNode
+from persistence.forms.definition_tree import DefinitionTree, on_definition, text_in
 from persistence.forms.diffs import (
     Alignment,
     DataNode,
@@ -39,6 +39,7 @@ from persistence.limits import (
 )
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.providers.router import Route
+from persistence.services.document_tables import DESIGNER_COLUMNS
 from persistence.services.rules import Read
 from persistence.xml import decoded, indented
 
@@ -47,28 +48,20 @@ _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+"
 _NUMBER = re.compile(r"(-?)([0-9]{5,30})(\.[0-9]+)?", re.ASCII)
 _NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
 _BOOLEANS = {"true": "Yes", "false": "No"}
-_RICH_TAGS = frozenset(
-    {
-        *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
-        *("small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"),
-    }
-)
-"""The elements of rich text that are shown; the others leave their content."""
-_BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/h[1-6])\b[^>]*>", re.IGNORECASE)
-_TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
+_ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, as nh3 writes them
 
 
 @dataclass(frozen=True, slots=True)
-class ShownValue:
+class DisplayedValue:
     """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more.
 
-    ``raw`` is the value of an item whose label is shown, ``rich`` safe markup, ``image`` a ``data:`` URI, and
+    ``raw`` is the value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and
     ``attachment`` the name of an attachment of the same document.
     """
 
     text: str = ""
     raw: str = ""
-    rich: Markup | None = None
+    is_rich_text: bool = False
     image: str = ""
     attachment: str = ""
     is_encrypted: bool = False
@@ -83,9 +76,9 @@ class ShownLine:
     name: str
     is_control: bool = False
     is_relevant: bool = True
-    values: tuple[ShownValue, ...] = ()
+    values: tuple[DisplayedValue, ...] = ()
     columns: tuple[str, ...] = ()
-    rows: tuple[tuple[tuple[ShownValue, ...], ...], ...] = ()
+    rows: tuple[tuple[tuple[DisplayedValue, ...], ...], ...] = ()
     rows_left_out: int = 0
 
     @property
@@ -124,6 +117,8 @@ def shown_document(address: DocumentAddress, read: Read, outline: Outline, langu
 def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownDocument:
     if len(data) > LARGEST_SHOWN:
         return ShownDocument(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+    if not outline.root.inside and (metadata := on_definition(data, _metadata_lines)):
+        return ShownDocument(metadata[0].values[0].text, metadata)
     if not outline.root.inside:
         cause = "The definition of this version is not known here, or has no controls: see the XML."
         return ShownDocument(cause=cause)
@@ -141,6 +136,17 @@ def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: st
     shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
     shown.folded = list(_headed(lines[:VALUES_SHOWN], is_folded=True))
     return shown
+
+
+def _metadata_lines(definition: DefinitionTree) -> list[ShownLine]:
+    """Return what a document of the designer, which is a definition, says of its form; the title is first."""
+    found = {} if definition.metadata is None else {each.tag: text_in(each) for each in definition.metadata}
+    named = ((label, found.get(name)) for name, label in DESIGNER_COLUMNS.items())
+    return [
+        ShownLine(0, label, label, is_control=True, values=(DisplayedValue(cut(text, LONGEST_VALUE)),))
+        for label, text in named
+        if text
+    ]
 
 
 def _headed(lines: Iterable[ShownLine], *, is_folded: bool) -> Iterator[ShownLine]:
@@ -180,8 +186,11 @@ class _Reader:
                 applies = is_relevant and inner.is_relevant
                 if known.is_control:
                     if known.has_value:
-                        line = ShownLine(depth, label or known.name, known.name, is_relevant=applies)
-                        yield self._control(inner, known, line)
+                        values = self._values(inner, known)
+                        if known.is_indexed and len(self.headings) < _HEADED:
+                            self.headings += [cut(each.text, LONGEST_HEADING) for each in values[:1] if each.text]
+                        line = ShownLine(depth, label or known.name, known.name, is_relevant=applies, values=values)
+                        yield replace(line, is_control=True)
                 elif known.is_iteration:
                     yield ShownLine(depth, f"{label or known.name} {number}", known.name)
                     deeper = depth + 1
@@ -189,12 +198,6 @@ class _Reader:
                     yield ShownLine(depth, label, known.name)
                     deeper = depth + 1
                 yield from self.lines(inner, known, deeper, is_relevant=applies)
-
-    def _control(self, node: DataNode, known: OutlineNode, line: ShownLine) -> ShownLine:
-        values = self._values(node, known)
-        if known.is_indexed and len(self.headings) < _HEADED:
-            self.headings += [cut(each.text, LONGEST_HEADING) for each in values[:1] if each.text]
-        return replace(line, is_control=True, values=values)
 
     def _table(
         self, line: ShownLine, found: Sequence[DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
@@ -210,7 +213,7 @@ class _Reader:
             rows_left_out=len(found) - len(rows),
         )
 
-    def _values_at(self, node: DataNode, path: Sequence[str], known: OutlineNode) -> tuple[ShownValue, ...]:
+    def _values_at(self, node: DataNode, path: Sequence[str], known: OutlineNode) -> tuple[DisplayedValue, ...]:
         for step in path:
             inner = node.at(step)
             if not inner:
@@ -218,7 +221,7 @@ class _Reader:
             node = inner[0]
         return self._values(node, known)
 
-    def _values(self, node: DataNode, known: OutlineNode) -> tuple[ShownValue, ...]:
+    def _values(self, node: DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
         held = (each for each in (node.value, *node.items) if not each.is_empty)
         found = [value for each in held for value in shown_values(each, known, self.address, self.language)]
         self.file_names |= {each.attachment: each.text for each in found if each.attachment}
@@ -242,25 +245,25 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
 
 def shown_values(
     held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
-) -> list[ShownValue]:
+) -> list[DisplayedValue]:
     """Return the value of a control as it is shown: a control that selects several items has several."""
     text = held.text
     if held.is_encrypted:
-        return [ShownValue(is_encrypted=True)]
+        return [DisplayedValue(is_encrypted=True)]
     ref = parse_holder_path(text)
     if ref is not None:
         is_own = (ref.form, ref.document) == (address.form, address.document)
         name = dict(held.attributes).get("filename") or ref.name
-        return [ShownValue(cut(name, LONGEST_VALUE), attachment=ref.name if is_own else "")]
+        return [DisplayedValue(cut(name, LONGEST_VALUE), attachment=ref.name if is_own else "")]
     if _IMAGE.fullmatch(text):
-        return [ShownValue(image=text)]
+        return [DisplayedValue(image=text)]
     if known.is_rich_text:
-        return [ShownValue(plain_text(text), raw=cut(text, LONGEST_VALUE), rich=safe_markup(text))]
+        return [DisplayedValue(plain_text(text), cut(text, LONGEST_VALUE), is_rich_text=True)]
     items = text.split()
     chosen = [text] if text in known.choices else (items if all(each in known.choices for each in items) else [])
     if chosen:
-        return [ShownValue(known.choice(each, language), each) for each in chosen]
-    return [ShownValue(cut(_by_type(readable(text), known.type), LONGEST_VALUE))]
+        return [DisplayedValue(known.choice(each, language), each) for each in chosen]
+    return [DisplayedValue(cut(_by_type(readable(text), known.type), LONGEST_VALUE))]
 
 
 def _by_type(text: str, kind: str) -> str:
@@ -272,16 +275,12 @@ def _by_type(text: str, kind: str) -> str:
     return text.replace("T", " ", 1) if kind == "dateTime" else text
 
 
-def safe_markup(text: str) -> Markup:
-    """Return rich text with an allow-list of elements: without scripts, styles, images, and other addresses."""
-    schemes = {"http", "https", "mailto"}
-    cleaned = nh3.clean(cut(text, LONGEST_VALUE), tags=set(_RICH_TAGS), attributes={"a": {"href"}}, url_schemes=schemes)
-    return Markup(cleaned)  # noqa: S704 - nh3 has cleaned it
-
-
 def plain_text(text: str) -> str:
     """Return the text of rich text, a line for each paragraph."""
-    return html.unescape(nh3.clean(_BREAK.sub(r"\g<0>\n", cut(text, LONGEST_VALUE)), tags=set())).strip()
+    lines = nh3.clean(cut(text, LONGEST_VALUE), tags={"br", "p", "div", "li", "tr"})
+    for end in _ENDS:
+        lines = lines.replace(end, f"{end}\n")
+    return html.unescape(nh3.clean(lines, tags=set())).strip()
 
 
 def cut(text: str, most: int) -> str:
@@ -303,11 +302,11 @@ class ShownChange:
 
     label: str
     place: str
-    older: ShownValue | None = None
-    newer: ShownValue | None = None
+    older: DisplayedValue | None = None
+    newer: DisplayedValue | None = None
     pieces: tuple[Pieces, Pieces] | None = None
     remark: str = ""
-    row: tuple[tuple[str, ShownValue], ...] = ()
+    row: tuple[tuple[str, DisplayedValue], ...] = ()
     is_added: bool = False
 
 
@@ -336,24 +335,27 @@ def shown_changes(found: Iterable[Difference], address: DocumentAddress, languag
 
 def _row(
     group: Iterable[Difference], address: DocumentAddress, language: str | None
-) -> Iterator[tuple[str, ShownValue]]:
+) -> Iterator[tuple[str, DisplayedValue]]:
     for each in group:
         value = _joined(each.newer if each.added_in else each.older, each.node or OutlineNode(), address, language)
         if each.kind is DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
             yield each.node.name if each.node.label is None else each.node.label.text(language), value
 
 
-def _joined(held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None) -> ShownValue | None:
+def _joined(
+    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
+) -> DisplayedValue | None:
     if held.is_empty:
         return None
     values = shown_values(held, known, address, language)
     if len(values) == 1:
         return values[0]
-    return ShownValue("\n".join(each.text for each in values), " ".join(each.raw for each in values))
+    return DisplayedValue("\n".join(each.text for each in values), " ".join(each.raw for each in values))
 
 
 def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
-    before, after = _TOKEN.findall(older), _TOKEN.findall(newer)
+    # Runs of letters and digits, and those of other characters between them.
+    before, after = (["".join(run) for _, run in groupby(text, str.isalnum)] for text in (older, newer))
     left, right = list[tuple[str, bool]](), list[tuple[str, bool]]()
     for first, second in alignment.pairs(before, after):
         differs = first is None or second is None or before[first] != after[second]

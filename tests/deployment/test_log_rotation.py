@@ -38,7 +38,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def example(service: Service, directory: Path) -> tuple[Path, dict[str, str]]:
     """Return the example for the log of a service, and an environment with a ``systemctl`` that knows its process."""
     user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
-    text = EXAMPLE.read_text().replace("/var/log/persistence/persistence.log", str(service.log))
+    text = EXAMPLE.read_text().replace("/var/lib/persistence/var/log/persistence.log", str(service.log))
     file = directory / "logrotate.conf"
     file.write_text(text.replace("su persistence persistence", f"su {user} {group}"))
     file.chmod(0o644)

@@ -30,6 +30,7 @@ with socket.socket(socket.AF_UNIX) as caller:
     socket.send_fds(caller, [json.dumps(called).encode()], [0, 1, 2])
     sys.exit(int(caller.recv(16)))
 """
+_BIN = "srv/persistence/.venv/bin"
 _LONGEST = 1 << 20
 _SERVES = re.compile(r"(?m)\A(?:\S*bin/)?persistence serve( .*)?\n\Z")
 _SECONDS = 60.0
@@ -44,7 +45,7 @@ class Sandbox:
         self._errors = directory / "errors"
         self._environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith("PERSISTENCE_")},
-            "PATH": f"{self.home / '.venv/bin'}:{os.environ['PATH']}",
+            "PATH": f"{directory / _BIN}:{os.environ['PATH']}",
             "HOME": str(self.home),
             **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "mia"),
             **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "mia@example.org"),
@@ -113,6 +114,7 @@ class Sandbox:
     def _here(self, text: str) -> str:
         """Return commands with the service and the directories of the test."""
         text = text.replace("127.0.0.1:8080", f"127.0.0.1:{self._port}")
+        text = re.sub(r"(?m)^\.venv/bin/", f"/{_BIN}/", text)
         return re.sub(r"(?<![\w.])/(srv|var/lib|backups|tmp|mnt)/", rf"{self._directory}/\1/", text)
 
     def _serve(self, arguments: list[str]) -> str:
@@ -149,10 +151,10 @@ def home_of(directory: Path) -> Path:
 def shell(directory: Path, port: int, environment: Mapping[str, str] | None = None) -> Iterator[Sandbox]:
     """A shell with the command, for the length of a block; the service at ``port`` has its data in ``home``."""
     home = home_of(directory)
-    for path in (home / ".venv/bin", home / "config", directory / "tmp", directory / "backups", directory / "mnt"):
+    for path in (home, *(directory / name for name in (_BIN, "tmp", "backups", "mnt"))):
         path.mkdir(parents=True, exist_ok=True)
     address = str(directory / "command.socket")
-    command = home / ".venv/bin/persistence"
+    command = directory / _BIN / "persistence"
     command.write_text(_COMMAND.format(python=sys.executable, address=address))
     command.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listening:

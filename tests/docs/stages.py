@@ -31,13 +31,14 @@ def _nothing(service: Service, sandbox: Sandbox) -> None:
 class Stage:
     """The settings and the dialect of the service, the environment of the shell, and what is done before.
 
-    ``{home}`` in the settings is the directory that pages call /var/lib/persistence.
+    ``fresh``: /var/lib/persistence is empty, and the service has its settings and its data elsewhere.
     """
 
     prepare: Prepare = _nothing
     settings: str = ""
     dialect: str = "svc"
     environment: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
 
 
 def _form(name: str, metadata: str) -> bytes:
@@ -97,6 +98,7 @@ STAGES: Mapping[str, Stage] = {
     "tour.md": Stage(),
     "hand-edits.md": Stage(_edited),
     "export.md": Stage(_with_key, 'administrators = ["ops"]\n'),
+    "running.md": Stage(fresh=True),
     "providers.md": Stage(
         settings='"svc.persistence.provider.*.*.data" = "disk2"\n"svc.persistence.disk2.datasource" = "second"\n'
         '[datasource.second]\ndata = "{mnt}/second/forms"\n'

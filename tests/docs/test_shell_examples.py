@@ -33,6 +33,7 @@ REASONS = {
     "needs another machine",
     "needs another server",
     "needs another user",
+    "upgrades a service",
     "needs containers",
     "needs root and systemd",
     "needs several machines",
@@ -119,12 +120,12 @@ PAGES_WITH_EXAMPLES = [_page(page) for page in PAGES if page.name not in _ELSEWH
 @pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_work_literally(page: Path, tmp_path: Path) -> None:
     stage = STAGES.get(page.name, USUAL)
-    home = home_of(tmp_path)
-    (home / "config").mkdir(parents=True)
-    (home / "config/persistence.toml").write_text(stage.settings.replace("{mnt}", str(tmp_path / "mnt")))
-    options = ("--config", str(home / "config/persistence.toml"))
+    own = tmp_path / "elsewhere" if stage.fresh else home_of(tmp_path)
+    (own / "config").mkdir(parents=True)
+    (own / "config/persistence.toml").write_text(stage.settings.replace("{mnt}", str(tmp_path / "mnt")))
+    options = ("--config", str(own / "config/persistence.toml"))
     with (
-        serving(tmp_path, dialect=stage.dialect, options=options, data=home / "var/data") as service,
+        serving(tmp_path, dialect=stage.dialect, options=options, data=own / "var/data") as service,
         shell(tmp_path, service.port, {"PERSISTENCE_DIALECT": stage.dialect}) as sandbox,
     ):
         stage.prepare(service, sandbox)

@@ -37,6 +37,7 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
     with running(tmp_path, dialect="orbeon") as service, shell(tmp_path, service.port) as sandbox:
         home, address = home_of(tmp_path), f"127.0.0.1:{service.port}"
         settings = examples("toml")[0].replace("127.0.0.1:8080", address)
+        (home / "config").mkdir()
         (home / "config/persistence.toml").write_text(settings)
         (home / "properties-local.xml").write_text(examples("xml")[0])
         printed = [sandbox.run(block) for block in blocks(DOCS / "orbeon.md") if block.language == "sh"]

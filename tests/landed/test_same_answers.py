@@ -8,12 +8,8 @@ of the version that has written it; none of them changes the tree. Wording that 
 from __future__ import annotations
 
 import http.client
-import json
-import lzma
-import os
 import re
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http import HTTPStatus
@@ -24,6 +20,8 @@ import pytest
 
 from persistence.cli import main
 from persistence.cli.terminal import counted
+from tests.landed.archive import answers as answers_of
+from tests.landed.archive import unpack
 from tests.service import alone
 
 pytestmark = pytest.mark.xdist_group("landed")
@@ -110,27 +108,13 @@ def dialect(request: pytest.FixtureRequest) -> str:
 def tree(dialect: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the settings of a tree, with the times of its files to the nanosecond."""
     directory = tmp_path_factory.mktemp(f"landed-{dialect}")
-    with tarfile.open(Path(__file__).with_name(f"tree-{dialect}.tar.xz"), "r:xz") as tar:
-        members = tar.getmembers()
-        tar.extractall(directory, members, filter=_owned)  # noqa: S202 - the filter keeps them inside
-    for member in reversed(members):  # a file that is made changes the time of its directory
-        seconds, _, rest = member.pax_headers["mtime"].partition(".")
-        modified = int(seconds) * 10**9 + int(rest)
-        os.utime(directory / member.name, ns=(modified, modified))
+    unpack(dialect, directory)
     return directory
-
-
-def _owned(member: tarfile.TarInfo, directory: str) -> tarfile.TarInfo | None:
-    """Let nothing leave the directory, and keep the modes: that of the key file matters."""
-    return tarfile.data_filter(member, directory).replace(mode=member.mode, deep=False)
 
 
 @pytest.fixture(scope="module")
 def recorded(dialect: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        lzma.decompress(Path(__file__).with_name(f"answers-{dialect}.json.xz").read_bytes())
-    )
-    return found
+    return answers_of(dialect)
 
 
 @pytest.fixture(scope="module")

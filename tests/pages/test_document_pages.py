@@ -186,7 +186,7 @@ def test_only_pixels_and_pdf_are_shown_in_the_browser(found: Browser) -> None:
 
 def test_xml_is_saved_as_it_is_stored(found: Browser) -> None:
     answer = found.get(f"{DOCUMENT}/data.xml")
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="data.xml"'
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="d-2.xml"'
     assert answer.data.startswith(b"<form>")
 
 
@@ -233,15 +233,15 @@ VERSION = f"/admin/forms/{ORDER}/1"
 LABELS = """<xf:instance id="fr-form-resources"><resources><resource xml:lang="en"><name><label>Full name</label></name>
 <email><label>E-mail</label></email><customer><label>Customer</label></customer></resource><resource xml:lang="de">
 <name><label>Voller Name</label></name><customer><label>Kunde</label></customer></resource></resources></xf:instance>"""
+GONE = b"<form><customer><name>Ada</name></customer></form>"
 HOSTILE = "<script>alert(1)</script>&amp;\u202eevil\u0085"
 
 
 def rows(found_forms: Browser) -> list[str]:
-    """The names of the documents in the table."""
+    """The ids of the documents in the table, to which its first column leads."""
     assert found_forms.page is not None
-    return [
-        each.text_content().strip().split()[0] for each in html.fromstring(found_forms.page.text).xpath("//tbody/tr/th")
-    ]
+    links = html.fromstring(found_forms.page.text).xpath("//tbody/tr/th/a/@href")
+    return [each.rpartition("/")[2] for each in links]
 
 
 def labelled() -> bytes:
@@ -254,7 +254,7 @@ def found_forms(tmp_path: Path) -> Browser:
     with Planter(tmp_path / "data") as planter:
         plant(planter)
         planter.define(str(ORDER), 1, labelled(), "2024-04-02T09:00:00.000Z")
-        planter.save(str(ORDER), "gone", b"<form/>", "2024-05-01T00:00:00.000Z", User("ann"))
+        planter.save(str(ORDER), "gone", GONE, "2024-05-01T00:00:00.000Z", User("ann"))
         planter.delete(DocumentAddress(ORDER, Collection.DATA, "gone", DATA_XML), 1, "2024-05-09T00:00:00.000Z")
         planter.publish("hr/leave", 1, f"<title>Leave</title>{PERMISSIONS}", "2024-04-01T09:00:00.000Z", "mia")
         planter.publish("hr/leave", 2, "<title>Leave</title>", "2024-04-01T09:00:00.000Z")
@@ -271,8 +271,24 @@ def test_the_list_has_every_form_with_its_counts(found_forms: Browser) -> None:
     assert found_forms.get("/admin/forms?sort=colour").status_code == 400
 
 
-def test_a_form_leads_to_its_latest_version(found_forms: Browser) -> None:
-    assert found_forms.get("/admin/forms/hr/leave").headers["Location"] == "/admin/forms/hr/leave/2"
+def test_a_form_opens_on_the_documents_of_all_its_versions(tmp_path: Path) -> None:
+    with Planter(tmp_path / "data") as planter:
+        plant(planter)
+        planter.define(str(ORDER), 2, labelled(), "2024-05-02T09:00:00.000Z")
+        planter.define(str(ORDER), 3, labelled(), "2024-05-02T09:00:00.000Z")
+        planter.save(str(ORDER), "newer", b"<form/>", "2024-05-01T00:00:00.000Z", User("ann"), version=2)
+    found = administrator(tmp_path)
+    found.get(f"/admin/forms/{ORDER}")
+    assert sorted(rows(found)) == ["d-1", "d-2", "d-3", "newer"]
+    assert "All versions Version 1 Version 2 Version 3" in found.text
+    assert rows(found) == (found.get(f"/admin/forms/{ORDER}?sort=saved&order=desc") and rows(found))
+    text = found.get(f"/admin/forms/{ORDER}/documents.csv").data.decode("utf-8-sig")
+    assert sorted(line.split(",")[0] for line in text.splitlines()[1:]) == ["d-1", "d-2", "d-3", "newer"]
+    assert (found.get(f"/admin/forms/{ORDER}/2") and rows(found)) == ["newer"]
+    assert "There is no document yet." in (found.get(f"/admin/forms/{ORDER}/3") and found.text)
+
+
+def test_unknown_forms_and_versions_are_not_found(found_forms: Browser) -> None:
     assert found_forms.get("/admin/forms/hr/nothing").status_code == 404
     assert found_forms.get("/admin/forms/hr/leave/7").status_code == 404
 
@@ -337,7 +353,7 @@ def test_csv_is_whole_where_many_were_created_at_once(tmp_path: Path, monkeypatc
 def test_deleted_documents_are_listed(found_forms: Browser) -> None:
     found_forms.get(f"{VERSION}/deleted")
     assert rows(found_forms) == ["gone"]
-    assert "2024-05-09 00:00:00" in found_forms.text
+    assert "Ada ann 2024-05-09 00:00:00" in found_forms.text
 
 
 def test_the_definition_says_who_may_do_what_and_shows_its_outline(found_forms: Browser) -> None:
@@ -400,3 +416,22 @@ def test_documents_are_listed_while_their_index_is_made(tmp_path: Path, monkeypa
     found_forms.get(VERSION)
     assert len(rows(found_forms)) <= 2
     assert "of the first 1000 that are stored" in found_forms.text
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"), [("Asia/Tokyo", "2024-05-05 00:30:00"), ("America/New_York", "2024-05-04 11:30:00")]
+)
+def test_times_are_those_of_the_zone_of_the_settings(tmp_path: Path, zone: str, shown: str) -> None:
+    with Planter(tmp_path / "data") as planter:
+        planter.define(str(ORDER), 1, labelled(), "2024-04-02T09:00:00.000Z")
+        planter.save(str(ORDER), "d", b"<form/>", "2024-05-04T15:30:00.000Z")
+    found = administrator(tmp_path, time_zone=zone)
+    page = found.get(f"/admin/forms/{ORDER}/data/d").text
+    assert shown in found.text
+    assert 'title="2024-05-04 15:30:00 UTC"' in page
+    day = shown[:10]
+    found.get(f"/admin/forms/{ORDER}?from={day}&to={day}")
+    assert rows(found) == ["d"]
+    for other in (f"?to=2024-05-0{int(day[-1]) - 1}", f"?from=2024-05-0{int(day[-1]) + 1}"):
+        found.get(f"/admin/forms/{ORDER}{other}")
+        assert rows(found) == []

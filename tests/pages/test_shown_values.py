@@ -14,7 +14,8 @@ from persistence.limits import LONGEST_VALUE, MOST_ALIGNED, REPEAT_ROWS
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.versions import V4_0_0
-from persistence.services.shown_documents import plain_text, safe_markup, shown_changes, shown_values
+from persistence.pages.site import rich_text
+from persistence.services.shown_documents import plain_text, shown_changes, shown_values
 from tests.pages.administrator import Browser, administrator
 from tests.published import Planter
 
@@ -27,8 +28,8 @@ RICH = "<p onclick='x()'>Fine <b>work</b></p><script>no</script>"
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 CONTROLS = {
     "title": ("xf:input", "", "<fr:index/>"),
-    "kind": ("xf:select1", "", '<xf:itemset ref="$form-resources/kind/item"/>'),
-    "tags": ("xf:select", "", '<xf:itemset ref="$form-resources/tags/item"/>'),
+    "kind": ("xf:select1", "", '<fr:index/><xf:itemset ref="$form-resources/kind/item"/>'),
+    "tags": ("xf:select", "", '<fr:index/><xf:itemset ref="$form-resources/tags/item"/>'),
     "colour": ("xf:select1", "", "<xf:item><xf:label>Deep red</xf:label><xf:value>r</xf:value></xf:item>"),
     "review": ("fr:tinymce", "", ""),
     "agreed": ("fr:checkbox-input", "xf:boolean", ""),
@@ -125,7 +126,7 @@ def test_each_kind_of_control_is_shown_as_its_user_knows_it(found: Browser) -> N
     assert "&lt;script&gt;no" in page  # in the markup that is shown as text
     assert f'src="{PICTURE}"' in page
     assert "The note" not in found.text
-    assert re.search(r"<h1>\s*<bdi>A garage</bdi>", page)
+    assert re.search(r"<h1>\s*<bdi>A garage · Commercial</bdi>", page)
 
 
 def test_empty_and_irrelevant_controls_are_folded(found: Browser, tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_download_has_the_name_that_the_data_gives_the_file(found: Browser) ->
     ],
 )
 def test_rich_text_keeps_what_is_harmless(given: str, safe: str) -> None:
-    assert safe_markup(given) == safe
+    assert rich_text(given) == safe
 
 
 def test_rich_text_is_plain_where_texts_are_compared() -> None:
@@ -244,9 +245,40 @@ def test_texts_are_compared_for_a_bounded_time() -> None:
     )
     [change] = shown_changes([found], ADDRESS, None)
     assert change.pieces is not None
-    older, newer = change.pieces
-    assert (older[0], older[-1]) == (newer[0], newer[-1]) == (("a ", False), ("d", False))
-    assert [differs for _, differs in older[1:-1]] == [True]
+    for pieces in change.pieces:
+        assert (pieces[0], pieces[-1]) == (("a ", False), (" d", False))
+        assert all(differs for text, differs in pieces[1:-1] if text.strip())
+
+
+def test_a_table_shows_items_by_their_labels_and_offers_them_as_filters(found: Browser, tmp_path: Path) -> None:
+    with Planter(tmp_path / "data") as planter:
+        planter.save(
+            str(FORM), "e", filled(title="<title>A shed</title>", kind="<kind>res</kind>"), LAST, User("ann"), "new"
+        )
+    page = found.get(f"/admin/forms/{FORM}").text
+    assert "Residential" in found.text
+    assert re.search(r'<select id="f-c.s/kind".*?<option value="res">Residential</option>', page, re.DOTALL)
+    assert re.search(r'<select id="f-stage".*?<option value="new">new</option>', page, re.DOTALL)
+    assert re.search(r'<select id="f-owner".*?<option value="ann">', page, re.DOTALL)
+    only = found.get(f"/admin/forms/{FORM}?c.s/kind=res&col=s/kind&col=owner&col=nothing").text
+    assert re.findall(r'<th scope="row"><a [^>]*>([^<]*)</a>', only) == ["Residential"]
+    assert "A shed" not in only
+    assert re.search(r'href="[^"]*col=s/kind&amp;col=owner[^"]*"', only)  # links keep the columns
+    assert "1 found" in (found.get(f"/admin/forms/{FORM}?c.s/tags=b&stage=new") and found.text)
+
+
+def test_documents_of_the_designer_are_listed_with_the_names_of_their_forms(tmp_path: Path) -> None:
+    metadata = "<application-name>town</application-name><form-name>permit</form-name><title>A permit</title>"
+    with Planter(tmp_path / "data") as planter:
+        body = definition().replace(b"<title>Permit</title>", metadata.encode())
+        planter.save("svc/builder", "9f", body, FIRST, User("bob"))
+    found = administrator(tmp_path)
+    found.get("/admin/forms/svc/builder")
+    assert "Title Application Form Saved" in found.text
+    assert "A permit town permit 2024-05-02 10:00:00" in found.text
+    page = found.get("/admin/forms/svc/builder/data/9f").text
+    assert re.search(r"<h1>\s*<bdi>A permit</bdi>", page)
+    assert "Application town Form permit" in found.text
 
 
 def test_an_outline_finds_controls_by_path() -> None:

@@ -171,7 +171,7 @@ class Window:
     def pixel(self, x: float, y: float) -> tuple[int, int, int]:
         """Return the colour, red, green and blue, of a place on a page without scroll bars: a picture has none."""
         clip = {"x": int(x), "y": int(y), "width": 1, "height": 1, "scale": 1}
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": False, "clip": clip})
         png, packed, at = b64decode(shot["data"]), b"", 8
         while at < len(png):
             size, kind = int.from_bytes(png[at : at + 4]), png[at + 4 : at + 8]
