@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -37,6 +38,7 @@ _ACCEPTABLE = {
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "admin": "tables [[admin]] of role, app and form, each a name or *",
     "datasource": "tables [datasource.NAME] of data, the directory of a tree or the address of a database",
+    "time_zone": "the name of a time zone, such as Europe/Berlin, or empty",
     "accel_redirect": "the absolute path of a location, such as /protected, or empty",
     "administrators": "a list of names of API keys",
     "token_issuers": "a list of names of API keys",
@@ -87,12 +89,14 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
         found: Any = msgspec.convert(value, kind, strict=not is_text)
         if name in {"trusted", "metrics_from"}:
             network_addresses.parse_trusted(found)
+        if name == "time_zone":
+            zone_of(found)
         if name == "publish_to":
             for url in found:
                 network_addresses.parse_server_url(url)
     except (StartupError, BadRequestError) as error:
         raise StartupError(f"{given} is not acceptable: {error}") from error
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ZoneInfoNotFoundError) as error:
         raise StartupError(f"{given} is not {_expected(name, kind, value)}") from error
     if name == "worker_memory" and 0 < found < LEAST_WORKER_MEMORY:
         raise StartupError(f"{given} is not {_ACCEPTABLE[name]}")
@@ -112,6 +116,19 @@ def _expected(name: str, kind: object, value: object) -> str:
     text = _KINDS.get(kind, "a text in quotation marks")
     is_quoted = isinstance(value, str) and kind not in (Bytes, bool) and value.isdigit()
     return f"{text}: write it without quotation marks" if is_quoted else text
+
+
+def zone_of(name: str) -> ZoneInfo | None:
+    """Return the time zone of a name; of an empty one ``None``, which stands for that of the machine.
+
+    Raises ``ZoneInfoNotFoundError``.
+    """
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError) as error:  # a path, or a name with characters that no file has
+        raise ZoneInfoNotFoundError(name) from error
 
 
 def absolute(name: str, value: object, directory: str) -> object:
@@ -174,6 +191,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     local: str = "var/local"
     bind: Bind = "127.0.0.1:8080"
     admin_bind: AdminBind = ""
+    time_zone: str = ""
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: Count = 0
     threads: Positive = 8
@@ -246,6 +264,7 @@ MEANINGS: Mapping[str, str] = {
     "local": "directory of this instance alone, for bodies on their way into a database",
     "bind": "address and port to serve on, or unix: and a path",
     "admin_bind": "address and port of the pages for administrators, or unix: and a path; empty: bind",
+    "time_zone": "time zone of the times on the pages for administrators, such as Europe/Berlin; empty: the machine's",
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes; 0: one for each processor, at least 2 and at most 4",
     "threads": "threads in each worker",

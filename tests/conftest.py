@@ -20,6 +20,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
 from persistence import client_request
+from persistence.postgresql.database import Database
 from tests import cheap, forkserver, in_process, on_database, opened, proxied
 from tests import service as services
 from tests.postgresql import server as postgresql
@@ -189,6 +190,8 @@ _KINDS = {
     "TestAttachmentsInAnotherDirectory": ("data", "attachment", "attachment of a definition"),
     "TestRemote": ("data", "draft", "attachment", "definition"),
     "TestDatabaseWithPieces": ("data", "attachment"),
+    "TestBucket": ("data", "attachment"),
+    "TestBucketBesideDatabase": ("attachment", "attachment of a draft"),
 }
 """Kinds with which the contract is asked of storages that differ little from one of which it is asked with all."""
 
@@ -293,6 +296,23 @@ def database_uri(database_server: postgresql.Server) -> Iterator[str]:
     name = postgresql.fresh_schema()
     yield postgresql.prepared(database_server.uri(name))
     database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def _shared_schema(database_server: postgresql.Server) -> Iterator[Database]:
+    name = postgresql.fresh_schema()
+    with Database(postgresql.prepared(database_server.uri(name)), lock_timeout=10) as database:
+        yield database
+    database_server.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture
+def storage_uri(_shared_schema: Database, database_server: postgresql.Server) -> str:
+    """The address of a database with empty tables, for a storage without an index; tests of a process share it."""
+    with _shared_schema.apart("emptying") as connection:
+        for table in ("revision", "form", "piece", "unclaimed", "lease", "job"):
+            connection.execute(f"DELETE FROM {table}".encode())  # noqa: S608 - one of its own
+    return database_server.uri(_shared_schema.address.schema)
 
 
 @pytest.fixture

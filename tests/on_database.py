@@ -23,7 +23,7 @@ FILES_ONLY = {
     "test_conditions.py::test_a_file_replaced_by_hand": _BY_HAND,
     "test_conditions.py::test_the_reason_names_a_hand_edit": _BY_HAND,
     "test_documents.py::test_every_file_of_real_input": _STORED,
-    "test_datasources.py": "several trees: tests/postgresql/test_places.py has a database beside a tree",
+    "test_datasources.py": "several trees: tests/postgresql/test_http.py has a database beside a tree",
     "test_definitions.py::test_replaced_and_deleted_definitions_stay_in_the_history": _STORED,
     "test_documents.py::test_deleting_an_attachment_of_a_draft": _STORED,
     "test_encryption.py::test_a_changed_value_or_one_of_another_document": _DAMAGE,

@@ -88,6 +88,8 @@ def test_the_dialect_in_force_decides_how_properties_begin(
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
+        ('time_zone = "Berlin"', "'Berlin' is not the name of a time zone, such as Europe/Berlin, or empty"),
+        ('time_zone = "../etc/passwd"', "is not the name of a time zone"),
         ('dialect = "Orbeon"', "'Orbeon' is not 'svc' or 'orbeon'; the nearest is 'orbeon'"),
         ('audit = "on"', "'on' is not 'off', 'file', 'syslog' or 'stdout'"),
         ("hand_edits = true", "True is not 'xml', 'none' or 'all'"),

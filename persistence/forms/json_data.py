@@ -9,7 +9,6 @@ between elements. What JSON leaves out stays as it is when JSON is written over 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,34 +18,15 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.definition_tree import Bound, Element, Tree, on_tree, serialized
 from persistence.forms.form_data import ITEM
+from persistence.forms.json_requests import read_json
 from persistence.limits import LONGEST_SHOWN, MOST_TREE_NODES
 from persistence.model.texts import similar
 
+_OF_DATA = "sections and controls of the form"
 _EMPTY = b"<form/>"  # New data before anything is in it
 _FILE = ("filename", "mediatype", "size")
 _PATH = "path"
 _NODE = OutlineNode()
-
-
-def read_json(data: bytes) -> dict[str, Any]:
-    """Read a body: an object, whose numbers are texts as they were sent."""
-    if data.count(b",") + data.count(b"{") + data.count(b"[") > 2 * MOST_TREE_NODES:  # a value takes some 100 bytes
-        raise BadRequestError(f"the body has more than {2 * MOST_TREE_NODES} commas and brackets, which is too many")
-    try:
-        found = json.loads(data, object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=int)
-    except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadRequestError("the body must be a JSON object of the form's sections and controls")
-    return found
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"an object has the name {twice[:LONGEST_SHOWN]!r} twice")
-    return found
 
 
 def as_json(data: bytes, outline: Outline) -> bytes:
@@ -129,7 +109,9 @@ def written_over(data: bytes | None, outline: Outline, body: bytes) -> bytes:
     The body is read while a turn is held, as the tree is: both take much memory.
     """
     merge, is_new = _Merge(outline), data is None
-    return on_tree(data or _EMPTY, lambda tree: merge.tree(tree, read_json(body), is_new=is_new), is_stored=True)
+    return on_tree(
+        data or _EMPTY, lambda tree: merge.tree(tree, read_json(body, _OF_DATA), is_new=is_new), is_stored=True
+    )
 
 
 class _Merge:

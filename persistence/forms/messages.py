@@ -1,18 +1,16 @@
-"""The small XML documents of the APIs: their elements, histories, leases, and answers that a client reads."""
+"""The small XML documents of the APIs: their elements, requests, leases, and answers that a client reads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
-from persistence.model.sidecar import HistoryPage
 from persistence.model.texts import nearest, short
 from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
@@ -41,8 +39,8 @@ class Vocabulary:
     def check_child(self, child: ET.Element) -> None:
         """Refuse an unknown child, an unknown attribute of a known one, or an element inside."""
         if child.tag not in self.children:
-            hint = _hint(child.tag, self.children)
-            raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{hint}")
+            near = hint(child.tag, self.children)
+            raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{near}")
         _check_attributes(f"<{child.tag}> of a {self.request}", child, self.children[child.tag])
         for inner in child:
             name = shown_name(inner.tag)
@@ -52,14 +50,14 @@ class Vocabulary:
 def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) -> None:
     for name in element.attrib:
         if name not in known and not name.startswith(_XML):
-            raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{_hint(name, known)}")
+            raise BadRequestError(f"{subject} has no attribute {shown_name(name)!r}{hint(name, known)}")
 
 
 def shown_name(name: str) -> str:
     return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str]) -> str:
     near = nearest(name, sorted(known))
     return "" if near is None else f"; the nearest is {near}"
 
@@ -134,7 +132,7 @@ class SmallReader(ChildReader):
     most_names = MOST_QUERY_NAMES
 
 
-_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_TEXT = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_ATTRIBUTES = re.compile("[^ !#-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _IN_TEXT = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;"))
@@ -158,52 +156,27 @@ def element(name: str, attributes: str = "", content: str = "") -> str:
 
 
 def _replaced(value: str, pairs: Iterable[tuple[str, str]]) -> str:
-    value = _NOT_IN_XML.sub("\ufffd", value)
+    value = NOT_IN_XML.sub("\ufffd", value)
     for character, written in pairs:
         value = value.replace(character, written)
     return value
 
 
-def write_history(page: HistoryPage, diffs: Iterable[str] = (), *, lists_restored: bool = False) -> bytes:
-    """Write a page of a history. Unknown attributes are empty, those without a revision absent.
-
-    ``diffs`` are the written differences of the first revisions, each to the one before it. With ``lists_restored`` a
-    revision names the one that it restores.
-    """
-    address, asked = page.address, page.asked
-    attributes = {
-        "application-name": address.form.app,
-        "form-name": address.form.name,
-        "document-id": address.document,
-        "total": str(page.total),
-    }
-    if page.newest is not None and page.oldest is not None:
-        attributes |= {"min-last-modified-time": page.oldest, "max-last-modified-time": page.newest}
-    attributes |= {"page-size": str(asked.size), "page-number": str(asked.number)}
-    if page.revisions:
-        first = page.revisions[0].sidecar
-        attributes["form-version"] = "" if first is None else str(first.version)
-        attributes["created-time"] = "" if first is None else first.created
-    content = []
-    for revision, diff in zip(page.revisions, chain(diffs, repeat("")), strict=False):
-        sidecar = revision.sidecar
-        known: dict[str, str | None] = {
-            "modified-time": revision.instant,
-            "modified-username": (sidecar and sidecar.modifier) or "",
-            "owner-username": (sidecar and sidecar.creator) or "",
-            "owner-group": (sidecar and sidecar.group) or "",
-            "deleted": "true" if sidecar is not None and sidecar.deleted else "false",
-            "damaged": "true" if sidecar is None else None,
-            "stage": None if sidecar is None else sidecar.stage,
-            "restored-time": sidecar.restored if sidecar is not None and lists_restored else None,
-        }
-        content.append(element("document", attributes_of(known), diff))
-    return element("documents", attributes_of(attributes), "".join(content)).encode()
+Fact = str | int | bool | Sequence[str] | None
+"""The value of an attribute, or of a member of a JSON object; a sequence are words."""
 
 
-def attributes_of(values: Mapping[str, str | None]) -> str:
+def attributes_of(facts: Mapping[str, Fact]) -> str:
     """Return attributes, each with the blank before it, without those that are ``None``."""
-    return "".join(attribute(name, value) for name, value in values.items() if value is not None)
+    return "".join(attribute(name, fact_text(fact)) for name, fact in facts.items() if fact is not None)
+
+
+def fact_text(fact: Fact) -> str:
+    if isinstance(fact, str):
+        return fact
+    if isinstance(fact, bool):
+        return "true" if fact else "false"
+    return str(fact) if isinstance(fact, int) else " ".join(fact or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,27 @@
-"""The XML of searches, distinct values and lists of forms: requests and answers (spec search 1, 3 and 4)."""
+"""Searches, distinct values and lists of forms: requests, and the XML of another service (spec search 1, 3 and 4)."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
+from persistence.forms.json_requests import read_json_request
 from persistence.forms.messages import (
     LANGUAGE,
     Vocabulary,
     attribute,
-    attributes_of,
     element,
     read_children,
     read_request,
     text,
     text_in,
 )
-from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS, MOST_WRITTEN_LIST
-from persistence.model.instants import Instant, first_from, parse_time, shortest
-from persistence.model.permissions import FINDING, OPERATIONS, Operations, User
+from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS
+from persistence.model.instants import Instant, first_from, parse_time
+from persistence.model.permissions import FINDING, OPERATIONS, User
 from persistence.model.queries import (
     DEFAULT_LANGUAGE,
     Comparison,
@@ -37,19 +37,17 @@ from persistence.model.queries import (
     FormQuery,
     FormSort,
     FoundDocuments,
-    Hit,
-    Hits,
     ListedVersion,
     Query,
     Scope,
     SearchRequest,
     SearchResult,
+    SentQuery,
     Sort,
     TextMatch,
     Wanted,
 )
 from persistence.model.texts import count, is_descending, word
-from persistence.model.versions import PublishedVersion
 
 _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
 _SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)
@@ -87,9 +85,9 @@ _MATCH_OF_CONTROL = {**dict.fromkeys(("input", "textarea", "output"), TextMatch.
 # Requests, read.
 
 
-def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool = False) -> SearchRequest:
+def read_search_request(sent: SentQuery, user: User, *, is_strict: bool = False) -> SearchRequest:
     """Read a search of a user; unknown markup is refused if ``is_strict``, and anonymous users find no drafts (1.5)."""
-    document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
+    document = _read(sent, _SEARCHED, _SEARCH, is_strict=is_strict)
     queries = document.findall(_QUERY)
     of_controls = [each for each in queries if "path" in each.attrib]
     of_fields = [(_field(each), each) for each in queries if "metadata" in each.attrib]
@@ -111,14 +109,20 @@ def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool 
     )
 
 
-def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -> tuple[Field | str, ...]:
+def read_distinct_request(sent: SentQuery, *, is_strict: bool = False) -> tuple[Field | str, ...]:
     """Read the control paths and fields whose values are requested, in the order of the answer (spec search 3)."""
-    queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).findall(_QUERY)
+    queries = _read(sent, (_QUERY,), _DISTINCT, is_strict=is_strict).findall(_QUERY)
     fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
     for each in fields:
         if each not in _TEXTS:
             raise BadRequestError(f"distinct values of {each.value} are not available, only of {_names(_TEXTS)}")
     return (*(_path(each) for each in queries if "path" in each.attrib), *fields)
+
+
+def _read(sent: SentQuery, names: Collection[str], vocabulary: Vocabulary, *, is_strict: bool) -> ET.Element:
+    if sent.is_json:
+        return read_json_request(sent.pieces, names, vocabulary)
+    return read_request(sent.pieces, names, vocabulary if is_strict else None)
 
 
 def _count(document: ET.Element, name: str, default: int) -> int:
@@ -250,60 +254,6 @@ def _about(by: Field | str) -> str:
     return attribute("metadata", by.value) if isinstance(by, Field) else attribute("path", by)
 
 
-# Answers, written.
-
-
-def write_search_answer(
-    hits: Hits, paths: Sequence[str], operations_of: Callable[[Hit], Operations]
-) -> Iterator[bytes]:
-    """Write the answer of a search, a piece for each value: a path may be requested many times."""
-    total = attribute("search-total", str(hits.total))
-    if not hits.page:
-        yield element("documents", total).encode()
-        return
-    yield f"<documents{total}>".encode()
-    for hit in hits.page:
-        attributes = _attributes(hit, operations_of(hit))
-        if not paths:
-            yield element("document", attributes, element("details")).encode()
-            continue
-        yield f"<document{attributes}><details>".encode()
-        for path in paths:
-            values = ", ".join(hit.values.get(path, ()))
-            yield element("detail", attribute("path", path), text(values)).encode()
-        yield b"</details></document>"
-    yield b"</documents>"
-
-
-def _attributes(hit: Hit, operations: Operations) -> str:
-    known = {
-        "created": hit.facts.created,
-        "last-modified": hit.facts.modified,
-        "created-by": hit.facts.creator,
-        "created-by-groupname": hit.facts.group,
-        "last-modified-by": hit.facts.modifier,
-        "workflow-stage": hit.facts.stage,
-        "name": hit.document,
-        "draft": "true" if hit.is_draft else "false",
-        "operations": operations.text,
-    }
-    return attributes_of(known)
-
-
-def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) -> Iterator[bytes]:
-    """Write the values of each control or field, a piece for each of them."""
-    is_empty = True
-    for by, values in found:
-        if is_empty:
-            yield b"<distinct-values>"
-            is_empty = False
-        yield f"<query{_about(by)}>".encode()
-        for value in values:
-            yield element("value", content=text(value)).encode()
-        yield b"</query>"
-    yield b"<distinct-values/>" if is_empty else b"</distinct-values>"
-
-
 # Answers of another service, read.
 
 
@@ -369,12 +319,12 @@ _LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VE
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
-def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> FormQuery:
+def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
     """Read a request; unknown markup is refused if ``is_strict``.
 
     The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
     """
-    root = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
+    root = _read(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
     looked_up, filters = _conditions(root.iterfind(_FILTER), language)
@@ -441,54 +391,6 @@ def _form_field(condition: ET.Element) -> FormField:
 
 def _value(element: ET.Element, name: str) -> str:
     return element.get(name, "").strip()
-
-
-class FormListWriter:
-    """A writer of lists, which caches the part of a version that does not depend on the caller."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[PublishedVersion, bytes]] = {}
-        self._kept = 0
-
-    def write(self, total: int, forms: Iterable[tuple[PublishedVersion, str]]) -> bytes:
-        """Write a page of the list; ``total`` counts all pages, and each form comes with the text of its operations."""
-        known = self._known
-        pieces = [b'<forms search-total="%d">' % total]
-        for published, operations in forms:
-            kept = known.get(id(published))
-            # A value that is kept is alive, so that no other can have its id.
-            if kept is None:
-                kept = published, "".join(_children(published)).encode() + b"</form>"
-                if self._kept + len(kept[1]) > MOST_WRITTEN_LIST:
-                    known.clear()
-                    self._kept = 0
-                known[id(published)] = kept
-                self._kept += len(kept[1])
-            pieces += (b'<form operations="', operations.encode(), b'">', kept[1])
-        pieces.append(b"</forms>")
-        return b"".join(pieces)
-
-
-def _children(published: PublishedVersion) -> Iterator[str]:
-    metadata = published.metadata
-    yield (
-        f"<application-name>{text(published.form.app)}</application-name>"
-        f"<form-name>{text(published.form.name)}</form-name>"
-        f"<form-version>{published.version}</form-version>"
-        f"<last-modified-time>{shortest(published.modified)}</last-modified-time>"
-    )
-    if published.modifier is not None:
-        yield element("last-modified-by", content=text(published.modifier))
-    yield f"<created>{shortest(published.created)}</created>"
-    for language, title in metadata.titles.items():
-        yield element("title", attribute("xml:lang", language) if language else "", text(title))
-    yield f"<available>{'true' if metadata.available else 'false'}</available>"
-    if metadata.permissions is not None:
-        permissions = metadata.permissions
-        if "<?" in permissions or "<!" in permissions:
-            root = ET.fromstring(permissions)  # noqa: S314 - it was parsed when it was read
-            permissions = ET.tostring(root, encoding="unicode")
-        yield permissions
 
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:

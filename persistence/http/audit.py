@@ -143,9 +143,10 @@ class RequestAudit:
             is_strangers = rule.startswith(f"/{_PAGES}/") and CALLER not in request.environ
             return None if is_strangers else route
         names = request.view_args or {}
+        is_noted = "action" in request.environ.get(_FACTS, ())
+        if route is _PAGE and (not is_noted or "form" not in names):  # the search of all forms notes what it read
+            return route if is_noted else None
         if route.collection == "form" or "form" not in names:  # definitions have no form data
-            return None
-        if route is _PAGE and "action" not in request.environ.get(_FACTS, ()):
             return None
         try:
             return route if self._audits_reads(Form(names["app"], names["form"])) else None

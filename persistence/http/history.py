@@ -13,7 +13,7 @@ from persistence.errors import BadRequestError
 from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
 from persistence.http.parsing import drain, instant_of
-from persistence.http.responses import empty, xml
+from persistence.http.responses import answered, empty
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.sidecar import page_request
 from persistence.model.texts import count, flag, short
@@ -30,8 +30,8 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
     asked = page_request(request.args.get("page-number"), request.args.get("page-size"))
     options = _diff_options(request)
     diffed = options if flag(request.args.get("include-diffs") or None, "include-diffs") else None
-    body, notice = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
-    return xml(body, api.headers.of_notice(notice))
+    answer, notice = api.services.histories.answer(address, asked, api.parser.bearer(request), diffed)
+    return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
 @history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
@@ -44,7 +44,8 @@ def diff(app: str, form: str, document: str) -> Response:
     if not version or older is None or newer is None:
         raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
     options, reader = _diff_options(request), api.parser.bearer(request)
-    return xml(api.services.histories.diffs.between(address, RevisionPair(version, older, newer), reader, options))
+    answer = api.services.histories.diffs.between(address, RevisionPair(version, older, newer), reader, options)
+    return answered(request.environ, answer)
 
 
 @history.post("/restore", scope=RouteScope.NAMED)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from io import BufferedReader, FileIO
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from urllib.parse import quote
 
 from flask import Response
@@ -140,18 +140,29 @@ def whole(body: bytes, headers: Headers) -> Response:
     return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
 
 
-def xml(body: bytes, headers: Headers | None = None) -> Response:
+def xml(body: bytes) -> Response:
     """Return an XML document that was made for this answer."""
-    return whole(body, [*_XML, *(headers or [])])
+    return whole(body, list(_XML))
 
 
-def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
-    """Return an XML document that may be large: sent as it is made, or with its length if it is small."""
+class WrittenAnswer(Protocol):
+    """A value that is written as XML or as JSON, in pieces."""
+
+    def xml(self) -> Iterable[bytes]: ...
+    def json(self) -> Iterable[bytes]: ...
+
+
+def answered(environ: WSGIEnvironment, answer: WrittenAnswer, headers: Headers | None = None) -> Response:
+    """Return an answer as the request prefers it; a large one is sent as it is made, a small one with its length."""
+    if prefers_json(environ, "application/xml", JSON):
+        pieces, fields = answer.json(), [("Content-Type", JSON), *_NO_SCRIPTS, *(headers or []), ("Vary", "Accept")]
+    else:
+        pieces, fields = answer.xml(), [*_XML, *(headers or [])]
     blocks = _blocks(pieces)
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
-        return xml(begin, headers)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers])
+        return whole(begin, fields)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, fields)
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -5,23 +5,23 @@ The bodies of requests that rebuild an index have no meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 
 from flask import Blueprint, Response, g, request
 
 from persistence.http.application import LIMITED_KEY, RouteScope, ServedApi
 from persistence.http.parsing import body_of, drain
-from persistence.http.responses import empty, xml, xml_in_pieces
+from persistence.http.responses import JSON, WrittenAnswer, answered, empty, xml
 from persistence.keys import Key
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
 from persistence.model.instants import parse_time
-from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, SentQuery
 from persistence.model.texts import flag
 from persistence.model.versions import Searched, parse_reindexed, parse_searched
 from persistence.services.reencryption import reindexing_xml
-from persistence.services.searching import Answered, Searcher, Searching
+from persistence.services.searching import Searcher, Searching
 
 search = Blueprint("search", __name__)
 forms = Blueprint("forms", __name__)
@@ -35,26 +35,29 @@ _IGNORE_ADMIN = "ignore-admin-permissions"
 
 @search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def documents(app: str, form: str) -> Response:
-    return _answer(Searching.search, Form(app, form))
+    return _answered(Searching.search, Form(app, form))
 
 
 @search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def distinct_values(app: str, form: str) -> Response:
-    return _answer(Searching.distinct, Form(app, form))
+    return _answered(Searching.distinct, Form(app, form))
 
 
-def _answer(
-    ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], Searcher], Answered], form: Form
+def _answered(
+    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]], form: Form
 ) -> Response:
     api: ServedApi = g.api
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
     version = parse_searched(api.parser.version_header(request))
-    body = body_of(request.environ, LARGEST_QUERY)
-    pieces, notice = ask(api.services.searching, form, version, body, searcher)
+    answer, notice = ask(api.services.searching, form, version, _sent(), searcher)
     key: Key | None = request.environ.get(LIMITED_KEY)
     # It may name the nearest of all forms, also to a key that is for some of them only.
     notice = None if key is not None and key.forms else notice
-    return xml_in_pieces(pieces, api.headers.of_notice(notice))
+    return answered(request.environ, answer, api.headers.of_notice(notice))
+
+
+def _sent() -> SentQuery:
+    return SentQuery(body_of(request.environ, LARGEST_QUERY), is_json=request.mimetype == JSON)
 
 
 @forms.get("/form", scope=RouteScope.NAMED)
@@ -77,7 +80,7 @@ def listed(app: str | None = None, form: str | None = None) -> Response:
         ignore_admin=flag(request.args.get(_IGNORE_ADMIN), _IGNORE_ADMIN, has_any_case=True) is True,
         filters=tuple(filters),
     )
-    return xml(api.services.forms.find(query, user))
+    return answered(request.environ, api.services.forms.find(query, user))
 
 
 @forms.post("/form", scope=RouteScope.ALL, only_reads=True)
@@ -87,8 +90,7 @@ def queried(app: str | None = None, form: str | None = None) -> Response:  # noq
     """Answer ``POST /form/$app/$form``, whose query is in its body only."""
     api: ServedApi = g.api
     user = api.parser.user(request)
-    body = body_of(request.environ, LARGEST_QUERY)
-    return xml(api.services.forms.search(body, user))
+    return answered(request.environ, api.services.forms.search(_sent(), user))
 
 
 @reindex.post("/reindex", scope=RouteScope.ALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -133,6 +133,14 @@ class Query:
     size: int = 10
     paths: tuple[str, ...] | None = None
     needs_total: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SentQuery:
+    """The body of a request, which is XML, or JSON of the same meaning."""
+
+    pieces: Iterable[bytes]
+    is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from urllib.parse import quote
 
 from flask import Response, render_template, request
@@ -28,6 +28,7 @@ from persistence.model.instants import Instant, from_datetime
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Hits, Query, Sort
 from persistence.pages.served_forms import ShownVersion
 from persistence.pages.service_pages import bar_plot
+from persistence.pages.site import time_zone
 from persistence.services.document_tables import DocumentTable
 
 _CONTROL = "c."
@@ -125,7 +126,7 @@ def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
 def _midnight(day: str, days_later: int) -> Instant:
     try:
         wanted = date.fromisoformat(day) + timedelta(days=days_later)
-        return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=UTC))
+        return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
     except (ValueError, OverflowError) as error:
         raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
 
@@ -178,7 +179,7 @@ def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tup
     return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
 
 
-def _table(shown: ShownVersion) -> DocumentTable:
+def table_of(shown: ShownVersion) -> DocumentTable:
     if shown.is_designer:
         return DocumentTable.of_designer(shown.route)
     return DocumentTable.of(shown.route, shown.version, shown.numbers or (1,), request.args.get("lang") or None)
@@ -186,7 +187,7 @@ def _table(shown: ShownVersion) -> DocumentTable:
 
 def documents(shown: ShownVersion) -> str:
     """Show the page with the table."""
-    table = _table(shown)
+    table = table_of(shown)
     asked = table_query(request.args, table)
     columns = _chosen(shown, table, asked)
     hits, problem = _found(table, asked, columns)
@@ -241,7 +242,7 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 def csv(shown: ShownVersion) -> AnyResponse:
     """Send everything that the table finds, with all columns."""
-    table = _table(shown)
+    table = table_of(shown)
     asked = table_query(request.args, table)
     pieces = table.csv(asked.query, asked.drafts)
     version = "" if shown.version is None else f"-{shown.version}"

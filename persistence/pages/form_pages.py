@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from flask import render_template, request
 from markupsafe import Markup
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import BadRequestError, PersistenceError
-from persistence.limits import ROWS_SHOWN
+from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError
+from persistence.http.audit import note_in_audit
+from persistence.limits import HITS_OF_A_FORM, LONGEST_SEARCHED, ROWS_SHOWN, SEARCH_ALL_SECONDS
 from persistence.maintenance.reports import (
     SOURCES,
     DocumentCounts,
@@ -23,7 +25,8 @@ from persistence.maintenance.reports import (
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
-from persistence.pages.document_table import csv, documents
+from persistence.model.queries import Drafts, Hit, Hits, Query
+from persistence.pages.document_table import csv, documents, table_of
 from persistence.pages.served_forms import (
     CountedForms,
     ServedForms,
@@ -35,7 +38,7 @@ from persistence.pages.served_forms import (
 from persistence.pages.site import Site, cut, instant
 from persistence.providers.router import Route
 from persistence.services.access import is_singleton, permissions_of
-from persistence.services.document_tables import outline_of
+from persistence.services.document_tables import TableColumn, outline_of
 from persistence.services.documents import Documents
 from persistence.services.histories import before_current
 from persistence.services.rules import Get
@@ -52,10 +55,18 @@ class ShownForm:
     counts: DocumentCounts | None
     is_elsewhere: bool
 
-    @property
-    def latest(self) -> int:
-        """The version to which a link to the form leads."""
-        return self.versions[-1] if self.versions else 1
+
+@dataclass(frozen=True, slots=True)
+class FoundIn:
+    """The first hits of a search in one form, with the columns that name them."""
+
+    shown: ShownVersion
+    columns: tuple[TableColumn, ...]
+    hits: Hits
+
+    def title(self, hit: Hit) -> str:
+        values = (each.shown(hit.values.get(each.path, ())) for each in self.columns)
+        return " · ".join(filter(None, values)) or hit.document
 
 
 _ORDERS: dict[str, Callable[[ShownForm], Any]] = {
@@ -81,6 +92,7 @@ class FormPages:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/forms", "forms", self.all, "Forms")
+        site.page("/admin/search", "search", self.search)
         for kind, path in (("form", _PATH), ("version", f"{_PATH}/<int:version>")):
             site.page(path, f"{kind}-documents", self._of_version(documents), reads="search")
             site.page(f"{path}/documents.csv", f"{kind}-csv", self._of_version(csv), reads="csv")
@@ -102,6 +114,33 @@ class FormPages:
         return render_template(
             "forms.html", forms=shown, total=total, counted_at=counted.at, sort=sort, descending=descending
         )
+
+    def search(self) -> str:
+        """Show the documents of each form in which a text is found, the last saved first."""
+        text = request.args.get("q", "").strip()
+        if len(text) > LONGEST_SEARCHED:
+            raise BadRequestError(f"a text that is searched has {LONGEST_SEARCHED} characters at most")
+        found, left_out = list[FoundIn](), list[Form]()
+        until = time.monotonic() + SEARCH_ALL_SECONDS
+        local = (route for route in self.forms.routes() if not route.data.storage.is_remote)
+        for route in sorted(local, key=lambda each: (each.form.app, each.form.name)) if text else ():
+            if time.monotonic() > until:
+                left_out.append(route.form)
+                continue
+            try:
+                shown = shown_version(self.forms, route.form.app, route.form.name, None)
+                table = table_of(shown)
+                columns = table.columns[:2]
+                query = Query(text, size=HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False)
+                hits = table.find(query, Drafts.EXCLUDE)
+            except (BadRequestError, BusyError, DamagedError):
+                left_out.append(route.form)
+            else:
+                found += [FoundIn(shown, columns, hits)] if hits.page else []
+        audited = [str(each.shown.form) for each in found if each.shown.route.properties.audits_reads]
+        if audited:
+            note_in_audit(request.environ, action="search", details={"forms": audited})
+        return render_template("search.html", text=text, found=found, left_out=left_out)
 
     def _line(self, route: Route, counted: CountedForms) -> ShownForm:
         published = published_of(route)

@@ -18,6 +18,7 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
+from persistence.pages.document_actions import DocumentActions
 from persistence.pages.document_pages import DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
@@ -29,7 +30,7 @@ from persistence.providers.opened import Providers
 from persistence.services.access import AdministratorAccess
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
-from persistence.settings import Effective
+from persistence.settings import Effective, zone_of
 
 _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
@@ -124,6 +125,7 @@ class Pages:
         documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
         FormPages(forms, documents).add_to(site)
         DocumentPages(forms, documents).add_to(site)
+        DocumentActions(documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
         mend = BackgroundCommand("check", effective, "mend")
         HealthPage(
@@ -138,4 +140,4 @@ class Pages:
         AuditPage(effective.settings, keys, audit).add_to(site)
         KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)
-        site.add_to(app)
+        site.add_to(app, zone_of(effective.settings.time_zone))

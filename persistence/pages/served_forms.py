@@ -129,6 +129,11 @@ def published_of(route: Route) -> list[PublishedVersion]:
         return []
 
 
+def form_path(form: Form) -> str:
+    """Return the path of the page with the documents of all versions."""
+    return url_for(f"{NAME}.form-documents", app=form.app, form=form.name)
+
+
 @dataclass(frozen=True, slots=True)
 class ShownVersion:
     """A version, or all of a form where ``version`` is ``None``, with the facts for the head of its pages.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -39,7 +39,7 @@ from persistence.metrics.service import Metrics
 from persistence.model import instants
 from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.site import ROOT, Action, Done, Question, Site, Values
+from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, time_zone
 from persistence.providers.locations import (
     ShownValue,
     effective_properties,
@@ -346,7 +346,7 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
         shown.append(span)
         before = span.at
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
-    labels = list(dict.fromkeys(datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in times))
+    labels = list(dict.fromkeys(datetime.fromtimestamp(at, time_zone()).strftime("%H:%M") for at in times))
     rate = Series("requests", [None if each is None else each.rate for each in shown])
     errors = Series("errors", [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]

@@ -7,14 +7,14 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
 import nh3
-from flask import Blueprint, Flask, Response, g, redirect, render_template, request, url_for
+from flask import Blueprint, Flask, Response, current_app, g, redirect, render_template, request, url_for
 from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as AnyResponse
@@ -66,7 +66,8 @@ class Done:
 class Action:
     """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
 
-    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values.
+    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values. The values of
+    ``several``, one of them, have slashes between them.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Action:
     do: Callable[[Values, str], Done]
     fields: tuple[str, ...] = ()
     subject: str = ""
+    several: str = ""
 
     @property
     def path(self) -> str:
@@ -119,12 +121,25 @@ def cut(text: str) -> str:
     return " ".join(short.split())
 
 
+def time_zone() -> tzinfo | None:
+    """Return the time zone of the pages; ``None`` for that of the machine."""
+    zone: tzinfo | None = current_app.config["TIME_ZONE"]
+    return zone
+
+
 def instant(text: str | None) -> Markup:
-    """Return an instant in UTC to the second, with the exact one behind it. It wraps between date and time only."""
+    """Return an instant in the zone of the pages to the second, with UTC behind it; it may wrap after the date."""
     if not text:
         return escape(_NOTHING)
-    date, _, clock = text[:_SECOND].partition("T")
-    return Markup('<time datetime="{}"><span>{}</span> <span>{}</span></time>').format(text, date, clock)
+    try:
+        local = datetime.fromisoformat(text).astimezone(time_zone()).isoformat()
+    except (ValueError, OverflowError):  # of a sidecar that somebody has written by hand
+        local = text
+    date, _, clock = local[:_SECOND].partition("T")
+    utc = text[:_SECOND].replace("T", " ")
+    return Markup('<time datetime="{}" title="{} UTC"><span>{}</span> <span>{}</span></time>').format(
+        text, utc, date, clock
+    )
 
 
 def rich_text(text: str) -> Markup:
@@ -258,8 +273,12 @@ class Site:
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
             values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
+            if action.several:
+                values[action.several] = "/".join(sent.getlist(action.several))
             if request.method == "POST":
-                details = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
+                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
+                if action.several:
+                    details[action.several] = [each[:LONGEST_DETAIL] for each in values[action.several].split("/")]
                 note_in_audit(request.environ, details=details)
             question = action.ask(values)
             if request.method != "POST":
@@ -273,7 +292,8 @@ class Site:
 
         self.form(action.path, action.name, view)
 
-    def add_to(self, app: Flask) -> None:
+    def add_to(self, app: Flask, zone: tzinfo | None) -> None:
+        app.config["TIME_ZONE"] = zone
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.filters.update(
@@ -318,6 +338,7 @@ class Site:
             "notice": session.notice if session else "",
             "csrf": session.csrf if session else "",
             "version": __version__,
+            "zone": datetime.now(UTC).astimezone(time_zone()).tzname(),
             "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digest(name)),
         }
 

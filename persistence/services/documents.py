@@ -24,7 +24,7 @@ from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Col
 from persistence.model.instants import Instant
 from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
-from persistence.model.versions import LeaseHolder, VersionRequest
+from persistence.model.versions import LeaseHolder, Precondition, Tags, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.access import READING, Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
@@ -34,6 +34,7 @@ from persistence.services.rules import (
     Cleared,
     Delete,
     Get,
+    Origin,
     Put,
     Read,
     Received,
@@ -217,6 +218,19 @@ class PutRequest:
     received: Received
 
 
+@dataclass(frozen=True, slots=True)
+class FactsChange:
+    """Another ``owner`` or ``stage`` of a document whose entity tag is ``tag``; ``None`` keeps what it has.
+
+    An empty stage is none. ``user`` makes the change.
+    """
+
+    tag: str
+    user: User
+    owner: User | None = None
+    stage: str | None = None
+
+
 # Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
 #
 # The order of the checks is the order of spec crud 4.2, because it decides which status wins. A PUT is decided twice:
@@ -298,6 +312,25 @@ class Documents:
         definition, put = decision.definition, decision.put
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
+
+    def change_facts(self, address: DocumentAddress, change: FactsChange) -> Written:
+        """Store the current content again with another owner or stage, as a new revision, which removes its draft."""
+        route = self.router.of(address.form)
+        found = must_live(route.storage.read(address, content=True), address)
+        with found.opened:
+            sidecar = found.sidecar
+            put = Put(
+                version=VersionRequest(number=sidecar.version),
+                precondition=Precondition(expected=Tags(frozenset({change.tag})), must_exist=True),
+                user=change.user,
+                content_type=sidecar.content_type,
+                valid=sidecar.valid,
+                stage=sidecar.stage if change.stage is None else change.stage or None,
+                source=sidecar.source,
+                client_hash=None if sidecar.sealed_hash is not None else sidecar.client_hash,
+                origin=Origin(sidecar.created, sidecar.facts.owner if change.owner is None else change.owner),
+            )
+            return self.write(address, put, Read(address, found, None).pieces())
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""

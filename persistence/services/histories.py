@@ -24,9 +24,18 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms import diffs
+from persistence.forms.answers import DiffsAnswer, HistoryAnswer
 from persistence.forms.controls import NO_OUTLINE, Outline
-from persistence.forms.diffs import OTHER, DataNode, Difference, DiffsWriter, differences, opaque_data, read_data
-from persistence.forms.messages import write_history
+from persistence.forms.diffs import (
+    OTHER,
+    ComparedRevisions,
+    DataNode,
+    Difference,
+    DiffsWriter,
+    differences,
+    opaque_data,
+    read_data,
+)
 from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import DefinitionAddress, DocumentAddress
@@ -57,6 +66,10 @@ class DiffOptions:
     truncation: int | None = None
     in_removed: bool = False
 
+    @property
+    def writer(self) -> DiffsWriter:
+        return DiffsWriter(self.language, self.truncation)
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionPair:
@@ -73,10 +86,12 @@ class RevisionDiffs:
 
     documents: Documents
 
-    def between(self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> bytes:
+    def between(
+        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions
+    ) -> DiffsAnswer:
         by_position = self.documents.dialect.has_proxy
         found = self.compared(address, pair, reader, options, by_position=by_position)
-        return DiffsWriter(options.language, options.truncation).write(found, pair.older, pair.newer).encode()
+        return DiffsAnswer(ComparedRevisions(pair.older, pair.newer, found), options.writer)
 
     def lines(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
@@ -111,14 +126,14 @@ class RevisionDiffs:
             return _between(*trees, outline, by_position=by_position, in_removed=options.in_removed)
 
     def on_page(
-        self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer, options: DiffOptions
-    ) -> Iterator[str]:
-        """Yield the XML of the differences of each revision, but the last, to the one after it, which is older.
+        self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
+    ) -> Iterator[ComparedRevisions]:
+        """Yield the differences of each revision, but the last, to the one after it, which is older.
 
         Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
         version, or may not be read.
         """
-        reading, writer = _Reading(self.documents, address, reader), DiffsWriter(options.language, options.truncation)
+        reading = _Reading(self.documents, address, reader)
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
             found: Iterator[Difference] | list[Difference] = [OTHER]
@@ -132,7 +147,7 @@ class RevisionDiffs:
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
                 found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
-            yield writer.write(found, older.instant)
+            yield ComparedRevisions(older.instant, None, found)
 
 
 def _between(
@@ -249,14 +264,15 @@ class Histories:
 
     def answer(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, diffed: DiffOptions | None = None
-    ) -> tuple[bytes, str | None]:
-        """Return a page as XML, of a document with differences if they are ``diffed``, and a line about the rest."""
+    ) -> tuple[HistoryAnswer, str | None]:
+        """Return a page, of a document with differences if they are ``diffed``, and a line about the rest."""
         diffed = diffed if address.is_main else None
         page = self.page(address, asked, reader, with_older=diffed is not None)
         notice = f"{page.damaged} of these revisions are damaged: only their times are known" if page.damaged else None
         compared = [*page.revisions, *(() if page.older is None else (page.older,))]
-        found = self.diffs.on_page(address, compared, reader, diffed) if diffed is not None else ()
-        return write_history(page, found, lists_restored=self.diffs.documents.dialect.lists_restored), notice
+        found = () if diffed is None else self.diffs.on_page(address, compared, reader)
+        writer, lists_restored = (diffed or DiffOptions()).writer, self.diffs.documents.dialect.lists_restored
+        return HistoryAnswer(page, found, writer, lists_restored=lists_restored), notice
 
     def _revision_filter(self, route: Route, address: DocumentAddress, reader: Bearer) -> _Judge:
         access, known = self.access, dict[tuple[object, ...], bool]()

@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, BusyError, DamagedError, DiskFullError
-from persistence.forms.search_xml import (
-    FormListWriter,
-    read_distinct_request,
-    read_form_query,
-    read_search_request,
-    write_distinct_answer,
-    write_search_answer,
-)
+from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnswer, WrittenForms
+from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.index.protocol import Budget
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
@@ -35,6 +29,7 @@ from persistence.model.queries import (
     FormQuery,
     FormSort,
     Hits,
+    SentQuery,
     Sort,
     VisibleOwners,
 )
@@ -46,7 +41,7 @@ from persistence.services.access import SearchedVersions, operations_on, permiss
 
 @dataclass(frozen=True, slots=True)
 class PublishedForms:
-    """Answers queries with XML; if it ``is_strict``, those with unknown elements or attributes are refused.
+    """Answers queries; if it ``is_strict``, those in XML with unknown elements or attributes are refused.
 
     A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
     runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
@@ -57,27 +52,27 @@ class PublishedForms:
     admins: Sequence[Admin]
     is_strict: bool
     filters: bool = True
-    _list: FormListWriter = field(default_factory=FormListWriter, init=False)
+    _written: WrittenForms = field(default_factory=WrittenForms, init=False)
 
-    def find(self, query: FormQuery, user: User) -> bytes:
+    def find(self, query: FormQuery, user: User) -> FormListAnswer:
         latest_only = self.filters if query.latest_only is None else query.latest_only
         query = replace(query, latest_only=latest_only, all_forms=query.all_forms or not self.filters)
         total, page = select(self._listed(query, user), query)
-        return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
+        return FormListAnswer(total, page, self._written)
 
     def names(self, app: str | None, user: User) -> set[Form]:
         """Return the forms that the list shows to a user, or those of one application."""
         listed = self._listed(FormQuery(app=app, latest_only=True), user)
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
-    def search(self, body: Iterable[bytes], user: User) -> bytes:
-        query = read_form_query(body, is_strict=self.is_strict)
+    def search(self, sent: SentQuery, user: User) -> FormListAnswer:
+        query = read_form_query(sent, is_strict=self.is_strict)
         if not self.filters:
             query = FormQuery(query.app, query.form, query.latest_only)
         try:
             return self.find(query, user)
         except BadAddressError:  # a filter may have a text that cannot be a form's name
-            return self._list.write(0, ())
+            return FormListAnswer(0, (), self._written)
 
     def _listed(self, query: FormQuery, user: User) -> Iterator[Listed]:
         """Yield the versions of forms (spec search 4.4, steps 1 and 2)."""
@@ -228,22 +223,23 @@ class Asked:
     user: User
 
 
-Answered = tuple[Iterator[bytes], str | None]
-"""An answer in XML, in pieces, and a notice that names requested things that do not exist, if any."""
-
-
 @dataclass(frozen=True, slots=True)
 class Searching:
-    """Answers with XML, in pieces. A full disk is ``BusyError``: a search stores nothing, and may be repeated."""
+    """Answers searches, with a notice that names requested things that do not exist, if any.
+
+    A full disk is ``BusyError``: a search stores nothing, and may be repeated.
+    """
 
     router: Router
     dialect: Dialect
     forms: PublishedForms
 
-    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
+    def search(
+        self, form: Form, version: int | Searched, sent: SentQuery, searcher: Searcher
+    ) -> tuple[SearchAnswer, str | None]:
         """Return the documents that a query finds, as far as the user may see them."""
         user = searcher.user
-        request = read_search_request(body, user, is_strict=self.dialect.is_strict)
+        request = read_search_request(sent, user, is_strict=self.dialect.is_strict)
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         scope = scope_of(searched, request.drafts, user, request.any_of)
@@ -260,7 +256,7 @@ class Searching:
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
-        return write_search_answer(hits, paths, operations_on(searched, hits.page, user)), notice
+        return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         searched, definition, version = asked.searched, asked.searched.definition, asked.version
@@ -291,10 +287,12 @@ class Searching:
         searched = searched_versions(route.form, configured, route.catalog, version, self.dialect)
         return replace(searched, indexed=route.indexed(searched.definition))
 
-    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], searcher: Searcher) -> Answered:
+    def distinct(
+        self, form: Form, version: int | Searched, sent: SentQuery, searcher: Searcher
+    ) -> tuple[DistinctAnswer, str | None]:
         """Return the different values in the documents that the user may see, drafts only for a named user."""
         user = searcher.user
-        asked = read_distinct_request(body, is_strict=self.dialect.is_strict)
+        asked = read_distinct_request(sent, is_strict=self.dialect.is_strict)
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
@@ -302,7 +300,7 @@ class Searching:
         paths = tuple(by for by in asked if isinstance(by, str))
         context = Asked(version, searched, paths, user)
         if scope.is_empty:
-            return write_distinct_answer(()), self._notice(context, scope.seen, found=False)
+            return DistinctAnswer(()), self._notice(context, scope.seen, found=False)
         # Read before the answer begins, so that an error has a status.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -315,7 +313,7 @@ class Searching:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notice(context, scope.seen, found=any(values.values()))
-        return write_distinct_answer((by, values[by]) for by in asked), notice
+        return DistinctAnswer([(by, values[by]) for by in asked]), notice
 
 
 @contextmanager

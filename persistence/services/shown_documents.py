@@ -48,8 +48,7 @@ _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+"
 _NUMBER = re.compile(r"(-?)([0-9]{5,30})(\.[0-9]+)?", re.ASCII)
 _NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
 _BOOLEANS = {"true": "Yes", "false": "No"}
-_BREAK = re.compile(r"<(?:br|/p|/div|/li|/tr|/h[1-6])\b[^>]*>", re.IGNORECASE)
-_TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
+_ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, as nh3 writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,10 @@ def _by_type(text: str, kind: str) -> str:
 
 def plain_text(text: str) -> str:
     """Return the text of rich text, a line for each paragraph."""
-    return html.unescape(nh3.clean(_BREAK.sub(r"\g<0>\n", cut(text, LONGEST_VALUE)), tags=set())).strip()
+    lines = nh3.clean(cut(text, LONGEST_VALUE), tags={"br", "p", "div", "li", "tr"})
+    for end in _ENDS:
+        lines = lines.replace(end, f"{end}\n")
+    return html.unescape(nh3.clean(lines, tags=set())).strip()
 
 
 def cut(text: str, most: int) -> str:
@@ -352,7 +354,8 @@ def _joined(
 
 
 def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
-    before, after = _TOKEN.findall(older), _TOKEN.findall(newer)
+    # Runs of letters and digits, and those of other characters between them.
+    before, after = (["".join(run) for _, run in groupby(text, str.isalnum)] for text in (older, newer))
     left, right = list[tuple[str, bool]](), list[tuple[str, bool]]()
     for first, second in alignment.pairs(before, after):
         differs = first is None or second is None or before[first] != after[second]

@@ -15,6 +15,7 @@ from persistence.errors import MalformedXmlError
 from persistence.forms import diffs
 from persistence.forms.controls import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.forms.diffs import (
+    ComparedRevisions,
     DataNode,
     Difference,
     DiffKind,
@@ -63,7 +64,7 @@ def diff(older: str, newer: str, outline: Outline) -> list[Difference]:
 
 def in_xml(older: str, newer: str, data_format: str = V4_0_0, language: str | None = None) -> list[str]:
     outline = outline_of(TRIP, data_format)
-    written = DiffsWriter(language).write(diff(older, newer, outline), "T1")
+    written = DiffsWriter(language).xml(ComparedRevisions("T1", None, diff(older, newer, outline)))
     root = etree.fromstring(written)
     assert (root.tag, dict(root.attrib)) == ("diffs", {"older-modified-time": "T1"})
     return [etree.tostring(each).decode() for each in root]
@@ -224,7 +225,7 @@ def test_values_are_shortened() -> None:
 def test_a_response_is_bounded() -> None:
     outline = outline_of(TRIP)
     found = diff(trip("1", "ab"), trip("1", "xycdefgh"), outline)
-    written = etree.fromstring(DiffsWriter(left=250).write(found, "T1", "T2"))
+    written = etree.fromstring(DiffsWriter(left=250).xml(ComparedRevisions("T1", "T2", found)))
     assert written.get("newer-modified-time") == "T2"
     assert [each.get("type") for each in written] == ["iteration-added", "value-changed", "other"]
 

@@ -23,6 +23,7 @@ from persistence.model.queries import (
     FieldFilter,
     Query,
     Scope,
+    SentQuery,
     Sort,
     TextMatch,
 )
@@ -48,7 +49,7 @@ USER = User("kim")
     ],
 )
 def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
-    read = read_search_request([write_search_request(Scope(), query)], USER)
+    read = read_search_request(SentQuery([write_search_request(Scope(), query)]), USER)
     assert (read.query.text, read.query.controls, read.query.fields) == (query.text, query.controls, query.fields)
     assert (read.query.sort, read.query.offset, read.query.size) == (query.sort, query.offset, query.size)
     assert read.paths[: len(query.paths or ())] == (query.paths or ())
@@ -65,13 +66,15 @@ def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
     ],
 )
 def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) -> None:
-    read = read_search_request([write_search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
+    read = read_search_request(
+        SentQuery([write_search_request(Scope(drafts=which, any_of=("update", "delete")), Query())]), USER
+    )
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
 
 
 @pytest.mark.parametrize("by", ["customer/name", Field.CREATED_BY])
 def test_distinct_values_are_asked_for_by_path_or_field(by: Field | str) -> None:
-    assert read_distinct_request([write_distinct_request(by)]) == (by,)
+    assert read_distinct_request(SentQuery([write_distinct_request(by)])) == (by,)
 
 
 def test_an_answer_is_read_with_its_details() -> None:

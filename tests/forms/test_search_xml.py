@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
 from persistence.forms import messages
-from persistence.forms.search_xml import (
-    read_distinct_request,
-    read_form_query,
-    read_search_request,
-    write_distinct_answer,
-    write_search_answer,
-)
+from persistence.forms.answers import DistinctAnswer, SearchAnswer
+from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_FILTERS, MOST_TOKENS
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, UNRESTRICTED, Operations, User
@@ -41,6 +36,7 @@ from persistence.model.queries import (
     Hits,
     Query,
     SearchRequest,
+    SentQuery,
     Sort,
     TextMatch,
 )
@@ -50,8 +46,12 @@ ANN = User("ann")
 _EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN
 
 
+def sent(body: str) -> SentQuery:
+    return SentQuery([body.encode()])
+
+
 def asked(*children: str, root: str = "search", user: User = ANN) -> SearchRequest:
-    return read_search_request([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
+    return read_search_request(sent(f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>"), user)
 
 
 def query(text: str = "", **attributes: str) -> str:
@@ -80,7 +80,7 @@ def test_the_example_of_the_specification() -> None:
       <page-number>1</page-number>
       <lang>en</lang>
     </search>"""
-    assert read_search_request([body.encode()], ANN) == SearchRequest(
+    assert read_search_request(sent(body), ANN) == SearchRequest(
         query=Query(
             text="free text",
             controls=(
@@ -105,7 +105,7 @@ def test_what_is_not_known_is_ignored() -> None:
         '<query path="p" name="n" type="t" summary-show="true" a:sort="x">a<b>c</b><![CDATA[d]]></query>'
         "<nested><page-size>x</page-size></nested></a:other>"
     )
-    request = read_search_request([body.encode()], ANN)
+    request = read_search_request(sent(body), ANN)
     assert request == SearchRequest(query=Query(controls=(ControlFilter("p", _EXACT, "acd"),)), paths=("p",))
 
 
@@ -362,7 +362,7 @@ def test_texts_and_paths_arrive_as_they_were_sent(sent: list[tuple[str, str, str
 
 
 def distinct(*queries: str) -> tuple[Field | str, ...]:
-    return read_distinct_request([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
+    return read_distinct_request(sent(f"<distinct-values>{''.join(queries)}</distinct-values>"))
 
 
 def test_distinct_values_are_those_of_controls_and_then_of_fields() -> None:
@@ -415,7 +415,7 @@ def forms_query(
 ) -> FormQuery:
     children = [("filter", each) for each in filters] + [("sort", sort), ("pagination", page)]
     content = "".join(written(name, each) for name, each in children if each is not None)
-    return read_form_query([written("search", root or Element(), content).encode()])
+    return read_form_query(sent(written("search", root or Element(), content)))
 
 
 def written(name: str, given: Element, content: str = "") -> str:
@@ -595,7 +595,7 @@ def whole(pieces: Iterable[bytes]) -> str:
 
 
 def test_a_document_and_what_is_known_of_it() -> None:
-    assert whole(write_search_answer(Hits(2, (BOB,)), ("customer/name", "items/lines/product"), everything)) == (
+    assert whole(SearchAnswer(Hits(2, (BOB,)), ("customer/name", "items/lines/product"), everything).xml()) == (
         '<documents search-total="2"><document created="2024-05-02T10:00:00.000Z"'
         ' last-modified="2024-05-04T09:30:00.000Z" created-by="bob" created-by-groupname="support"'
         ' last-modified-by="cid" workflow-stage="review" name="d-2" draft="false" operations="*"><details>'
@@ -606,7 +606,7 @@ def test_a_document_and_what_is_known_of_it() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     draft = Hit("d", is_draft=True, facts=DocumentFacts(1, _FIRST, _SECOND))
-    assert whole(write_search_answer(Hits(1, (draft,)), (), lambda _: Operations(()))) == (
+    assert whole(SearchAnswer(Hits(1, (draft,)), (), lambda _: Operations(())).xml()) == (
         '<documents search-total="1"><document created="2024-05-02T10:00:00.000Z"'
         ' last-modified="2024-05-04T09:30:00.000Z" name="d" draft="true" operations=""><details/></document>'
         "</documents>"
@@ -614,20 +614,20 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_nothing_found_and_a_page_past_the_end() -> None:
-    assert whole(write_search_answer(Hits(), ("a",), everything)) == '<documents search-total="0"/>'
-    assert whole(write_search_answer(Hits(7), (), everything)) == '<documents search-total="7"/>'
+    assert whole(SearchAnswer(Hits(), ("a",), everything).xml()) == '<documents search-total="0"/>'
+    assert whole(SearchAnswer(Hits(7), (), everything).xml()) == '<documents search-total="7"/>'
 
 
 def test_values_are_joined_and_a_path_asked_for_twice_is_there_twice() -> None:
     hit = Hit("d", is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND), values={"p": ("a, b", " ", "c")})
-    answer = whole(write_search_answer(Hits(1, (hit,)), ("p", "q", "p"), everything))
+    answer = whole(SearchAnswer(Hits(1, (hit,)), ("p", "q", "p"), everything).xml())
     detail = '<detail path="p">a, b,  , c</detail>'
     assert f'<details>{detail}<detail path="q"/>{detail}</details>' in answer
 
 
 def test_the_operations_are_those_of_each_document() -> None:
     hits = Hits(2, (BOB, Hit("d", is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND))))
-    answer = whole(write_search_answer(hits, (), lambda hit: Operations(("read", "list") if hit is BOB else ())))
+    answer = whole(SearchAnswer(hits, (), lambda hit: Operations(("read", "list") if hit is BOB else ())).xml())
     assert [each.get("operations") for each in ET.fromstring(answer)] == ["read list", ""]  # noqa: S314 - our own
 
 
@@ -639,7 +639,7 @@ _any_text = st.text(
 @given(_any_text, _any_text)
 def test_every_text_comes_back_from_a_parser(path: str, value: str) -> None:
     hit = Hit(value, is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND, creator=value), values={path: (value,)})
-    found = ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), (path,), everything)))[0]  # noqa: S314 - our own
+    found = ET.fromstring(whole(SearchAnswer(Hits(1, (hit,)), (path,), everything).xml()))[0]  # noqa: S314 - our own
     detail = found[0][0]
     assert (found.get("name"), found.get("created-by")) == (value, value)
     assert (detail.get("path"), detail.text or "") == (path, value)
@@ -649,13 +649,13 @@ def test_every_text_comes_back_from_a_parser(path: str, value: str) -> None:
 def test_what_xml_cannot_hold_makes_no_malformed_answer(text: str) -> None:
     """A sidecar may have been edited by hand."""
     hit = Hit(text, is_draft=False, facts=DocumentFacts(1, _FIRST, _SECOND, stage=text), values={"p": (text,)})
-    ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), ("p",), everything)))  # noqa: S314 - our own
+    ET.fromstring(whole(SearchAnswer(Hits(1, (hit,)), ("p",), everything).xml()))  # noqa: S314 - our own
 
 
 def test_distinct_values() -> None:
     asked = [("a/b", ("x & y", "z")), ("c", ()), (Field.WORKFLOW_STAGE, ("", "review"))]
-    assert whole(write_distinct_answer(asked)) == (
+    assert whole(DistinctAnswer(asked).xml()) == (
         '<distinct-values><query path="a/b"><value>x &amp; y</value><value>z</value></query><query path="c"></query>'
         '<query metadata="workflow-stage"><value/><value>review</value></query></distinct-values>'
     )
-    assert whole(write_distinct_answer(())) == "<distinct-values/>"
+    assert whole(DistinctAnswer(()).xml()) == "<distinct-values/>"

@@ -202,7 +202,8 @@ def test_pages_that_show_form_data_have_lines_where_reads_have_them(tmp_path: Pa
         service.raw("GET", f"/admin/forms/{FORM}/data/A")  # without a session
         for form in ("other/form", FORM):
             for path, status in (
-                ("", 302),
+                ("", 200),
+                ("/documents.zip", 200),
                 ("/1", 200),
                 ("/1?q=confidential-search", 200),
                 ("/1/documents.csv", 200),
@@ -216,19 +217,24 @@ def test_pages_that_show_form_data_have_lines_where_reads_have_them(tmp_path: Pa
             ):
                 found = service.raw("GET", f"/admin/forms/{form}{path}", cookie)
                 assert found.status == status or form != FORM, (path, found.body)
-        for path in ("", "forms", "health", "audit", "keys", "settings"):
+        for path in ("", f"search?q={CONTENT}", "search?q=nothing", "forms", "health", "audit", "keys", "settings"):
             assert service.raw("GET", f"/admin/{path}", cookie).status == 200
         what = ("action", "app", "form", "collection", "document", "name", "version", "status", "key")
         assert [tuple(line.get(name) for name in what) for line in lines(tmp_path)[before:]] == [
+            ("search", "hr", "leave", None, None, None, None, 200, "desk"),
+            ("export", "hr", "leave", None, None, None, None, 200, "desk"),
             ("search", "hr", "leave", None, None, None, 1, 200, "desk"),
             ("search", "hr", "leave", None, None, None, 1, 200, "desk"),
             ("csv", "hr", "leave", None, None, None, 1, 200, "desk"),
+            ("read", "hr", "leave", None, None, None, 1, 200, "desk"),
             ("read", "hr", "leave", "data", "A", None, None, 200, "desk"),
             ("read", "hr", "leave", "data", "A", None, None, 200, "desk"),
             ("read", "hr", "leave", "data", "A", "a.bin", None, 200, "desk"),
             ("history", "hr", "leave", "data", "A", None, None, 200, "desk"),
             ("read", "hr", "leave", "data", "NONE", None, None, 404, "desk"),
+            ("search", None, None, None, None, None, None, 200, "desk"),
         ]
+        assert lines(tmp_path)[-1]["details"] == {"forms": [FORM]}
     assert "confidential" not in Path(path_of(tmp_path)).read_text()
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import astuple
 
 from persistence.forms.flat_tables import FlatNaming
-from persistence.index.protocol import SEPARATOR
+from persistence.index.protocol import SEPARATOR, SearchIndex
 from persistence.index.sources import (
     DefinitionState,
     DocumentName,
@@ -69,6 +72,13 @@ class Memory:
     def delete(self, document: str, *, is_draft: bool = False) -> None:
         self._documents.pop((document, is_draft), None)
         self._show(document)
+
+    def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
+        """Save or delete."""
+        if content is None:
+            self.delete(document, is_draft=is_draft)
+        else:
+            self.put(document, content, is_draft=is_draft)
 
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
         keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
@@ -175,6 +185,42 @@ def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     flat = FlatViews(str(root), partial(source_in, root))
     index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
+
+
+class Indexed(Protocol):
+    """An index of what is in memory, and changes of both."""
+
+    memory: Memory
+    index: SearchIndex
+
+    def publish(self, version: int, paths: tuple[str, ...]) -> None:
+        """Publish a version with these controls in the index."""
+
+    def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
+        """Save or delete."""
+
+
+class IndexedTree:
+    """The index of a tree that is in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.memory = Memory()
+        self.index, self._journal = index_of(root, self.memory)
+
+    def publish(self, version: int, paths: tuple[str, ...]) -> None:
+        self.memory.publish(version, paths)
+
+    def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
+        """Save or delete, noted as the service notes it."""
+        self._journal.write(self.memory.form, document)
+        self.memory.save(document, content, is_draft=is_draft)
+
+
+@contextmanager
+def indexed_tree() -> Iterator[IndexedTree]:
+    """Nothing in memory, and its index in a directory of its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        yield IndexedTree(Path(name))
 
 
 def plain(hit: Hit) -> Hit:

@@ -1,10 +1,11 @@
-"""The contract of an index, kept by each implementation: that of a file tree, and that of another service."""
+"""The contract of an index, kept by each implementation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +25,8 @@ from persistence.wire import CallPolicy, Connection
 from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
+from tests.postgresql.indexed import IndexedDatabase
 from tests.service import Service
-
-pytestmark = pytest.mark.xdist_group("index contract")
 
 _numbers = count(1)
 
@@ -51,8 +51,7 @@ class ServedStorage:
     form: Form
 
     def publish(self, definition: bytes, version: int = 1) -> None:
-        answer = self.service.put(f"{self.form}/form/form.xhtml", definition, Form_Definition_Version=version)
-        assert answer.status in (201, 204), answer.cause
+        self.service.publish(str(self.form), definition, Form_Definition_Version=version)
 
     def unpublish(self, version: int = 1) -> None:
         answer = self.service.delete(f"{self.form}/form/form.xhtml", Form_Definition_Version=version)
@@ -68,10 +67,8 @@ class ServedStorage:
         *,
         is_draft: bool = False,
     ) -> None:
-        path = f"{self.form}/{'draft' if is_draft else 'data'}/{document}/data.xml"
-        own = {"Username": user, "Group": group, "Form_Definition_Version": version}
-        answer = self.service.put(path, body, **{name: value for name, value in own.items() if value})
-        assert answer.status in (201, 204), answer.cause
+        own = {"Username": user, "Form_Definition_Version": version} | ({"Group": group} if group else {})
+        self.service.save(str(self.form), document, body, "draft" if is_draft else "data", **own)
 
     def delete(self, document: str) -> None:
         answer = self.service.delete(f"{self.form}/data/{document}/data.xml")
@@ -102,3 +99,11 @@ class TestRemoteIndex(IndexContract):
         client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))
         storage = ServedStorage(service, form)
         return Subject(index, Catalog(reader), RemoteReindexing(client), storage, form, abilities=frozenset())
+
+
+class TestDatabaseIndex(IndexContract):
+    """The index in PostgreSQL, written in the transactions of the storage."""
+
+    @pytest.fixture
+    def subject(self, database_uri: str, tmp_path: Path) -> Subject:
+        return opened(IndexedDatabase(database_uri, tmp_path)).of(Form("acme", "order")).subject

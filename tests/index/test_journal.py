@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from persistence.index.sync.journal import Journal, JournalEntry
 from persistence.model.addresses import Form
 from persistence.storage import files
 from persistence.storage.locks import try_lock
+from tests.failing import refusing
 from tests.opened import opened
+from tests.waiting import at_once
 
 FORM = Form("hr", "leave")
 SERVED = multiprocessing.get_context("forkserver")
@@ -300,11 +303,7 @@ def test_threads_note_and_settle_at_once(directory: Path) -> None:
                 missed.append((name, number))
             journal.strike([ticket])
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, name) for name in "abcd"))
     assert missed == []
     assert documents(journal) == documents(notes(directory)) == []
     assert len(list(directory.iterdir())) == 1
@@ -320,16 +319,14 @@ def test_nothing_is_lost_between_those_who_begin_and_those_who_take_up(directory
         while not done.is_set():
             found.extend(name for log in taken_up(journal) for name in log)
 
-    takers = [threading.Thread(target=take_up) for _ in range(2)]
-    for taker in takers:
-        taker.start()
+    def begin() -> None:
+        for number in range(500):
+            journal.write(FORM, str(number))
+            journal.leave()
+        done.set()
+
     journal = notes(directory)
-    for number in range(500):
-        journal.write(FORM, str(number))
-        journal.leave()
-    done.set()
-    for taker in takers:
-        taker.join()
+    at_once(take_up, take_up, begin)
     found += [name for log in taken_up(journal) for name in log]
     assert sorted(found, key=int) == [str(number) for number in range(500)]
     assert list(directory.iterdir()) == []
@@ -365,13 +362,10 @@ def test_a_log_that_others_have_taken_up_while_it_was_begun_is_not_used(
 
 
 def test_a_log_that_cannot_be_locked_is_not_kept_open(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_descriptor: int) -> bool:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     journal = notes(directory)
     before = held(directory)
     with monkeypatch.context() as patched:
-        patched.setattr("persistence.index.sync.journal.try_lock", broken)
+        patched.setattr("persistence.index.sync.journal.try_lock", refusing())
         with pytest.raises(OSError, match="Input/output"):
             journal.write(FORM, "one")
     assert held(directory) == before

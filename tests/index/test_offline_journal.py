@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from persistence.index.sync.journal import Journal, JournalEntry, OfflineJournal
 from persistence.model.addresses import Form
 from persistence.storage import files
 from persistence.storage.layout import JOURNAL, Layout
+from tests.failing import refusing
 from tests.opened import opened
 
 FORM = Form("hr", "50%")
@@ -42,14 +43,11 @@ def test_notes_of_a_long_command_are_left_to_the_service_meanwhile(tmp_path: Pat
 def test_what_cannot_be_noted_voids_the_index_before_and_after_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, os.strerror(28))
-
     noting, current = opened(OfflineJournal(str(tmp_path))), tmp_path / ".index/hr/50%25/current"
     current.parent.mkdir(parents=True)
     current.touch()
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_all", refuse)
+        patch.setattr(files, "write_all", refusing(errno.ENOSPC))
         noting.changing(FORM, "D")
     assert not current.exists()
     current.touch()  # rebuilt, by a search that still saw the document as it was

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ from persistence.index.sync import updater
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from tests.opened import opened
+from tests.waiting import eventually
 
 FORM = Form("hr", "leave")
 
@@ -72,13 +73,6 @@ def _write(updating: Updater, names: Iterable[int]) -> float:
     return time.monotonic() - began
 
 
-def _eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_full_batch_is_taken_without_a_pause(
     updating: Updater, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +82,7 @@ def test_a_full_batch_is_taken_without_a_pause(
     time.sleep(0.1)
     assert not index.taken
     _write(updating, range(19, 40))
-    _eventually(lambda: len(index.taken) >= 2)
+    eventually(lambda: len(index.taken) >= 2)
     assert [len(each) for each in index.taken] == [20, 20]
 
 
@@ -126,10 +120,10 @@ def test_writers_do_not_wait_for_a_flat_view_that_is_filled_for_long(
 
     monkeypatch.setattr(updating._flat, "refresh", refresh)  # noqa: SLF001
     assert _write(updating, range(200)) < 15
-    _eventually(lambda: sum(map(len, index.taken)) >= 200)
+    eventually(lambda: sum(map(len, index.taken)) >= 200)
     filling.clear()
-    _eventually(lambda: {each for part in tried for each in part} == set(map(str, range(200))))
-    _eventually(lambda: not updating.delay)
+    eventually(lambda: {each for part in tried for each in part} == set(map(str, range(200))))
+    eventually(lambda: not updating.delay)
 
 
 def test_a_writer_that_waits_goes_on_when_the_process_ends(

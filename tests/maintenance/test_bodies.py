@@ -19,21 +19,24 @@ from persistence.storage.attachments import BodiesReader
 from persistence.storage.findings import FindingKind, Treatment
 from persistence.storage.stored_revision import Integrity
 from tests.opened import opened
-from tests.storage.test_split_attachments import CAT, Place
+from tests.storage.bodies_contract import CAT
+from tests.storage.test_split_attachments import DirectoryPlace
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> DirectoryPlace:
     """A tree with an attachment of two revisions, whose bodies are elsewhere."""
-    made = Place(tmp_path)
+    made = DirectoryPlace(tmp_path)
     made.write(b"older")
     made.write(b"newer")
     return made
 
 
-def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[FindingKind, str]]:
+def found(
+    place: DirectoryPlace, bodies_of: BodiesOf | None = None, *, deep: bool = False
+) -> list[tuple[FindingKind, str]]:
     """Return the kinds of findings with the names in the tree that they are about."""
-    tree = FolderTree(place.store.root, lock_timeout=1)
+    tree = FolderTree(place.root, lock_timeout=1)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(open_index(Settings(data=tree.root), properties, tree.root))
     view = BodiesReader(str(place.base))
@@ -46,12 +49,12 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 
 
-def body(place: Place, *, older: bool = False) -> Path:
+def body(place: DirectoryPlace, *, older: bool = False) -> Path:
     directory = place.base / "pics/album/data/D/1"
     return next((directory / ".history").iterdir()) if older else directory / "cat.bin"
 
 
-def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: Place) -> None:
+def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: DirectoryPlace) -> None:
     assert found(place, deep=True) == []
     stored = place.store.sidecar(CAT)
     assert stored is not None
@@ -59,7 +62,7 @@ def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: Place) -> 
     assert found(place, deep=True) == []
 
 
-def test_a_body_that_is_missing_or_has_another_size_is_damage(place: Place) -> None:
+def test_a_body_that_is_missing_or_has_another_size_is_damage(place: DirectoryPlace) -> None:
     with body(place).open("ab") as file:
         file.write(b"!")
     assert found(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
@@ -67,13 +70,13 @@ def test_a_body_that_is_missing_or_has_another_size_is_damage(place: Place) -> N
     assert (FindingKind.BODY_MISSING, "cat.bin") in found(place)
 
 
-def test_the_body_of_an_older_revision_counts_too(place: Place) -> None:
+def test_the_body_of_an_older_revision_counts_too(place: DirectoryPlace) -> None:
     name = body(place, older=True).name
     body(place, older=True).unlink()
     assert found(place) == [(FindingKind.BODY_DAMAGED, name)]
 
 
-def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: Place) -> None:
+def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: DirectoryPlace) -> None:
     status = body(place).stat()
     body(place).write_bytes(b"wrong")
     assert found(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
@@ -82,12 +85,12 @@ def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them
     assert found(place, deep=True) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
 
 
-def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: Place) -> None:
+def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: DirectoryPlace) -> None:
     body(place).unlink()
     assert found(place, lambda _: None, deep=True) == []
 
 
-def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: Place) -> None:
+def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: DirectoryPlace) -> None:
     gone = BodiesReader(str(place.base / "gone"))
     assert [kind for kind, _ in found(place, lambda _: gone)] == [FindingKind.BODY_MISSING, FindingKind.BODY_MISSING]
     assert not Path(gone.root).exists()

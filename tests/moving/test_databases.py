@@ -25,12 +25,10 @@ from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.initialised import initialised
 from tests.moving.moves import moved
 from tests.moving.test_moving import V1, before_drafts_come_and_go, drafts_come_and_go, of_app, results
-from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.service import Service
 from tests.storage.contract import put
 
-pytestmark = requires_postgresql
 _apps = count()
 _LARGE = b"0123456789abcdef" * 40_000
 

@@ -16,9 +16,8 @@ from persistence.postgresql.connections import parse
 from tests import in_process
 from tests.cli.command_runner import ended
 from tests.http.test_flat_views import order, publish, save
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 
-pytestmark = requires_postgresql
 Views = dict[str, list[tuple[str, ...]]]
 
 

@@ -416,3 +416,22 @@ def test_documents_are_listed_while_their_index_is_made(tmp_path: Path, monkeypa
     found_forms.get(VERSION)
     assert len(rows(found_forms)) <= 2
     assert "of the first 1000 that are stored" in found_forms.text
+
+
+@pytest.mark.parametrize(
+    ("zone", "shown"), [("Asia/Tokyo", "2024-05-05 00:30:00"), ("America/New_York", "2024-05-04 11:30:00")]
+)
+def test_times_are_those_of_the_zone_of_the_settings(tmp_path: Path, zone: str, shown: str) -> None:
+    with Planter(tmp_path / "data") as planter:
+        planter.define(str(ORDER), 1, labelled(), "2024-04-02T09:00:00.000Z")
+        planter.save(str(ORDER), "d", b"<form/>", "2024-05-04T15:30:00.000Z")
+    found = administrator(tmp_path, time_zone=zone)
+    page = found.get(f"/admin/forms/{ORDER}/data/d").text
+    assert shown in found.text
+    assert 'title="2024-05-04 15:30:00 UTC"' in page
+    day = shown[:10]
+    found.get(f"/admin/forms/{ORDER}?from={day}&to={day}")
+    assert rows(found) == ["d"]
+    for other in (f"?to=2024-05-0{int(day[-1]) - 1}", f"?from=2024-05-0{int(day[-1]) + 1}"):
+        found.get(f"/admin/forms/{ORDER}{other}")
+        assert rows(found) == []

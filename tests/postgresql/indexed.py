@@ -19,9 +19,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import next_after
 from persistence.model.queries import Hits, Query, Scope
-from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.postgresql.database import Database, FormNumbers
 from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_storage import DatabaseStorage
@@ -29,6 +27,7 @@ from persistence.postgresql.index_rows import IndexRows
 from persistence.xml import Streaming
 from tests.index.contract import Subject
 from tests.postgresql.indexing import fail
+from tests.storage.contract import delete, next_sidecar
 
 NAMING = FlatNaming("svc_f_", 63, prefixes_in_main=False)
 
@@ -77,7 +76,7 @@ class FormInDatabase:
         self._put(DefinitionAddress(self.form, version, FORM_XHTML), definition, version)
 
     def unpublish(self, version: int = 1) -> None:
-        self._delete(DefinitionAddress(self.form, version, FORM_XHTML))
+        delete(self.node.storage, DefinitionAddress(self.form, version, FORM_XHTML))
 
     def save(
         self,
@@ -95,7 +94,7 @@ class FormInDatabase:
             self._put(address, body, version, user, group, check)
 
     def delete(self, document: str) -> None:
-        self._delete(DocumentAddress(self.form, Collection.DATA, document, DATA_XML))
+        delete(self.node.storage, DocumentAddress(self.form, Collection.DATA, document, DATA_XML))
 
     def _put(
         self,
@@ -115,26 +114,11 @@ class FormInDatabase:
             upload.flush()
             writer = stack.enter_context(self.node.storage.writing(address))
             over = writer.current(address)
-            modified = next_after(over.latest if over else None)
-            sidecar = Sidecar(
-                schema=SCHEMA,
-                id=upload.id,
-                version=version,
-                modified=modified,
-                created=over.sidecar.created if over and not over.sidecar.deleted else modified,
-                size=upload.size,
-                digest=upload.digest,
-                creator=over.sidecar.creator if over and not over.sidecar.deleted else user,
-                group=over.sidecar.group if over and not over.sidecar.deleted else group or None,
-                modifier=user,
-            )
+            before = over.sidecar if over and not over.sidecar.deleted else None
+            creation = {"creator": user, "group": group or None}
+            if before is not None:
+                creation = {name: getattr(before, name) for name in creation}
+            sidecar = next_sidecar(upload, over, version=version, modifier=user, **creation)
             writer.commit(address, sidecar, upload, over=over)
             if isinstance(address, DocumentAddress) and not address.is_draft:
                 writer.discard_draft(self.form, address.document)
-
-    def _delete(self, address: Address) -> None:
-        with self.node.storage.writing(address) as writer:
-            over = writer.current(address)
-            assert over is not None
-            gone = tombstone(over.sidecar, modified=next_after(over.latest), modifier="ann")
-            writer.delete(address, gone, over=over)

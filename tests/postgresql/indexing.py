@@ -41,10 +41,7 @@ class IndexedMemory:
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
         """Save or delete."""
         with self.database.transaction("saving"):
-            if content is None:
-                self.memory.delete(document, is_draft=is_draft)
-            else:
-                self.memory.put(document, content, is_draft=is_draft)
+            self.memory.save(document, content, is_draft=is_draft)
             self.rows.changed(self.memory.form, document)
 
 

@@ -126,7 +126,12 @@ def _run(*command: str, timeout: float = _STARTING) -> None:
 
 
 def new_place() -> Path:
-    """A new directory for a server: in memory where there is room. Its path is short, as that of a socket has to be."""
+    """A new directory for a server: in memory where there is room. Its path is short, as that of a socket has to be.
+
+    Without PostgreSQL, the test is skipped that wants it.
+    """
+    if MISSING:
+        pytest.skip(MISSING)
     memory = Path("/dev/shm")
     is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
     made = Path(tempfile.mkdtemp(prefix="pg-", dir=memory if is_roomy else "/tmp"))
@@ -255,3 +260,9 @@ def prepared(uri: str) -> str:
     with Database(uri, lock_timeout=10) as database:
         schema.init(database)
     return uri
+
+
+def require_no_password(text: str) -> None:
+    """No text has the password of a server, as it is or as it stands in an address."""
+    for secret in (PASSWORD, quote(PASSWORD, safe="")):
+        assert secret not in text

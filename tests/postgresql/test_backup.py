@@ -23,10 +23,9 @@ from tests import in_process
 from tests.imports.archives import tree
 from tests.moving.moves import moved
 from tests.moving.test_moving import V1
-from tests.postgresql.server import fresh_schema, prepared, requires_postgresql
+from tests.postgresql.server import fresh_schema, prepared
 from tests.postgresql.storages import storage_at
 
-pytestmark = requires_postgresql
 _LARGE = b"0123456789abcdef" * 40_000
 
 

@@ -9,10 +9,8 @@ import pytest
 from tests import orders
 from tests.in_process import serving
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
+from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Answer, Service
-
-pytestmark = requires_postgresql
 
 _FORM = "acme/order"
 _NAMES = {

@@ -19,9 +19,7 @@ from tests.cli.command_runner import Ended, ended
 from tests.http.test_export import Archive, real_archive
 from tests.opened import opened
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server
 
 CRUD = "/fr/service/persistence/crud/acme/order"
 BY_ANN = {"Svc-Form-Definition-Version": "1", "Svc-Username": "ann"}

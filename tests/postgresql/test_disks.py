@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
-from tests.postgresql.test_faults import ServedDatabase, at_once, becomes_ready, order, recovers, served, unavailable
+from tests.postgresql.server import Server
+from tests.postgresql.test_faults import ServedDatabase, becomes_ready, order, recovers, served, unavailable
 from tests.rigs import disks
 from tests.service import Answer
+from tests.waiting import at_once
 
-pytestmark = [requires_postgresql, pytest.mark.xdist_group("database-disks")]
+pytestmark = pytest.mark.xdist_group("database-disks")
 
 _DATA = disks.Kind("tmpfs", (), 110)
 _LOG = disks.Kind("tmpfs", (), 52)

@@ -8,9 +8,7 @@ from pathlib import Path
 from tests.docs.markdown import DOCS
 from tests.docs.sandbox import shell
 from tests.docs.test_shell_examples import examples
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 
 ADDRESS = "postgresql://forms:a-password@db.example.org/forms"
 

@@ -8,32 +8,31 @@ from __future__ import annotations
 import http.client
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
 
-from persistence.postgresql import schema
+from persistence.errors import BusyError, OutcomeUnknownError
+from persistence.postgresql import connections
 from persistence.postgresql.database import Database
-from persistence.postgresql.schema import Step
 from tests import orders
 from tests import service as services
-from tests.cli.command_runner import ended
 from tests.in_process import serving
+from tests.opened import opened
 from tests.postgresql import server as postgresql
 from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, require_no_password
 from tests.postgresql.stopping import stopped
 from tests.rigs import disks
 from tests.service import Answer, Service, running
+from tests.waiting import at_once, eventually
 
-pytestmark = [requires_postgresql, pytest.mark.xdist_group("database-faults")]  # they share a server
+pytestmark = pytest.mark.xdist_group("database-faults")  # they share a server
 
 DOCUMENT = "acme/order/data/D/data.xml"
 PATIENCE = 20.0
@@ -89,11 +88,6 @@ def unavailable(answer: Answer, text: str, status: int = 503) -> None:
     assert status != 503 or int(answer["Retry-After"] or 0) > 0
 
 
-def require_no_password(text: str) -> None:
-    for secret in (PASSWORD, quote(PASSWORD, safe="")):
-        assert secret not in text
-
-
 @contextmanager
 def served(
     directory: Path,
@@ -124,115 +118,6 @@ def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> It
         yield asked
 
 
-# At the start.
-
-
-def _unlike(server: Server, **change: str) -> str:
-    return server.uri(fresh_schema(), **change)
-
-
-WRONG = "wr0ng/@"
-STARTS: dict[str, tuple[Callable[[Server], str], str]] = {
-    "wrong password": (lambda server: _unlike(server, password=WRONG), "password authentication failed for user"),
-    "unknown user": (lambda server: _unlike(server, user="stranger"), "password authentication failed for user"),
-    "database missing": (lambda server: _unlike(server, database="nowhere"), 'database "nowhere" does not exist'),
-    "server not there": (
-        lambda server: server.uri(fresh_schema()).replace(f":{server.port}/", f":{postgresql.free_port()}/"),
-        "Connection refused",
-    ),
-    "no tables": (lambda server: server.uri(fresh_schema()), "is empty: 'persistence serve --init' prepares it"),
-}
-
-
-@pytest.mark.parametrize("command", ["serve", "forms"])
-@pytest.mark.parametrize("fault", STARTS)
-def test_a_database_that_cannot_be_used_is_one_line_at_the_start(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fault: str,
-    command: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    make, text = STARTS[fault]
-    said = ended([command, "--data", make(server)], monkeypatch, capsys)
-    assert said.status == 1
-    assert said.out == ""
-    assert len(said.errors) == 1, said.errors
-    assert text in said.errors[0]
-    require_no_password(said.errors[0])
-    assert "wr0ng" not in said.errors[0]
-
-
-@pytest.mark.parametrize("command", ["init", "serve", "forms", "upgrade"])
-def test_a_server_that_is_too_old_is_one_line(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("persistence.postgresql.database.OLDEST_SERVER", 1000)
-    said = ended([command, "--data", server.uri(fresh_schema())], monkeypatch, capsys)
-    assert (said.status, len(said.errors)) == (1, 1)
-    assert said.errors[0].endswith("is older than PostgreSQL 1000")
-
-
-@pytest.mark.parametrize(
-    ("steps", "text"),
-    [
-        (lambda steps: (*steps, Step("more", "SELECT 1")), "of an older version of the service: 'persistence upgrade'"),
-        (lambda steps: steps[:-1], "of a newer version of the service than this one"),
-    ],
-)
-def test_tables_of_another_version_are_one_line(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    steps: Callable[[tuple[Step, ...]], tuple[Step, ...]],
-    text: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    uri = postgresql.prepared(server.uri(fresh_schema()))
-    monkeypatch.setattr(schema, "STEPS", steps(schema.STEPS))
-    said = ended(["serve", "--data", uri], monkeypatch, capsys)
-    assert (said.status, len(said.errors)) == (1, 1)
-    assert text in said.errors[0]
-
-
-@pytest.mark.parametrize(
-    ("prepare", "text"),
-    [
-        ("", "CREATE SCHEMA IF NOT EXISTS"),
-        ("CREATE SCHEMA {s} AUTHORIZATION keeper", "CREATE EXTENSION IF NOT EXISTS pg_trgm"),
-        ("CREATE SCHEMA {s} AUTHORIZATION keeper; CREATE EXTENSION pg_trgm", "CREATE SCHEMA IF NOT EXISTS {s}_flat"),
-    ],
-)
-def test_what_a_role_may_not_make_is_one_line_that_says_what_to_run(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    prepare: str,
-    text: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = fresh_schema()
-    server.execute("CREATE DATABASE bare", "postgres")
-    try:
-        if prepare:
-            server.execute(prepare.format(s=name), "bare")
-        said = ended(["init", "--data", server.uri(name, database="bare")], monkeypatch, capsys)
-        assert (said.status, len(said.errors)) == (1, 1)
-        assert "an administrator of the database has to run" in said.errors[0]
-        assert text.format(s=name) in said.errors[0].replace('"', "").replace("\\", "")
-        require_no_password(said.errors[0])
-    finally:
-        server.execute("DROP DATABASE bare WITH (FORCE)", "postgres")
-
-
-# While it is served.
-
-
 def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None:
     """As a replica by mistake, or one that was made read-only while its disk fills."""
     asked.execute("ALTER ROLE keeper SET default_transaction_read_only = on")
@@ -249,7 +134,9 @@ def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None
     assert asked.put("Bob").status == 204
 
 
-def test_a_password_that_changes_and_connections_that_are_refused_say_nothing_of_it(asked: ServedDatabase) -> None:
+def test_a_password_that_changes_and_connections_that_are_refused_say_nothing_of_it(
+    asked: ServedDatabase, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     for fault, mend, text in (
         ("PASSWORD 'another'", f"PASSWORD '{PASSWORD}'", "password authentication failed"),
         ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "too many connections for role"),
@@ -263,25 +150,27 @@ def test_a_password_that_changes_and_connections_that_are_refused_say_nothing_of
             unavailable(asked.is_ready(), "no connection to database forms at 127.0.0.1")
         finally:
             asked.execute(f"ALTER ROLE keeper {mend}")
+        assert text in caplog.text
         recovers(asked)
+    require_no_password(caplog.text + "".join(capfd.readouterr()))
 
 
 def recovers(asked: ServedDatabase) -> None:
     """The service finds the database again by itself, soon, and reads what is stored."""
-    ends = time.monotonic() + PATIENCE
-    while (answer := asked.get()).status != 200:
-        unavailable(answer, "")
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-    assert answer.body == order("Ada")
+
+    def is_served() -> bool:
+        answer = asked.get()
+        if answer.status != 200:
+            unavailable(answer, "")
+            return False
+        return answer.body == order("Ada")
+
+    eventually(is_served, PATIENCE)
 
 
 def becomes_ready(asked: ServedDatabase) -> None:
     """The service finds out that it can store; what it found before counts for two seconds."""
-    ends = time.monotonic() + PATIENCE
-    while asked.is_ready().status != 200:
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    eventually(lambda: asked.is_ready().status == 200, PATIENCE)
 
 
 @contextmanager
@@ -324,24 +213,11 @@ def test_all_connections_in_use_keep_nobody_for_ever(
     with served(tmp_path, server, monkeypatch) as asked:
         asked.execute("ALTER ROLE keeper SET lock_timeout = 0")
         with locked(asked, "revision"):
-            answers = at_once(*[asked.get] * 4)
+            answers = at_once(*[asked.get] * 4, seconds=PATIENCE)
             for answer in answers:
                 unavailable(answer, "")
+            assert "no connection to database" in "".join(each.cause for each in answers)
         recovers(asked)
-
-
-def at_once(*work: Callable[[], Answer]) -> list[Answer]:
-    """The answers of threads that each do something; none takes longer than it may."""
-    answers: list[Answer] = []
-    threads = [threading.Thread(target=lambda each=each: answers.append(each()), daemon=True) for each in work]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert time.monotonic() - began < PATIENCE
-    assert len(answers) == len(work)
-    return answers
 
 
 def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
@@ -363,14 +239,14 @@ def test_a_server_that_is_stopped_keeps_no_thread_past_its_deadline(
             asked.is_ready,
         ]
         with locked(asked, "revision"):  # as many connections as requests
-            at_once(*[asked.get] * 4)
+            at_once(*[asked.get] * 4, seconds=PATIENCE)
         with stopped(server):
             began = time.monotonic()
-            for answer in at_once(*kinds[:4]):
-                unavailable(answer, "")
+            for answer in at_once(*kinds[:4], seconds=PATIENCE):
+                unavailable(answer, "the server has not answered for")
             assert time.monotonic() - began < 4 + 3
             began = time.monotonic()
-            for answer in at_once(*kinds[3:]):
+            for answer in at_once(*kinds[3:], seconds=PATIENCE):
                 unavailable(answer, "")
             assert time.monotonic() - began < 4
             assert asked.service.raw("GET", "/healthz").status == 200
@@ -421,13 +297,15 @@ def test_a_commit_that_is_cut_is_found_out_by_the_entity_tag(
             for name in ("Amy", "Ada"):  # statements that are repeated are sent by a name
                 for _ in range(6):
                     assert asked.put(name).status == 204
+            asked.service.put(DOCUMENT.replace("data", "draft", 1), order("Zoe"))
             before = asked.get()["ETag"] or ""
             cutter.arm()
-            unavailable(asked.put("Bob", If_Match=before), "lost within the commit")
+            unavailable(asked.put("Bob", If_Match=before), "whether it is stored, the entity tag says")
             found = asked.get()
             assert (found.body, found["ETag"] != before) == (
                 (order("Bob"), True) if is_forwarded else (order("Ada"), False)
             )
+            assert asked.service.get(DOCUMENT.replace("data", "draft", 1)).status == (404 if is_forwarded else 200)
             again = asked.put("Bob", If_Match=before)
             assert again.status == (412 if is_forwarded else 204)
             assert asked.get().body == order("Bob")
@@ -480,12 +358,14 @@ def test_a_server_that_crashes_or_is_restarted_is_found_again(
     how: signal.Signals,
 ) -> None:
     """The log of a service says nothing of passwords, and has no traceback."""
-    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     with postgresql.running() as own, served(tmp_path, own, monkeypatch, start=start) as asked:
         own.stop(how)
-        for answer in at_once(asked.get, asked.get, asked.is_ready, lambda: asked.put("Bob")):
+        for answer in at_once(asked.get, asked.get, asked.is_ready, lambda: asked.put("Bob"), seconds=PATIENCE):
             unavailable(answer, "")
-        unavailable(asked.put("Bob"), "no connection to database forms at 127.0.0.1")
+        said = asked.put("Bob")
+        unavailable(said, f"no connection to database forms at 127.0.0.1:{own.port} as keeper")
+        assert " within 2." in said.cause  # and not the five seconds that a connection may take
+        assert asked.service.raw("GET", "/healthz").status == 200
         asked.server = postgresql.start(own.directory, port=own.port)
         recovers(asked)
         assert asked.put("Bob").status == 204
@@ -521,3 +401,72 @@ def test_a_content_that_is_erased_while_it_is_sent_breaks_off_without_a_tracebac
         assert "Traceback" not in asked.service.log.read_text()
         unavailable(asked.service.get(f"acme/order/{path}"), "was replaced while it was read")
         assert asked.get().status == 200
+
+
+@pytest.fixture
+def database(server: Server, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """A schema, of which the server has a second to answer."""
+    for name in ("STATEMENT_SECONDS", "STATEMENT_ANSWER_SECONDS"):
+        monkeypatch.setattr(f"persistence.postgresql.connections.{name}", 1)
+    return opened(Database(postgresql.prepared(f"{server.uri('stopped')}&connect_timeout=2"), lock_timeout=1))
+
+
+def test_a_commit_that_is_not_answered_has_an_unknown_outcome(server: Server, database: Database) -> None:
+    def save() -> None:
+        with database.transaction("saving", "a form") as connection:
+            connection.execute("INSERT INTO form (app, name) VALUES ('a', 'b')")
+            began.append(time.monotonic())
+            stop.__enter__()
+
+    began: list[float] = []
+    stop = stopped(server)
+    try:
+        with pytest.raises(OutcomeUnknownError, match=r"saving a form: .* lost within the commit"):
+            save()
+        assert time.monotonic() - began[0] < 10
+    finally:
+        stop.__exit__(None, None, None)
+    with database.reading("asking") as connection:
+        assert connection.execute("SELECT count(*) FROM form").fetchone() in {(0,), (1,)}
+
+
+def test_the_waits_of_a_transaction_have_one_deadline(database: Database) -> None:
+    """A disk that is slow lets each statement of a save wait; all of them may not wait as long as each."""
+
+    def save(statements: int) -> None:
+        with database.transaction("saving", first=None) as connection:
+            for _ in range(statements):
+                connection.execute("SELECT pg_sleep(0.7)").fetchone()
+
+    began = time.monotonic()
+    with pytest.raises(BusyError, match=r"saving: the database cannot be had: the server has not answered for"):
+        save(10)
+    assert time.monotonic() - began < 4
+    save(2)  # the next one has all of the time
+
+
+_SLOW_COMMIT = """
+CREATE FUNCTION stopped.slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.4); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON stopped.form DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION stopped.slow()
+"""
+
+
+def test_after_a_slow_commit_one_is_tried_out(
+    server: Server, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the next one begins, that is; while it is tried out, nothing is refused that could be stored."""
+    monkeypatch.setattr("persistence.postgresql.connections.STATEMENT_SECONDS", 5)
+    tried: list[bool] = []
+    monkeypatch.setattr(connections, "_is_confirmed", lambda _: tried.append(True) or True)
+    server.execute(_SLOW_COMMIT)
+    try:
+        database.require_committing()
+        assert not tried
+        with database.transaction("saving", first=None) as connection:
+            connection.execute("INSERT INTO form (app, name) VALUES ('slow', 'b')")
+        for _ in range(3):
+            database.require_committing()
+        assert tried == [True]
+    finally:
+        server.execute("DROP TRIGGER slow ON stopped.form; DROP FUNCTION stopped.slow()")

@@ -24,10 +24,8 @@ from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.metrics.test_metrics import samples, value
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
+from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Service
-
-pytestmark = requires_postgresql
 
 _SELECTED: tuple[Any, ...] = (
     test_documents.test_data_and_drafts,

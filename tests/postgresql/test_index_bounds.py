@@ -18,9 +18,7 @@ from persistence.postgresql.database_index import PostgresDialect
 from tests.index import asked
 from tests.index.memory import FORM, Content
 from tests.postgresql.indexing import IndexedMemory, indexed_memory
-from tests.postgresql.server import Server, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server
 
 A, B = asked.PATHS[:2]
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,29 +23,20 @@ from persistence.postgresql.database import Database
 from persistence.postgresql.database_check import maintained
 from tests import orders
 from tests.index.contract import NAME, STATUS, exact, only
+from tests.opened import opened
 from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
-from tests.postgresql.server import requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.waiting import PATIENCE, at_once, eventually
 
 FORM = Form("acme", "order")
-_WAITS = 30.0
-
 WITHOUT_NAME = orders.definition().replace(b"<fr:index><fr:summary-show/></fr:index>", b"")
 
 
 @pytest.fixture
-def node(database_uri: str, tmp_path: Path) -> Iterator[IndexedDatabase]:
-    found = IndexedDatabase(database_uri, tmp_path)
-    yield found
-    found.close()
+def node(database_uri: str, tmp_path: Path) -> IndexedDatabase:
+    return opened(IndexedDatabase(database_uri, tmp_path))
 
 
-@pytest.fixture
-def other(database_uri: str, tmp_path: Path) -> Iterator[IndexedDatabase]:
-    found = IndexedDatabase(database_uri, tmp_path)
-    yield found
-    found.close()
+other = node
 
 
 def save(form: FormInDatabase, document: str, name: str, status: str = "open") -> None:
@@ -54,41 +44,15 @@ def save(form: FormInDatabase, document: str, name: str, status: str = "open") -
     form.save(document, body.encode())
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + _WAITS
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
 def total_of(form: FormInDatabase, query: Query | None = None, scope: Scope | None = None) -> int:
     """The total of a search, which waits while documents are read again."""
-    ends = time.monotonic() + _WAITS
+    ends = time.monotonic() + PATIENCE
     while True:
         try:
             return form.search(query or Query(paths=()), scope).total
         except BusyError:
             assert time.monotonic() < ends
             time.sleep(0.05)
-
-
-def in_threads(*works: Callable[[], None]) -> None:
-    """Do works at once; the first error of one is raised."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_WAITS)
-    if errors:
-        raise errors[0]
 
 
 def test_totals_are_exact_after_concurrent_creations_and_deletions(
@@ -103,7 +67,7 @@ def test_totals_are_exact_after_concurrent_creations_and_deletions(
             if each % 3 == 0:
                 forms[number].delete(f"d-{number}-{each}")
 
-    in_threads(*(lambda number=number: change(number) for number in range(4)))  # type: ignore[misc]
+    at_once(*(lambda number=number: change(number) for number in range(4)))  # type: ignore[misc]
     assert total_of(forms[0]) == 4 * 8
     with node.database.reading("counting") as connection:
         assert connection.execute("SELECT count(*) FROM document").fetchone() == (32,)
@@ -128,7 +92,7 @@ def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
 
     def publish() -> None:
         try:
-            times, ends = 0, time.monotonic() + _WAITS / 2
+            times, ends = 0, time.monotonic() + PATIENCE / 2
             while times < 4 or (len(saved) <= 4 and time.monotonic() < ends):
                 times += 1
                 ours.publish(WITHOUT_NAME)
@@ -138,7 +102,7 @@ def test_saves_go_on_while_versions_are_published_and_nothing_is_stale(
         finally:
             is_over.set()
 
-    in_threads(keep_saving, publish)
+    at_once(keep_saving, publish)
     assert len(saved) > 4
     for form in (ours, theirs):
         assert total_of(form) == len(saved)
@@ -155,7 +119,7 @@ def test_a_save_of_the_edition_before_is_read_again_by_the_search_after_it(
 
     def after_a_publication(form: Form, document: str) -> None:
         changed(form, document)
-        in_threads(lambda: theirs.publish(orders.definition()))
+        at_once(lambda: theirs.publish(orders.definition()))
 
     monkeypatch.setattr(node.rows, "changed", after_a_publication)
     save(ours, "d-1", "Ada")
@@ -176,7 +140,7 @@ def test_many_outdated_documents_are_read_by_a_job_while_searches_are_busy(
         form.search(Query(paths=()))
     assert refused.value.retry_after > 0
     assert total_of(form, Query(controls=(exact(NAME, "Name 7"),), paths=())) == 1
-    until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
+    eventually(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
 
 
 def test_publications_leave_no_totals_to_be_summed_up(node: IndexedDatabase) -> None:
@@ -228,13 +192,13 @@ def test_two_nodes_rebuild_one_after_the_other_and_both_say_how_far_it_is(
 
     def rebuild() -> None:
         try:
-            in_threads(node.reindexer.all, other.reindexer.all, lambda: node.reindexer.version(FORM, 1))
+            at_once(node.reindexer.all, other.reindexer.all, lambda: node.reindexer.version(FORM, 1))
         except BusyError:
             pytest.fail("a rebuild did not wait")
         finally:
             is_over.set()
 
-    in_threads(watch, rebuild)
+    at_once(watch, rebuild)
     assert ReindexingState.INDEXING in seen
     assert other.reindexer.status().state is ReindexingState.STOPPED
     assert total_of(form) == 20
@@ -248,7 +212,7 @@ def test_one_connection_is_enough_for_many_threads_that_begin_forms(
     defaults = Database.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "most_connections", 1)
-    small = IndexedDatabase(database_uri, tmp_path)
+    small = opened(IndexedDatabase(database_uri, tmp_path))
 
     def begin(number: int) -> None:
         form = small.of(Form("acme", f"form-{number}"))
@@ -256,11 +220,8 @@ def test_one_connection_is_enough_for_many_threads_that_begin_forms(
         save(form, "d", f"Name {number}")
 
     began = time.monotonic()
-    try:
-        in_threads(*[partial(begin, number) for number in range(12)])
-    finally:
-        small.close()
-    assert time.monotonic() - began < _WAITS
+    at_once(*[partial(begin, number) for number in range(12)])
+    assert time.monotonic() - began < PATIENCE
     for number in range(12):
         assert total_of(node.of(Form("acme", f"form-{number}"))) == 1
 
@@ -271,6 +232,8 @@ from functools import partial
 from pathlib import Path
 from persistence.postgresql import database_index
 from persistence.postgresql.index_rows import IndexRows
+from tests.waiting import PATIENCE, at_once, eventually
+from tests.opened import opened
 from tests.postgresql.indexed import IndexedDatabase
 database_index.REREAD_AT_ONCE, database_index._READERS = 2, 2
 reread = IndexRows.reread
@@ -293,11 +256,10 @@ def test_a_node_that_is_killed_in_a_rebuild_frees_it_and_leaves_nothing_half_don
         save(form, f"d-{number}", f"Name {number}")
     command = [sys.executable, "-c", _NODE, database_uri, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as killed:
-        assert killed.stdout is not None
         killed.stdout.readline()
         assert node.reindexer.status().state is ReindexingState.INDEXING
         os.kill(killed.pid, signal.SIGKILL)
-    until(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
+    eventually(lambda: node.reindexer.status().state is ReindexingState.STOPPED)
     assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
     node.reindexer.all()
     assert total_of(form, Query(controls=(exact(STATUS, "open"),), paths=())) == 10
@@ -318,17 +280,19 @@ def test_a_save_that_is_under_way_is_waited_for_alone_and_is_what_the_index_has(
     def slowly(form: Form, document: str) -> None:
         changed(form, document)
         has_locks.set()
-        assert may_commit.wait(_WAITS)
+        assert may_commit.wait(PATIENCE)
 
     def others_are_read() -> bool:
         return total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 5
 
     def rebuild_and_save() -> None:
-        assert has_locks.wait(_WAITS)
-        in_threads(node.reindexer.all, lambda: (until(others_are_read), save(ours, "d-4", "New"), may_commit.set())[0])
+        assert has_locks.wait(PATIENCE)
+        at_once(
+            node.reindexer.all, lambda: (eventually(others_are_read), save(ours, "d-4", "New"), may_commit.set())[0]
+        )
 
     monkeypatch.setattr(other.rows, "changed", slowly)
-    in_threads(lambda: save(theirs, "d-3", "Saved"), rebuild_and_save)
+    at_once(lambda: save(theirs, "d-3", "Saved"), rebuild_and_save)
     assert total_of(ours, Query(controls=(exact(STATUS, "open"),), paths=())) == 6
     for name in ("Saved", "New"):
         assert total_of(ours, Query(controls=(exact(NAME, name),), paths=())) == 1
@@ -365,7 +329,7 @@ def test_saves_and_a_rebuild_of_many_documents_go_on_beside_each_other(
         finally:
             is_over.set()
 
-    in_threads(keep_saving, rebuild)
+    at_once(keep_saving, rebuild)
     for name in names.values():
         assert total_of(form, Query(controls=(exact(NAME, name),), paths=())) == 1
     assert total_of(form) == len(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,10 @@ from persistence.model.permissions import User
 from persistence.model.versions import LeaseHolder
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database_storage import DatabaseStorage
-from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.storage.contract import write
+from tests.waiting import at_once
 
-pytestmark = requires_postgresql
 LEA, BOB = LeaseHolder("lea", "staff"), LeaseHolder("bob")
 DATA = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", "data.xml")
 
@@ -68,8 +67,7 @@ def test_of_many_that_lease_at_once_one_does(nodes: tuple[DatabaseStorage, Datab
             return False
         return True
 
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(lease, range(8))) == 1
+    assert sum(at_once(*(partial(lease, number) for number in range(8)))) == 1
 
 
 def test_nobody_leases_a_document_while_it_is_saved(nodes: tuple[DatabaseStorage, DatabaseStorage]) -> None:
@@ -78,8 +76,8 @@ def test_nobody_leases_a_document_while_it_is_saved(nodes: tuple[DatabaseStorage
     with one.writing(DATA):
         with one.leases.protecting(DATA, User(name="bob")):
             pass
-        with ThreadPoolExecutor(1) as pool, pytest.raises(BusyError, match="another request has the lock"):
-            pool.submit(other.leases.lock, DATA, LEA, 600).result()
+        with pytest.raises(BusyError, match="another request has the lock"):
+            at_once(partial(other.leases.lock, DATA, LEA, 600))
     other.leases.lock(DATA, LEA, 600)
     with one.writing(DATA), pytest.raises(LockedError), one.leases.protecting(DATA, User(name="bob")):
         pass

@@ -8,11 +8,8 @@ import pytest
 
 from persistence.limits import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from tests.postgresql.server import requires_postgresql
 from tests.postgresql.storages import storage_at
 from tests.storage.contract import write
-
-pytestmark = requires_postgresql
 
 FORM = Form("hr", "leave")
 DATA, DRAFT = (DocumentAddress(FORM, each, "D", "data.xml") for each in (Collection.DATA, Collection.DRAFT))

@@ -17,10 +17,9 @@ from tests import in_process, orders
 from tests.cli.command_runner import Ended, ended
 from tests.imports.archives import tree
 from tests.moving.test_moving import V1
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 from tests.postgresql.storages import storage_at
 
-pytestmark = requires_postgresql
 _LARGE = b"0123456789abcdef" * 40_000
 _DOCUMENT = "acme/order/data/d"
 

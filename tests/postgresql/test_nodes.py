@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -19,10 +18,9 @@ from tests import encrypted_form, orders
 from tests.http.test_documents import SINGLETON
 from tests.http.test_leases import lock, unlock
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
+from tests.postgresql.server import Server
 from tests.service import PUBLIC, Answer, Service, alone
-
-pytestmark = requires_postgresql
+from tests.waiting import at_once, eventually
 
 _KEY = f"k1:{'7' * 64}"
 _SETTINGS = '"svc.persistence.*.lease" = true\n"svc.persistence.*.enforce-lease" = true\n'
@@ -86,8 +84,7 @@ def both_at_once(nodes: Nodes, ask: Callable[[Service, int], Answer], count: int
         barrier.wait()
         return ask((nodes.first, nodes.second)[number % 2], number)
 
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(one, range(count)))
+    return at_once(*(partial(one, number) for number in range(count)))
 
 
 def test_of_many_conditional_saves_one_is_stored(nodes: Nodes, form: str) -> None:
@@ -184,11 +181,3 @@ def test_reencrypting_is_seen_from_another_instance(nodes: Nodes, form: str) -> 
     assert (
         nodes.of_schema(f"count(*) FROM revision WHERE position('{encrypted_form.SECRETS[0]}'::bytea in body) > 0") == 0
     )
-
-
-def eventually(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it does not come to that"
-        time.sleep(0.05)

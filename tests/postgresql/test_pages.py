@@ -16,9 +16,7 @@ from tests import service as services
 from tests.pages import test_document_pages, test_looking
 from tests.pages.administrator import NAME, browser, keys_of, settings
 from tests.pages.test_looking import ended, save
-from tests.postgresql.server import Server, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server
 
 _SELECTED: tuple[Any, ...] = (
     test_looking.test_the_overview_says_what_is_served,

@@ -23,10 +23,10 @@ from persistence.postgresql.database import Database
 from tests import encrypted_form, orders
 from tests.in_process import serving
 from tests.postgresql import server as postgresql
-from tests.postgresql.server import Server, requires_postgresql
+from tests.postgresql.server import Server
 from tests.service import PUBLIC, Service
 
-pytestmark = [requires_postgresql, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 _FORM = "acme/order"
 _ROUNDS = 8

@@ -41,10 +41,8 @@ from tests.http.test_reporting import examples
 from tests.opened import opened
 from tests.orders import ORDER
 from tests.postgresql.generated import generated
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 from tests.published import Planter
-
-pytestmark = requires_postgresql
 
 MAIN, LINES = "svc_f_acme_order_1", "svc_f_acme_order_1_lines"
 NAMING = database_reports.naming("svc_f_", 256, prefixes_in_main=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -11,10 +11,8 @@ from persistence.errors import StartupError
 from persistence.postgresql import schema
 from persistence.postgresql.database import Database, lock_key
 from persistence.postgresql.schema import Step
-from tests.opened import opened
-from tests.postgresql.server import PASSWORD, Server, fresh_schema, requires_postgresql
-
-pytestmark = requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
+from tests.waiting import at_once
 
 
 @pytest.fixture
@@ -127,43 +125,5 @@ def test_an_instance_of_the_version_before_finds_indexed_versions_under_their_ol
 
 
 def test_nodes_that_start_at_once_apply_each_step_once(empty: Database) -> None:
-    threads = [threading.Thread(target=schema.init, args=(empty,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert sorted(at_once(*[partial(schema.init, empty)] * 4)) == [False] * 3 + [True]
     schema.require(empty)
-
-
-def test_what_only_an_administrator_may_do_is_said(database_server: Server) -> None:
-    """Extension and schema: one line has the statement to run."""
-    database_server.execute("CREATE DATABASE bare", "postgres")
-    try:
-        bare = database_server.uri("s", database="bare")
-        with pytest.raises(StartupError, match="has to run 'CREATE SCHEMA IF NOT EXISTS \"s\"'"):
-            schema.init(opened(Database(bare, lock_timeout=5)))
-        database_server.execute("CREATE SCHEMA s; GRANT ALL ON SCHEMA s TO keeper", "bare")
-        with pytest.raises(StartupError, match="has to run 'CREATE EXTENSION IF NOT EXISTS pg_trgm"):
-            schema.init(opened(Database(bare, lock_timeout=5)))
-    finally:
-        database_server.execute("DROP DATABASE bare WITH (FORCE)", "postgres")
-
-
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        ({"password": "se-cret/@"}, "password authentication failed"),
-        ({"database": "nowhere"}, 'database "nowhere" does not exist'),
-        ({"user": "nobody"}, "password authentication failed"),
-    ],
-)
-def test_a_database_that_cannot_be_had_is_one_line_without_a_password(
-    database_server: Server, change: dict[str, str], cause: str
-) -> None:
-    database = opened(Database(database_server.uri("s", **change), lock_timeout=5))
-    with pytest.raises(StartupError, match=cause) as refused:
-        schema.require(database)
-    assert f"127.0.0.1:{database_server.port}" in str(refused.value)
-    for secret in ("se-cret", PASSWORD, "a%2Bb"):
-        assert secret not in str(refused.value)
-        assert secret not in repr(database.address)

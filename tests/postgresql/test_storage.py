@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,16 +25,13 @@ from persistence.errors import (
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.postgresql import revision_rows
-from persistence.postgresql.database import Database
 from persistence.postgresql.database_storage import CommitListener, DatabaseStorage
 from persistence.storage.commit import Upload
 from tests.opened import close
-from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import PASSWORD, Server, prepared, requires_postgresql, running, start
+from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.storages import rows, storage_at
-from tests.storage.contract import body, content, delete, next_sidecar, revision, write
-
-pytestmark = requires_postgresql
+from tests.storage.contract import body, content, delete, next_sidecar, revision, write, write_elsewhere
+from tests.waiting import eventually
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -86,7 +81,6 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
     history = storage.history(DATA)
-    assert history is not None
     instants = [history.instant(position) for position in range(history.total)][::-1]
     found = [content(storage.read_revision(DATA, instant, content=True)) for instant in instants]
     assert found == [body(DATA, str(number)) for number in range(1, 2 * rounds + 1)]
@@ -94,22 +88,11 @@ def test_no_update_is_lost_between_processes_whose_locks_hold_nobody(
 
 
 def test_who_waits_for_a_lock_too_long_is_busy(storage: DatabaseStorage) -> None:
-    raised: list[BaseException] = []
-
-    def wait() -> None:
-        began = time.monotonic()
-        try:
-            with storage.writing(DATA):
-                pass
-        except BusyError as error:
-            raised.append(error)
-        assert 0.9 < time.monotonic() - began < 10
-
     with storage.writing(DRAFT):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
-    assert [str(each) for each in raised] == ["writing hr/leave/data/D/data.xml: another request has the lock"]
+        began = time.monotonic()
+        with pytest.raises(BusyError, match=r"^writing hr/leave/data/D/data\.xml: another request has the lock$"):
+            write_elsewhere(storage, DATA)
+        assert 0.9 < time.monotonic() - began < 10
     write(storage, DATA, "after")
 
 
@@ -163,9 +146,9 @@ def test_a_connection_that_is_killed_within_a_block_stores_nothing(
                 over = writer.current(DATA)
                 writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
                 row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                assert row is not None
                 database_server.execute(f"SELECT pg_terminate_backend({row[0]})")
-                _wait_for_the_end_of(database_server, row[0])
+                activity = f"SELECT 1 FROM pg_stat_activity WHERE pid = {row[0]}"  # noqa: S608 - a number
+                eventually(lambda: not database_server.execute(activity))
                 writer.discard_draft(FORM, "D")
 
         with pytest.raises(BusyError):
@@ -173,39 +156,6 @@ def test_a_connection_that_is_killed_within_a_block_stores_nothing(
     assert rows(storage) == before
     write(storage, DATA, "three")
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
-
-
-def _wait_for_the_end_of(server: Server, pid: int) -> None:
-    while server.execute(f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"):  # noqa: S608 - a number
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("is_forwarded", [True, False])
-def test_a_connection_that_is_cut_within_the_commit_leaves_the_outcome_open(
-    storage_uri: str, database_server: Server, tmp_path: Path, *, is_forwarded: bool
-) -> None:
-    """Stored or not, it is stored wholly or not at all, and the client is told that nobody knows."""
-    with Cutter(database_server.port, is_forwarded=is_forwarded) as cutter:
-        uri = storage_uri.replace(f":{database_server.port}/", f":{cutter.port}/")
-        storage = storage_at(uri, tmp_path / "local")
-        first = write(storage, DATA, "one")
-        write(storage, DRAFT, "draft")
-        with storage.upload(DATA) as upload:
-            upload.write(body(DATA, "two"))
-
-            def save() -> None:
-                with storage.writing(DATA) as writer:
-                    over = writer.current(DATA)
-                    writer.commit(DATA, next_sidecar(upload, over), upload, over=over)
-                    writer.discard_draft(FORM, "D")
-                    cutter.arm()
-
-            with pytest.raises(OutcomeUnknownError, match="whether it is stored, the entity tag says") as unknown:
-                save()
-        assert PASSWORD not in "".join(traceback.format_exception(unknown.value))
-        sidecar = revision(storage.read(DATA, content=False)).sidecar
-        assert sidecar.id == (upload.id if is_forwarded else first.id)
-        assert (storage.read(DRAFT, content=False) is None) is is_forwarded
 
 
 def test_a_statement_that_failed_is_never_committed_as_a_success(storage: DatabaseStorage) -> None:
@@ -229,22 +179,6 @@ def test_a_statement_that_failed_is_never_committed_as_a_success(storage: Databa
     assert rows(storage) == set()
     for number in range(8):  # on every connection that there is
         write(storage, DATA, str(number))
-
-
-@pytest.mark.long
-def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
-    with running() as server:
-        storage = storage_at(prepared(server.uri("restarted")), tmp_path / "local", lock_timeout=1)
-        write(storage, DATA, "one")
-        server.stop()
-        began = time.monotonic()
-        with pytest.raises(BusyError, match=r"no connection to database forms at 127.0.0.1:\d+ as keeper") as refused:
-            storage.read(DATA, content=True)
-        assert time.monotonic() - began < 15
-        assert PASSWORD not in "".join(traceback.format_exception(refused.value))
-        start(server.directory, port=server.port)
-        assert content(storage.read(DATA, content=True)) == body(DATA, "one")
-        write(storage, DATA, "two")
 
 
 def write_often(storage: DatabaseStorage) -> None:
@@ -276,42 +210,6 @@ def test_a_synchronous_replica_that_is_given_up_is_no_success(tmp_path: Path) ->
             thread.join()
             server.execute("ALTER SYSTEM RESET synchronous_standby_names")
             server.execute("SELECT pg_reload_conf()")
-
-
-def test_a_replica_by_mistake_cannot_be_written(storage: DatabaseStorage, storage_uri: str, tmp_path: Path) -> None:
-    write(storage, DATA, "one")
-    replica = storage_at(f"{storage_uri}&options=-c%20default_transaction_read_only%3Don", tmp_path / "local")
-    assert content(replica.read(DATA, content=True)) == body(DATA, "one")
-    with pytest.raises(BusyError, match="can only be read: it is a replica, or made read-only"):
-        write(replica, DATA, "two")
-    assert "can only be read" in (replica.database.probe() or "")
-    assert storage.database.probe() is None
-
-
-def test_all_connections_in_use_is_busy_and_no_hang(
-    storage_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.5)
-    storage = storage_at(storage_uri, tmp_path / "local", lock_timeout=0.5, most_connections=1)
-    write(storage, DATA, "one")
-    ended = threading.Event()
-    begun = threading.Event()
-
-    def hold() -> None:
-        with storage.writing(DATA):
-            begun.set()
-            ended.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    begun.wait(30)
-    try:
-        with pytest.raises(BusyError, match="no connection to database"):
-            storage.read(DATA, content=True)
-    finally:
-        ended.set()
-        thread.join()
-    assert content(storage.read(DATA, content=True)) == body(DATA, "one")
 
 
 def test_a_form_number_that_leads_nowhere_stores_nothing(storage: DatabaseStorage) -> None:
@@ -440,7 +338,6 @@ def test_a_page_of_a_long_history_reads_its_own_sidecars_only(storage: DatabaseS
             " generate_series(1, 10000) AS n"
         )
     listed = storage.history(DATA)
-    assert listed is not None
     assert listed.total == 10_001
     with storage.database.apart("spoiling") as connection:
         connection.execute("UPDATE revision SET sidecar = 'x' WHERE modified < '2001-01-01T02:40:00'")
@@ -471,9 +368,7 @@ def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: P
     for address in (DATA, definition):
         for text in ("one", "two", "three"):
             write(storage, address, text)
-    history = storage.history(DATA)
-    assert history is not None
-    assert history.total == (3 if keeps else 1)
+    assert storage.history(DATA).total == (3 if keeps else 1)
     assert content(storage.read(DATA, content=True)) == body(DATA, "three")
     assert len(storage.revisions(definition)) == 2
     deleted = delete(storage, DATA)
@@ -543,28 +438,6 @@ def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -
     process.join()
     assert process.exitcode == 0
     write(storage, DATA, "two")
-
-
-@pytest.fixture
-def wrong(database_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.5)
-    with Database(database_server.uri("s", password="se+cret/"), lock_timeout=0.2) as database:  # noqa: S106
-        yield database
-
-
-def test_a_wrong_password_while_it_runs_is_busy_and_says_no_password(
-    wrong: Database, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    def read() -> None:
-        with wrong.reading("reading", "it"):
-            pass
-
-    with pytest.raises(BusyError) as refused:
-        read()
-    said = "".join(traceback.format_exception(refused.value)) + caplog.text + "".join(capfd.readouterr())
-    assert "password authentication failed" in caplog.text
-    assert "se+cret" not in said
-    assert "se%2Bcret" not in said
 
 
 @pytest.mark.parametrize("mebibytes", [32, pytest.param(256, marks=pytest.mark.long)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psycopg
@@ -13,10 +12,10 @@ from persistence.postgresql import revision_rows
 from persistence.postgresql.connections import parse
 from persistence.providers import opened
 from tests.in_process import serving
-from tests.postgresql.server import prepared, requires_postgresql
+from tests.postgresql.server import prepared
 from tests.postgresql.storages import rows, storage_at
+from tests.waiting import eventually
 
-pytestmark = requires_postgresql
 _OLD = [f"{number:040x}" for number in range(25)]
 _YOUNG = "f" * 40
 
@@ -43,10 +42,7 @@ def test_a_quiet_service_sweeps(database_uri: str, tmp_path: Path, monkeypatch: 
     _leave(database_uri)
     monkeypatch.setattr(opened, "SWEEP_EVERY", 0.05)
     with serving(tmp_path, place=database_uri, alone=True):
-        ends = time.monotonic() + 20
-        while _left(database_uri, tmp_path) != {_YOUNG}:
-            assert time.monotonic() < ends, _left(database_uri, tmp_path)
-            time.sleep(0.05)
+        eventually(lambda: _left(database_uri, tmp_path) == {_YOUNG})
 
 
 def test_one_sweep_is_bounded(database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

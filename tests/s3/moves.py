@@ -75,7 +75,6 @@ def named(root: Path | str) -> Iterator[tuple[str, int]]:
     for address in addresses(store):
         listed = store.history(address)
         for each in [] if listed is None else listed.page(0, listed.total):
-            assert each.sidecar is not None
             if each.sidecar.body is not None:
                 assert isinstance(address, DocumentAddress)
                 yield BodyReference(address, each.sidecar.id).key, each.sidecar.body.size

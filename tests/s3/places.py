@@ -1,31 +1,34 @@
-"""A tree and a bucket, and both as one storage."""
+"""A storage of records and a bucket, and both as one storage."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.addresses import DocumentAddress
 from persistence.model.network_addresses import parse_bucket
-from persistence.model.sidecar import Sidecar
 from persistence.s3.body_references import settle_notes
 from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
-from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import KeepsHistory, Storage, keeps_all
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.s3.server import BUCKET, S3Server
-from tests.storage.contract import put
+from tests.s3.server import BUCKET, S3Server, Stored
+from tests.storage.bodies_contract import CAT, Place
 
-FORM = Form("pics", "album")
-CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
-DRAFT = CAT.moved(Collection.DRAFT)
 LIMITS = ObjectLimits(connect=0.3, timeout=0.5, calls=4)
+_D = "attachments/pics/album/data/D"
 
 
-class BucketPlace:
-    """A tree, a place in the bucket of a server, and both as one storage. ``main`` is in place of the tree."""
+def bodies_at(directory: Path, server: S3Server, keeps_history: KeepsHistory = keeps_all) -> ObjectBodies:
+    """The place in the bucket of a server, with its notes in a directory."""
+    objects = Objects(parse_bucket(f"s3://{BUCKET}/attachments", server.url), LIMITS)
+    return ObjectBodies(objects, str(directory), keeps_history)
+
+
+class BucketPlace(Place):
+    """A tree, or ``main`` in place of it, and a bucket."""
 
     def __init__(
         self, directory: Path, server: S3Server, keeps_history: KeepsHistory = keeps_all, main: Storage | None = None
@@ -33,19 +36,23 @@ class BucketPlace:
         self.server = server
         self.root = directory / "root"
         tree = opened(Store(initialised(self.root), lock_timeout=1, keeps_history=keeps_history))
-        self.store: Storage = main or tree
-        objects = Objects(parse_bucket(f"s3://{BUCKET}/attachments", server.url), LIMITS)
-        self.bodies = ObjectBodies(objects, str(self.root), keeps_history)
-        self.attached = SplitStorage(self.store, self.bodies)
+        super().__init__(main or tree, bodies_at(self.root, server, keeps_history))
 
-    def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
-        return put(self.attached, address, body)
+    def apart(self) -> list[bytes]:
+        return sorted(each.data for each in self.server.objects.values())
 
-    def body(self, address: DocumentAddress = CAT) -> bytes:
-        found = self.attached.read(address, content=True)
-        assert found is not None
-        with found.opened as file:
-            return file.read()
+    def spoil(self, change: Callable[[bytes], bytes] | None) -> None:
+        (key,) = self.server.objects
+        stored = self.server.objects.pop(key)
+        if change is not None:
+            self.server.objects[key] = Stored(change(stored.data))
+
+    def leave(self) -> set[str]:
+        self.server.objects[f"{_D}/cat.bin/stray"] = Stored(b"stray")
+        return {"stray", *self.ids()}
+
+    def settle(self) -> None:
+        self.sweep()
 
     def ids(self, address: DocumentAddress = CAT) -> set[str]:
         """The content ids of the objects of an attachment."""
@@ -57,4 +64,4 @@ class BucketPlace:
 
     def sweep(self, age: float = -1) -> int:
         """Settle what crashes have left, however young it is."""
-        return settle_notes(self.bodies, lambda _: self.store, age)
+        return settle_notes(self.bodies, lambda _: self.store, age)  # type: ignore[arg-type]  # they are ``bodies_at``

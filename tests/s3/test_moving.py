@@ -21,9 +21,9 @@ from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.imports.test_over_http import a_service
 from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
-from tests.s3.places import FORM
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
 from tests.service import Service
+from tests.storage.bodies_contract import FORM
 
 _apps = count()
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 from persistence.storage.reader import StoreReader
 from tests import in_process
 from tests.imports.archives import tree
-from tests.postgresql.server import Server, fresh_schema, requires_postgresql
+from tests.postgresql.server import Server, fresh_schema
 from tests.postgresql.storages import storage_at
 from tests.s3.moves import D, inside, move, require_whole, run, settings_at, states
-from tests.s3.places import CAT, DRAFT, FORM, BucketPlace
 from tests.s3.server import S3Server
 from tests.service import Service
-
-pytestmark = requires_postgresql
 
 
 def test_attachments_go_through_databases_and_buckets_and_back(
@@ -70,24 +64,3 @@ def test_a_backup_of_a_database_is_restored_into_another_bucket(
     move(second, tmp_path / "back", "with-data", config=config)
     assert inside(tmp_path / "back") == inside(plain.data)
     assert tree(tmp_path / "back") == tree(plain.data)
-
-
-@pytest.mark.parametrize("address", [CAT, DRAFT])
-def test_a_discarded_document_has_its_objects_until_the_transaction_is_committed(
-    tmp_path: Path, server: S3Server, database_uri: str, address: object
-) -> None:
-    place = BucketPlace(tmp_path, server, main=storage_at(database_uri, tmp_path / "local"))
-    for body in (b"one", b"two"):
-        place.write(body, DRAFT if address is DRAFT else CAT)
-    kept = server.keys_of()
-    with suppress(KeyError), place.attached.writing(CAT) as writer:
-        writer.discard_draft(FORM, "D")
-        writer.discard_document(FORM, "D")
-        raise KeyError
-    assert server.keys_of() == kept
-    assert place.sweep() == 0
-    with place.attached.writing(CAT) as writer:
-        writer.discard_draft(FORM, "D")
-        writer.discard_document(FORM, "D")
-        assert server.keys_of() == kept
-    assert (server.keys_of(), place.notes()) == ([], [])

@@ -110,7 +110,6 @@ def test_properties_say_the_place_of_a_form() -> None:
         "svc.persistence.big.region": "here",
     }
     route = Properties.load(table, "svc.").of(Form("a", "f")).route
-    assert route.attachments is not None
     assert route.attachments.place == Bucket("forms", "x", "http://127.0.0.1:9", "here")
     assert (route.attachments.attachments_kind, route.data.attachments_kind) == ("s3", "file")
     assert dict(route.attachments.mirrored) == {"Base-Path": "s3://forms/x"}

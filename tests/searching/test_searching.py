@@ -18,7 +18,7 @@ from persistence.forms.controls import DESIGNER_KEYS
 from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.permissions import ANONYMOUS, Role, User
-from persistence.model.queries import Hit, Hits, Query, Scope
+from persistence.model.queries import Hit, Hits, Query, Scope, SentQuery
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
@@ -98,10 +98,10 @@ class Bench:
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
     ) -> bytes:
-        return b"".join(self._searching.search(form, version, [body.encode()], Searcher(user))[0])
+        return b"".join(self._searching.search(form, version, SentQuery([body.encode()]), Searcher(user))[0].xml())
 
     def distinct(self, body: str = searches.T13_QUERY, user: User = ANONYMOUS) -> bytes:
-        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], Searcher(user))[0])
+        return b"".join(self._searching.distinct(ORDER, LATEST, SentQuery([body.encode()]), Searcher(user))[0].xml())
 
 
 @pytest.fixture

@@ -22,7 +22,11 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import LAST, Instant, next_after, one_later
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.storage.storage import RevisionStorage, Storage
+from persistence.storage.store import Store
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
+from tests.initialised import initialised
+from tests.opened import opened
+from tests.waiting import at_once
 
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>%s</title></head></html>'
 
@@ -78,6 +82,15 @@ class Subject:
         }
         return of[kind]
 
+
+TIMEOUT = 0.2
+"""Seconds for which the storages of the contract wait for a lock."""
+
+WITHOUT_RECORDS = {
+    f"test_a_content_is_read_without_its_facts_too[{kind}]": "without a record, nothing leads to a body"
+    for kind in ("attachment", "attachment of a draft")
+}
+"""What a storage lacks that has the bodies of attachments apart."""
 
 KINDS = ("data", "draft", "attachment", "attachment of a draft", "definition", "attachment of a definition")
 JOURNALED = ("data", "attachment", "definition", "attachment of a definition")
@@ -142,7 +155,6 @@ def delete(
     """One DELETE, as the services do it."""
     with storage.writing(address) as writer:
         found = writer.current(address)
-        assert found is not None
         deleted = tombstone(found.sidecar, modified=next_after(found.latest), modifier=None)
         return writer.delete(address, deleted, over=found if finds else over)
 
@@ -187,10 +199,8 @@ class StorageContract:
 
     lacks: ClassVar[Mapping[str, str]] = {}
 
-    @staticmethod
-    def constructed(tmp_path: Path) -> Subject:
-        """An empty storage."""
-        raise NotImplementedError
+    constructed: Callable[[Path], Subject]
+    """Makes an empty storage."""
 
     @pytest.fixture
     def subject(self, request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
@@ -236,7 +246,6 @@ class StorageContract:
         with storage.writing(address) as writer:
             current = revision(writer.current(address))
         sidecar = storage.sidecar(address)
-        assert sidecar is not None
         assert (sidecar.id, sidecar.modified) == (head.sidecar.id, head.sidecar.modified)
         assert (current.sidecar.id, current.etag, current.file) == (head.sidecar.id, head.etag, None)
 
@@ -245,7 +254,6 @@ class StorageContract:
         storage, address = subject.storage, subject.address(kind)
         write(storage, address, "one")
         file = subject.complete.content(address)
-        assert file is not None
         with file:
             assert file.read() == body(address, "one")
 
@@ -314,7 +322,6 @@ class StorageContract:
             write(storage, subject.data, "1")
         stored = [write(storage, address, str(number)) for number in range(5)][::-1]
         listed = storage.history(address)
-        assert listed is not None
         assert listed.total == 5
         assert [listed.instant(position) for position in range(5)] == [each.modified for each in stored]
         found = [each.sidecar for each in listed.page(0, 9)]
@@ -338,11 +345,9 @@ class StorageContract:
         first = write(storage, address, "one")
         deleted = delete(storage, address)
         alone = storage.history(address)
-        assert alone is not None
         assert [each.instant for each in alone.page(0, 2)] == [deleted.modified, first.modified]
         again = write(storage, address, "two")
         listed = storage.history(address)
-        assert listed is not None
         found = [each.sidecar for each in listed.page(0, 3)]
         assert [(each.modified, each.deleted) for each in found if each] == [
             (again.modified, False),
@@ -618,7 +623,7 @@ class StorageContract:
                 pass
 
         with subject.storage.writing(subject.data), subject.complete.creating(subject.form):
-            _in_a_thread(busy)
+            at_once(busy)
         with subject.complete.creating(subject.form):
             pass
 
@@ -725,6 +730,20 @@ class StorageContract:
         assert wrong == []
 
 
+def tree_at(root: Path, *, is_locked: bool = True) -> Store:
+    """A tree, whose locks may hold nobody."""
+    store = opened(Store(initialised(root), lock_timeout=TIMEOUT))
+    if not is_locked:
+        store._locks.holding = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
+    return store
+
+
+def files_in(*directories: Path) -> set[str]:
+    """The files below directories, but for what an empty tree has."""
+    paths = (path.relative_to(each).as_posix() for each in directories for path in each.rglob("*") if path.is_file())
+    return {path for path in paths if not path.startswith((".locks", ".index")) and path != "layout.json"}
+
+
 def is_free(storage: RevisionStorage, address: Address) -> bool:
     """Return whether another thread gets the lock of an address."""
     try:
@@ -741,23 +760,7 @@ def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
         with storage.writing(address):
             pass
 
-    _in_a_thread(hold)
-
-
-def _in_a_thread(do: Callable[[], None]) -> None:
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            do()
-        except BaseException as error:  # noqa: BLE001 - raised by the one who waits
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
+    at_once(hold)
 
 
 @contextmanager

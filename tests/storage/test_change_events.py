@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -20,6 +19,7 @@ from persistence.storage import files
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ChangeEvents
 from persistence.storage.store import Store
+from tests.failing import refusing
 from tests.initialised import initialised
 from tests.opened import opened, services
 
@@ -184,26 +184,17 @@ def test_attachments_and_definitions_are_not_told(place: Place) -> None:
     assert place.heard() == []
 
 
-def _refuse(*_: object) -> None:
-    raise OSError(5, "Input/output error")
-
-
-@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (files, "sync_open")])
+@pytest.mark.parametrize("call", ["written", "rename", "sync_open"])
 @pytest.mark.parametrize(
     ("change", "left"), [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")]
 )
 def test_a_change_that_fails_before_its_commit_is_over_too(
-    place: Place,
-    monkeypatch: pytest.MonkeyPatch,
-    module: ModuleType,
-    call: str,
-    change: Callable[[Place], None],
-    left: str,
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: str, change: Callable[[Place], None], left: str
 ) -> None:
     place.put(DATA, "<a/>")
     place.heard()
     with monkeypatch.context() as patch:
-        patch.setattr(module, call, _refuse)
+        patch.setattr(files, call, refusing())
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))
@@ -228,7 +219,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
 
     def syncing(descriptor: int) -> None:
         if committed:
-            _refuse()
+            refusing()()
         sync(descriptor)
 
     with monkeypatch.context() as patch:

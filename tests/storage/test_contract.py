@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -11,38 +11,25 @@ import pytest
 
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
+from persistence.postgresql import revision_rows
+from persistence.postgresql.database_storage import DatabaseStorage
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
-from persistence.storage.store import Store
 from persistence.wire import CallPolicy, Connection
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.postgresql.storages import rows, storage_at
 from tests.service import Service
-from tests.storage.contract import StorageContract, Subject, no_lock
-
-_TIMEOUT = 0.2
-
-
-def _store(root: str, *, is_locked: bool = True) -> Store:
-    store = opened(Store(root, lock_timeout=_TIMEOUT))
-    if not is_locked:
-        store._locks.holding = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
-    return store
-
-
-def _files(directories: Iterable[Path]) -> set[str]:
-    """The files below directories, but for what an empty tree has."""
-    paths = (path.relative_to(each).as_posix() for each in directories for path in each.rglob("*") if path.is_file())
-    return {path for path in paths if not path.startswith((".locks", ".index")) and path != "layout.json"}
+from tests.storage.contract import TIMEOUT, WITHOUT_RECORDS, StorageContract, Subject, files_in, no_lock, tree_at
 
 
 def _tree(tmp_path: Path) -> Subject:
-    root = initialised(tmp_path / "root")
-    return Subject(_store(root), _store(root, is_locked=False), lambda: _files([tmp_path / "root"]))
+    root = tmp_path / "root"
+    return Subject(tree_at(root), tree_at(root, is_locked=False), lambda: files_in(root))
 
 
 class TestTree(StorageContract):
@@ -62,25 +49,17 @@ class TestTreeWithoutUnnamedFiles(StorageContract):
 
 
 def _split(tmp_path: Path) -> Subject:
-    root, base = initialised(tmp_path / "root"), tmp_path / "base"
+    root, base = tmp_path / "root", tmp_path / "base"
     base.mkdir()
-
-    main = _store(root, is_locked=True)
-    return Subject(
-        SplitStorage(main, FileBodies(str(base))),
-        SplitStorage(_store(root, is_locked=False), FileBodies(str(base))),
-        lambda: _files([tmp_path / "root", tmp_path / "base"]),
-        main=main,
-    )
+    main, unlocked = (tree_at(root, is_locked=each) for each in (True, False))
+    both = (SplitStorage(each, FileBodies(str(base))) for each in (main, unlocked))
+    return Subject(*both, lambda: files_in(root, base), main=main)
 
 
 class TestAttachmentsInAnotherDirectory(StorageContract):
     """A tree, with the bodies of attachments in another directory."""
 
-    lacks: ClassVar[Mapping[str, str]] = {
-        f"test_a_content_is_read_without_its_facts_too[{kind}]": "without a record, nothing leads to a body"
-        for kind in ("attachment", "attachment of a draft")
-    }
+    lacks = WITHOUT_RECORDS
     constructed = staticmethod(_split)
 
 
@@ -135,12 +114,45 @@ class TestRemote(StorageContract):
             uri = f"http://127.0.0.1:{self._peer.port}"
             return RemoteStore(Client("peer", names, opened(Connection(uri, CallPolicy()))), root, locks)
 
-        unlocked = Locks(root, _TIMEOUT)
+        unlocked = Locks(root, TIMEOUT)
         unlocked.holding = no_lock  # type: ignore[method-assign,assignment]
         app = self._peer.data / f"app{number}"
         return Subject(
-            storage(Locks(root, _TIMEOUT)),
+            storage(Locks(root, TIMEOUT)),
             storage(unlocked),
-            lambda: _files([tmp_path / "root", *([app] if app.is_dir() else [])]),
+            lambda: files_in(tmp_path / "root", *([app] if app.is_dir() else [])),
             Form(f"app{number}", "leave"),
         )
+
+
+class TestDatabase(StorageContract):
+    """A PostgreSQL database."""
+
+    @pytest.fixture(autouse=True)
+    def _of_this_schema(self, storage_uri: str) -> None:
+        self._uri = storage_uri
+
+    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+        """A storage in a schema of its own."""
+        storage, unlocked = (
+            storage_at(self._uri, tmp_path / "local", lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
+        )
+        return Subject(storage, unlocked, lambda: self.files(storage))
+
+    def files(self, storage: DatabaseStorage) -> set[str]:
+        """Return the names of all rows."""
+        return rows(storage)
+
+
+class TestDatabaseWithPieces(TestDatabase):
+    """A PostgreSQL database, where every content is in pieces of some bytes."""
+
+    @pytest.fixture(autouse=True)
+    def _large_bodies(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(revision_rows, "INLINE", 0)
+        monkeypatch.setattr(revision_rows, "PIECE", 100_000)
+
+    def files(self, storage: DatabaseStorage) -> set[str]:
+        """Return the names of all rows after a sweep."""
+        revision_rows.sweep(storage.database, 0, 1000)
+        return rows(storage)

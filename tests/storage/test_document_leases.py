@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -30,6 +31,7 @@ from persistence.storage.document_leases import DocumentLeases, listed, moment
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
+from tests.failing import refusing
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.rigs import disks
@@ -337,12 +339,8 @@ def test_a_full_disk_refuses_and_leaves_nothing_half(small: Path, clocks: Clocks
 def test_a_file_system_that_is_read_only_refuses(leases: DocumentLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a disk that gave up: who holds the lease is still known."""
     leases.lock(address(), LEA, 600)
-
-    def refused(*_: object) -> None:
-        raise OSError(30, os.strerror(30))
-
     with monkeypatch.context() as broken:
-        broken.setattr("persistence.storage.files.written", refused)
+        broken.setattr("persistence.storage.files.written", refusing(errno.EROFS))
         with pytest.raises(DiskError, match="Read-only file system"):
             leases.lock(address(), LEA, 600)
         assert left(leases) == 600

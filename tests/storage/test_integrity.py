@@ -19,8 +19,8 @@ from persistence.storage.stored_revision import HandEdits, Integrity
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
-from tests.storage.contract import put
-from tests.storage.test_store import ATTACHMENT, DATA, delete
+from tests.storage.contract import content, delete, put
+from tests.storage.test_store import ATTACHMENT, DATA
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -36,15 +36,13 @@ def store_at(root: Path, hand_edits: HandEdits = HandEdits.XML, verify_up_to: in
     )
 
 
-def content(root: Path, name: str = "data.xml") -> Path:
+def file_of(root: Path, name: str = "data.xml") -> Path:
     return root / "hr/leave/data/D" / name
 
 
 def served(store: Store, address=DATA) -> tuple[bytes, bool]:  # type: ignore[no-untyped-def]
     found = store.read(address, content=True)
-    assert found is not None
-    with found.opened as file:
-        return file.read(), found.is_edited
+    return content(found), found.is_edited
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,7 @@ def test_the_policy_tells_edits_of_xml_from_damage(
 ) -> None:
     store = store_at(root, hand_edits)
     put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(edit)
+    file_of(root).write_bytes(edit)
     if is_served:
         assert served(store) == (edit, True)
         return
@@ -79,7 +77,7 @@ def test_the_policy_tells_edits_of_xml_from_damage(
 def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_edits: HandEdits) -> None:
     store = store_at(root, hand_edits)
     put(store, ATTACHMENT, b"<d>one</d>")
-    content(root, "a.bin").write_bytes(EDIT)
+    file_of(root, "a.bin").write_bytes(EDIT)
     with pytest.raises(DamagedError, match=r"a\.bin is damaged"):
         store.read(ATTACHMENT, content=True)
 
@@ -89,25 +87,25 @@ def test_the_right_content_under_another_time_keeps_its_tag(root: Path, hand_edi
     """As after a checkout, or a copy without times: the digest tells."""
     store = store_at(root, hand_edits)
     put(store, DATA, b"<d>one</d>")
-    os.utime(content(root), (1, 1))
+    os.utime(file_of(root), (1, 1))
     assert served(store) == (b"<d>one</d>", False)
 
 
 def test_a_file_is_looked_at_once_per_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(EDIT)
-    past = os.stat(content(root)).st_mtime_ns - 60_000_000_000
-    os.utime(content(root), ns=(past, past))
+    file_of(root).write_bytes(EDIT)
+    past = os.stat(file_of(root)).st_mtime_ns - 60_000_000_000
+    os.utime(file_of(root), ns=(past, past))
     looked: list[str] = []
     monkeypatch.setattr(Integrity, "_looked_at", _counted(Integrity._looked_at, looked))  # noqa: SLF001 - counted
     monkeypatch.setattr("persistence.storage.stored_revision.time.time_ns", lambda: 2**62)  # long after the last change
     for _ in range(3):
         assert served(store) == (EDIT, True)
     assert len(looked) == 1
-    content(root).write_bytes(EDIT + b"\n")
+    file_of(root).write_bytes(EDIT + b"\n")
     assert served(store) == (EDIT + b"\n", True)
-    content(root).write_bytes(NO_XML)
+    file_of(root).write_bytes(NO_XML)
     for _ in range(2):
         with pytest.raises(DamagedError):
             served(store)
@@ -126,12 +124,12 @@ def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
     """It may change once more within the tick of the file system's clock."""
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(EDIT)
+    file_of(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
-    status = os.stat(content(root))
-    with open(content(root), "r+b") as file:
+    status = os.stat(file_of(root))
+    with open(file_of(root), "r+b") as file:
         file.write(b"<d>edited by hand</e>")
-    os.utime(content(root), ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(file_of(root), ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(DamagedError):
         served(store)
 
@@ -141,9 +139,9 @@ def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
     put(store, DATA, b"<d>two</d>")
-    older = next((content(root).parent / HISTORY).glob("*.data.xml"))
-    content(root).unlink()
-    os.link(older, content(root))
+    older = next((file_of(root).parent / HISTORY).glob("*.data.xml"))
+    file_of(root).unlink()
+    os.link(older, file_of(root))
     with pytest.raises(DamagedError, match="that of an older revision"):
         served(store)
 
@@ -152,7 +150,7 @@ def test_an_older_revision_is_never_edited(root: Path) -> None:
     store = store_at(root)
     first = put(store, DATA, b"<d>one</d>")
     put(store, DATA, b"<d>two</d>")
-    older = next((content(root).parent / HISTORY).glob("*.data.xml"))
+    older = next((file_of(root).parent / HISTORY).glob("*.data.xml"))
     older.write_bytes(EDIT)
     with pytest.raises(DamagedError, match="an older revision is never edited"):
         store.read_revision(DATA, first.modified, content=True)
@@ -162,9 +160,9 @@ def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> Non
     """Rot that keeps size and time is what the default cannot see."""
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    status = os.stat(content(root))
-    content(root).write_bytes(b"<d>ohe</d>")
-    os.utime(content(root), ns=(status.st_atime_ns, status.st_mtime_ns))
+    status = os.stat(file_of(root))
+    file_of(root).write_bytes(b"<d>ohe</d>")
+    os.utime(file_of(root), ns=(status.st_atime_ns, status.st_mtime_ns))
     assert served(store) == (b"<d>ohe</d>", False)
     with pytest.raises(DamagedError, match="its digest is not the one"):
         served(store_at(root, verify_up_to=10))
@@ -174,21 +172,19 @@ def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> Non
 def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path) -> None:
     store = store_at(root)
     first = put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(EDIT)
+    file_of(root).write_bytes(EDIT)
     edited = store.read(DATA, content=False)
     assert edited is not None
     put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
-    assert found is not None
-    with found.opened as file:
-        assert file.read() == EDIT
+    assert content(found) == EDIT
     assert (found.etag, found.is_edited, found.sidecar.adopted) == (edited.etag, False, True)
 
 
 def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
     store = store_at(root)
     written = put(store, DATA, b"<d>one</d>")
-    path = content(root).with_name("data.xml.json")
+    path = file_of(root).with_name("data.xml.json")
     data = path.read_bytes()
     harmless = 0
     for at in range(len(data)):
@@ -203,10 +199,10 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
     assert harmless < len(data) / 4
 
 
-def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
+def test_a_sidecar_belongs_to_one_file_of(root: Path) -> None:
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    os.rename(content(root).parent, root / "hr/leave/data/E")
+    os.rename(file_of(root).parent, root / "hr/leave/data/E")
     with pytest.raises(DamagedError, match=r"belongs to hr/leave/data/D/data\.xml"):
         store.read(replace(DATA, document="E"), content=True)
 
@@ -224,8 +220,8 @@ def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
 def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str, object]) -> None:
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
-    path = content(root).with_name("data.xml.json")
-    path.write_bytes(files_json(said(path) | change))
+    path = file_of(root).with_name("data.xml.json")
+    path.write_text(json.dumps(said(path) | change))
     with pytest.raises(DamagedError, match="sidecar"):
         store.read(DATA, content=False)
 
@@ -233,19 +229,11 @@ def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str,
 def test_another_layout_of_the_same_json_is_no_change(root: Path) -> None:
     store = store_at(root)
     written = put(store, DATA, b"<d>one</d>")
-    path = content(root).with_name("data.xml.json")
-    path.write_bytes(files_json(said(path)))
-    found = store.read(DATA, content=False)
-    assert found is not None
-    assert found.sidecar == written
+    path = file_of(root).with_name("data.xml.json")
+    path.write_text(json.dumps(said(path)))
+    assert store.read(DATA, content=False).sidecar == written
     resealed(path, creator="lea")
-    found = store.read(DATA, content=False)
-    assert found is not None
-    assert found.sidecar.creator == "lea"
-
-
-def files_json(fields: dict[str, object]) -> bytes:
-    return json.dumps(fields).encode()
+    assert store.read(DATA, content=False).sidecar.creator == "lea"
 
 
 @pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve", ".quarantine", ".index"])
@@ -281,8 +269,8 @@ def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(root: Path, 
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
     put(store, DATA, b"<d>two</d>")
-    (content(root).parent / HISTORY / f"{bad}.data.xml").write_bytes(b"?")
-    content(root).write_bytes(EDIT)
+    (file_of(root).parent / HISTORY / f"{bad}.data.xml").write_bytes(b"?")
+    file_of(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
     put(store, DATA, b"<d>three</d>")
     assert served(store) == (b"<d>three</d>", False)
@@ -292,7 +280,7 @@ def test_a_revision_that_was_edited_meanwhile_is_not_rewritten(root: Path) -> No
     """It was planned before: the edit must be neither overwritten nor encrypted unseen."""
     store = store_at(root)
     written = put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(EDIT)
+    file_of(root).write_bytes(EDIT)
     with store.upload(DATA) as upload:
         upload.write(b"<d>sealed</d>")
         rewritten = msgspec.structs.replace(
@@ -308,7 +296,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
 ) -> None:
     store = store_at(root, HandEdits.ALL)
     first = put(store, DATA, b"<d>one</d>")
-    content(root).write_bytes(EDIT)
+    file_of(root).write_bytes(EDIT)
     original = files.copied
 
     def copied(source: str, target: str) -> tuple[int, str]:
@@ -322,9 +310,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
     monkeypatch.setattr(files, "copied", copied)
     put(store, DATA, b"<d>two</d>")
     found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
-    assert found is not None
-    with found.opened as file:
-        assert file.read() == EDIT + b"more"
+    assert content(found) == EDIT + b"more"
 
 
 @pytest.mark.parametrize("how", ["saved over", "deleted"])
@@ -332,8 +318,8 @@ def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Pat
     store = store_at(root)
     put(store, DATA, b"<d>one</d>")
     stored = put(store, DATA, b"<d>two</d>")
-    content(root).rename(content(root).with_name(f".data.xml.{stored.id}"))
-    content(root).write_bytes(EDIT)
+    file_of(root).rename(file_of(root).with_name(f".data.xml.{stored.id}"))
+    file_of(root).write_bytes(EDIT)
     if how == "saved over":
         put(store, DATA, b"<d>three</d>")
     else:

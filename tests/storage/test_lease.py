@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -9,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,6 +18,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.storage import files
 from persistence.storage.locks import Lease, Machine
 from persistence.storage.store import Store
+from tests.failing import refusing
 from tests.initialised import initialised
 
 HERE = Machine("here", "1" * 32, "boot-1")
@@ -55,7 +56,6 @@ def leave(root: str, content: bytes, seconds: float) -> None:
 def test_a_machine_says_that_it_has_a_tree_until_it_has_not(root: str) -> None:
     with taken(root, HERE):
         first = said(root)
-        assert first is not None
         assert (first["host"], first["boot"]) == ("here", "boot-1")
         os.utime(f"{root}/.locks/lease", (0, 0))
         time.sleep(0.35)
@@ -150,33 +150,25 @@ def test_a_file_that_says_nothing_is_nobodys_lease(root: str, left: bytes) -> No
 def test_a_disk_that_refuses_keeps_nobody_from_starting_or_writing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the lease of another machine cannot be replaced: then nothing can be written there."""
     leave(root, _of(THERE), 50)
-
-    def refuse(*_: object) -> None:
-        raise OSError(30, os.strerror(30))
-
-    monkeypatch.setattr(files, "overwrite", refuse)
+    monkeypatch.setattr(files, "overwrite", refusing(errno.EROFS))
     with taken(root, HERE) as own:
         time.sleep(0.3)
         own.require()
     Path(root, ".locks/lease").unlink()
-    monkeypatch.setattr(files, "ensure_file", refuse)
+    monkeypatch.setattr(files, "ensure_file", refusing(errno.EROFS))
     with taken(root, HERE) as own:
         own.require()
 
 
-@pytest.mark.parametrize(("module", "call"), [(files, "open_to_read"), (files, "read_small")])
+@pytest.mark.parametrize("call", ["open_to_read", "read_small"])
 def test_a_lease_that_cannot_be_read_is_not_taken_for_ones_own(
-    module: ModuleType, call: str, root: str, monkeypatch: pytest.MonkeyPatch
+    call: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written then, nor is the tree opened, nor the lease replaced: it may be another machine's."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(5, os.strerror(5))
-
     with taken(root, Machine.this()) as own, Store(root, lock_timeout=1) as store:
         files.overwrite(f"{root}/.locks/lease", _of(THERE))
         with monkeypatch.context() as patched:
-            patched.setattr(module, call, refuse)
+            patched.setattr(files, call, refusing())
             time.sleep(0.35)
             with pytest.raises(OSError, match="Input/output error"):
                 own.require()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -11,11 +10,13 @@ import pytest
 from persistence.errors import BusyError
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE_LOCKS, LOCKS
 from persistence.storage.locks import STRIPES, Locks, stripe
+from tests.waiting import at_once
 
 SCOPE = ("app", "form", "data", "D")
 OTHER = next(("x", str(n)) for n in range(100) if stripe(("x", str(n))) != stripe(SCOPE))
 HOLDER = """
 import sys, time
+from tests.waiting import at_once
 from persistence.storage.locks import Locks, stripe
 with Locks(sys.argv[1], 1).holding(".locks", stripe(("app", "form", "data", "D"))):
     print("held", flush=True)
@@ -30,21 +31,17 @@ def _locks(root: Path, timeout: float) -> Locks:
 
 def test_a_second_thread_waits_and_gives_up_at_the_deadline(tmp_path: Path) -> None:
     locks = _locks(tmp_path, 0.1)
-    failures = []
 
-    def contend() -> None:
+    def contend() -> float:
         began = time.monotonic()
         with pytest.raises(BusyError), locks.holding(LOCKS, stripe(SCOPE)):
             pass
-        failures.append(time.monotonic() - began)
+        return time.monotonic() - began
 
     with locks.holding(LOCKS, stripe(SCOPE)):
-        thread = threading.Thread(target=contend)
-        thread.start()
-        thread.join()
+        assert 0.09 < at_once(contend)[0] < 5
         with locks.holding(LOCKS, stripe(OTHER)):
             pass
-    assert 0.09 < failures[0] < 5
     with locks.holding(LOCKS, stripe(SCOPE)):
         pass
 
@@ -55,7 +52,6 @@ def test_a_second_process_waits_and_a_dead_one_holds_nothing(tmp_path: Path) -> 
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdin is not None
-    assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with pytest.raises(BusyError), _locks(tmp_path, 0.1).holding(LOCKS, stripe(SCOPE)):
         pass

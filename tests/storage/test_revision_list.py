@@ -18,16 +18,14 @@ from persistence.model.sidecar import Sidecar
 from persistence.storage import reader, stored_revision
 from persistence.storage.layout import FilePaths, file_name, revision_of
 from persistence.storage.store import Store
-from tests.initialised import initialised
-from tests.opened import opened
-from tests.storage.contract import write
+from tests.storage.contract import tree_at, write
 
 DATA = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", "data.xml")
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    return tree_at(tmp_path / "root")
 
 
 @pytest.fixture
@@ -49,7 +47,6 @@ def test_only_the_sidecars_of_the_page_are_read(store: Store, read: list[str]) -
         write(store, DATA, str(number))
     read.clear()
     revisions = store.history(DATA)
-    assert revisions is not None
     assert (revisions.total, read) == (50, ["data.xml"])
     page = revisions.page(20, 25)
     assert len(page) == 5
@@ -66,9 +63,7 @@ def test_a_second_name_of_the_current_revision_is_listed_once(store: Store) -> N
     paths = FilePaths(f"{store.root}/hr/leave/data/D", "data.xml")
     Path(paths.history).mkdir()
     Path(paths.revision(current.modified).sidecar).hardlink_to(paths.sidecar)
-    revisions = store.history(DATA)
-    assert revisions is not None
-    assert [each.instant for each in revisions.page(0, 9)] == [current.modified]
+    assert [each.instant for each in store.history(DATA).page(0, 9)] == [current.modified]
 
 
 @pytest.mark.parametrize(
@@ -94,23 +89,19 @@ def test_other_files_are_no_revisions(store: Store, name: str) -> None:
     write(store, DATA, "one")
     write(store, DATA, "two")
     Path(store.root, "hr/leave/data/D/.history", name).write_bytes(b"{}")
-    revisions = store.history(DATA)
-    assert revisions is not None
-    assert revisions.total == 2
+    assert store.history(DATA).total == 2
 
 
 def test_what_is_stored_meanwhile_is_not_in_the_list(store: Store) -> None:
     first = write(store, DATA, "one")
     revisions = store.history(DATA)
     write(store, DATA, "two")
-    assert revisions is not None
     assert [each.sidecar for each in revisions.page(0, 9)] == [first]
 
 
 def test_a_revision_that_is_gone_is_left_out(store: Store) -> None:
     stored = [write(store, DATA, str(number)).modified for number in range(3)]
     revisions = store.history(DATA)
-    assert revisions is not None
     paths = FilePaths(f"{store.root}/hr/leave/data/D", "data.xml")
     Path(paths.revision(Instant(stored[1])).sidecar).unlink()
     assert [each.instant for each in revisions.page(0, 9)] == [stored[2], stored[0]]
@@ -132,7 +123,6 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def _instants(store: Store, address: DocumentAddress = DATA) -> list[str]:
     revisions = store.history(address)
-    assert revisions is not None
     return [revisions.instant(position) for position in range(revisions.total)]
 
 

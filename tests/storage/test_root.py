@@ -12,6 +12,7 @@ from persistence.storage import file_system, files, owner, root
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import cheap
+from tests.failing import refusing
 from tests.initialised import initialised
 from tests.opened import opened
 
@@ -65,11 +66,7 @@ def test_the_probe_names_what_does_not_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, call: str, what: str
 ) -> None:
     store = opened(Store(initialised(tmp_path), lock_timeout=1))
-
-    def refuse(*_: object) -> None:
-        raise OSError(22, os.strerror(22))
-
-    monkeypatch.setattr(module, call, refuse)
+    monkeypatch.setattr(module, call, refusing(errno.EINVAL))
     with pytest.raises(StartupError, match=f"{what}: Invalid argument"):
         store.probe()
 
@@ -81,11 +78,7 @@ def test_a_disk_that_cannot_be_written_for_now_is_said_and_no_obstacle(
     """What is stored can still be read, so a worker that starts again must not give up."""
     store = opened(Store(initialised(tmp_path), lock_timeout=1))
     assert store.probe() is None
-
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(files, "sync", refuse)
+    monkeypatch.setattr(files, "sync", refusing(code))
     assert os.strerror(code) in str(store.probe())
 
 

@@ -1,52 +1,59 @@
-"""Attachments whose bodies are elsewhere: no record without its body, whatever happens in between."""
+"""Attachments whose bodies are in a directory: no record without its body, whatever happens in between."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from persistence.errors import DamagedError, NotFoundError, StartupError
-from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import LAST, next_after
-from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.services.purging import Erasing, PurgeRules, StoragePurge, remove_file
+from persistence.errors import ConfigurationError, DamagedError, StartupError
+from persistence.model.addresses import Collection, DocumentAddress
+from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.storage import files
 from persistence.storage.attachments import FileBodies, RevisionRewriter, SplitStorage
+from persistence.storage.storage import KeepsHistory, keeps_all
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import HandEdits, Integrity
+from tests.failing import ending
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.storage.contract import put
-
-FORM = Form("pics", "album")
-CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
-DRAFT = CAT.moved(Collection.DRAFT)
+from tests.sidecars import resealed
+from tests.storage.bodies_contract import CAT, DRAFT, FORM, BodiesContract, Place, Places
+from tests.storage.contract import content, revision
 
 
-class Place:
-    """A tree, a base, and both as one storage."""
+class DirectoryPlace(Place):
+    """A tree, and bodies in a directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, keeps_history: KeepsHistory = keeps_all) -> None:
         self.base = directory / "base"
         self.base.mkdir()
-        self.bodies = FileBodies(str(self.base))
-        self.store = opened(Store(initialised(directory / "root"), lock_timeout=1))
-        self.attached = SplitStorage(self.store, self.bodies)
+        self.root = initialised(directory / "root")
+        store = opened(Store(self.root, lock_timeout=1, keeps_history=keeps_history))
+        super().__init__(store, FileBodies(str(self.base), keeps_history=keeps_history))
 
-    def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
-        return put(self.attached, address, body)
+    def apart(self) -> list[bytes]:
+        return sorted(path.read_bytes() for path in self.base.rglob("*") if path.is_file())
 
-    def body(self, address: DocumentAddress = CAT) -> bytes:
-        found = self.attached.read(address, content=True)
-        assert found is not None
-        with found.opened as file:
-            return file.read()
+    def spoil(self, change: Callable[[bytes], bytes] | None) -> None:
+        (path,) = self.base.rglob("cat.bin")
+        path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
+
+    def leave(self) -> set[str]:
+        quarantine = ".quarantine/2025-03-04T05-06-07.089Z/pics/album/data/D/1/old.bin"
+        for inside in ("pics/album/data/D/7/stray.bin", quarantine):
+            path = self.base / inside
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"stray")
+        return {"cat.bin", "cat.bin.json", "stray.bin", "old.bin"}
+
+    def settle(self) -> None:
+        self.rewriter.finish(CAT.main)
 
     def names(self, address: DocumentAddress = CAT) -> list[str]:
         directory = self.base / f"pics/album/{address.collection.value}/D/1"
@@ -54,28 +61,20 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def places(tmp_path: Path) -> Places:
+    return partial(DirectoryPlace, tmp_path)
 
 
-def test_what_is_read_is_described_as_if_it_lay_in_one_place(place: Place) -> None:
-    stored = place.write(b"cat")
-    found = place.attached.read(CAT, content=False)
-    assert found is not None
-    assert (found.sidecar, found.etag, found.size) == (stored, stored.id, 3)
-    record = place.store.sidecar(CAT)
-    assert record is not None
-    assert record.body is not None
-    assert (record.size, record.body.size, record.body.digest) == (0, 3, stored.digest)
+@pytest.fixture
+def place(tmp_path: Path) -> DirectoryPlace:
+    return DirectoryPlace(tmp_path)
 
 
-def test_a_body_without_bytes_is_one(place: Place) -> None:
-    place.write(b"")
-    assert place.body() == b""
-    assert place.names() == ["cat.bin"]
+class TestDirectory(BodiesContract):
+    """Bodies in a directory."""
 
 
-def test_revisions_are_told_apart_where_times_are_whole_seconds(place: Place) -> None:
+def test_revisions_are_told_apart_where_times_are_whole_seconds(place: DirectoryPlace) -> None:
     """Some file systems and copies keep no more; and all three were saved in one second, with one size."""
     stored: list[Sidecar] = []
     while len({each.modified[:19] for each in stored}) != 1:
@@ -84,14 +83,11 @@ def test_revisions_are_told_apart_where_times_are_whole_seconds(place: Place) ->
         second = path.stat().st_mtime_ns // 10**9 * 10**9
         os.utime(path, ns=(second, second))
     for number, each in enumerate(stored):
-        found = place.attached.read_revision(CAT, each.modified, content=True)
-        assert found is not None
-        with found.opened as file:
-            assert (file.read(), found.is_edited) == (b"content-%d" % number, False)
+        assert place.older(each) == (b"content-%d" % number, each.id)
     assert place.body() == b"content-2"
 
 
-def test_a_crash_before_the_record_leaves_what_was_there(place: Place) -> None:
+def test_a_crash_before_the_record_leaves_what_was_there(place: DirectoryPlace) -> None:
     stored = place.write(b"old")
     with place.bodies.upload(CAT) as upload, suppress(KeyboardInterrupt):
         upload.write(b"never")
@@ -107,7 +103,9 @@ def test_a_crash_before_the_record_leaves_what_was_there(place: Place) -> None:
 
 
 @pytest.mark.parametrize("address", [CAT, DRAFT], ids=["data", "draft"])
-def test_a_crash_after_the_record_leaves_the_new_body_where_it_leads(place: Place, address: DocumentAddress) -> None:
+def test_a_crash_after_the_record_leaves_the_new_body_where_it_leads(
+    place: DirectoryPlace, address: DocumentAddress
+) -> None:
     place.write(b"old", address)
     directory = place.base / f"pics/album/{address.collection.value}/D/1"
     (directory / "cat.bin").rename(directory / "aside")
@@ -119,7 +117,9 @@ def test_a_crash_after_the_record_leaves_the_new_body_where_it_leads(place: Plac
     assert (place.body(address), place.names(address)) == (b"newest", ["cat.bin"])
 
 
-def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_begins_its_own(place: Place) -> None:
+def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_begins_its_own(
+    place: DirectoryPlace,
+) -> None:
     stored = place.write(b"cat")
     directory = place.base / "pics/album/data/D/1"
     (directory / "cat.bin").rename(directory / f".cat.bin.{stored.id}")
@@ -127,48 +127,35 @@ def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_b
     assert place.body() == b"cat"
 
 
-def test_a_body_replaced_by_hand_is_damage(place: Place) -> None:
-    place.write(b"cat")
+def test_a_body_replaced_by_hand_is_damage_and_served_under_another_tag_where_all_edits_are(
+    place: DirectoryPlace,
+) -> None:
+    stored = place.write(b"cat")
     (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
     with pytest.raises(DamagedError, match="damaged"):
         place.attached.read(CAT, content=False)
-
-
-def test_a_body_replaced_by_hand_is_served_under_another_tag_where_all_edits_are(place: Place) -> None:
-    stored = place.write(b"cat")
-    (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
     bodies = FileBodies(str(place.base), Integrity(HandEdits.ALL))
-    found = SplitStorage(place.store, bodies).read(CAT, content=False)
-    assert found is not None
-    assert found.size == len(b"by hand")
-    assert found.etag != stored.id
+    found = revision(SplitStorage(place.store, bodies).read(CAT, content=False))
+    assert (found.size, found.etag != stored.id) == (len(b"by hand"), True)
 
 
-def test_an_older_body_is_found_while_the_current_one_is_deleted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_body_is_found_while_the_current_one_is_deleted(
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.write(b"one")
-    record = place.store.sidecar(CAT)
-    assert record is not None
+    record = place.record()
     place.write(b"the second")
     real, deleted = Integrity._looked_at, list[Sidecar]()  # noqa: SLF001 - it is late
 
     def late(*arguments: Any) -> Any:
         if not deleted:
-            deleted.append(_deleted(place, CAT))
+            deleted.append(place.delete(CAT))
         return real(*arguments)
 
     monkeypatch.setattr(Integrity, "_looked_at", late)
     found = place.bodies.find(CAT, record, content=True)
     assert deleted
-    assert found is not None
-    with found.opened as file:
-        assert file.read() == b"one"
-
-
-def test_a_body_that_is_lost_is_damage(place: Place) -> None:
-    place.write(b"cat")
-    (place.base / "pics/album/data/D/1/cat.bin").unlink()
-    with pytest.raises(DamagedError, match="missing"):
-        place.attached.read(CAT, content=True)
+    assert content(found) == b"one"
 
 
 def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -176,23 +163,10 @@ def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
         FileBodies(str(tmp_path / "none"))
 
 
-def _stopping(calls: int, real: Callable[..., object]) -> Callable[..., object]:
-    """A call that stops the process, so to speak, after it was made so often."""
-    left = [calls]
-
-    def call(*arguments: object) -> object:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    return call
-
-
 @pytest.mark.parametrize("calls", range(4))
-@pytest.mark.parametrize(("module", "name"), [(files, "rename"), (files, "remove"), (files, "sync_open")])
+@pytest.mark.parametrize("name", ["rename", "remove", "sync_open"])
 def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
-    place: Place, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, calls: int
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, name: str, calls: int
 ) -> None:
     """Every revision can be read, or is gone; what is left of a body goes with the next one."""
     stored = [place.write(b"cat"), place.write(b"tiger")]
@@ -201,12 +175,12 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt), place.attached.writing(CAT) as writer:
             over = writer.current(CAT)
             assert over is not None
-            patch.setattr(module, name, _stopping(calls, getattr(module, name)))
+            patch.setattr(files, name, ending(calls, getattr(files, name)))
             if is_current:
                 writer.remove_current(CAT, over=over)
             else:
                 writer.remove_older(CAT, [older])
-        RevisionRewriter(place.store, lambda _: place.bodies).finish(CAT.main)
+        place.settle()
         for instant in (older, current):
             found = place.attached.read_revision(CAT, instant, content=True)
             if found is not None:
@@ -224,85 +198,62 @@ def test_a_body_goes_with_its_record_and_a_crash_leaves_both_or_none(
     assert place.store.sidecar(CAT) is None
 
 
-def _tombstone(place: Place) -> Sidecar:
-    """A deleted document with an attachment, which is left."""
-    place.write(b"cat")
-    place.write(b"<d/>", CAT.main)
-    return _deleted(place, CAT.main)
-
-
-def _deleted(place: Place, address: DocumentAddress) -> Sidecar:
-    with place.attached.writing(address) as writer:
-        over = writer.current(address)
-        assert over is not None
-        marked = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
-        writer.delete(address, marked, over=over)
-        return marked
-
-
-def test_a_document_that_is_saved_again_while_it_is_purged_keeps_its_attachments(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("which", ["current", "older"])
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_kill_leaves_one_body_or_the_other_and_who_finishes_leaves_only_that(
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, step: int, which: str
 ) -> None:
-    _tombstone(place)
-    purging = StoragePurge(place.store, lambda _: place.bodies)
+    old, new = place.write(b"old"), place.write(b"new")
+    meant, instant = (old, old.modified) if which == "older" else (new, None)
+    record = place.record(instant)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", ending(step - 1, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            place.rewrite(instant, record, b"sealed")
+    expected = b"sealed" if step > 1 else b"old" if which == "older" else b"new"
+    assert place.older(meant) == (expected, meant.id)
+    assert len(place.apart()) == 3
+    place.settle()
+    assert place.older(meant) == (expected, meant.id)
+    assert place.apart() == sorted([expected, b"new" if which == "older" else b"old"])
 
-    def late(*arguments: Any) -> bool:
-        place.write(b"<d>cat.bin</d>", CAT.main)
-        return remove_file(*arguments)
 
-    monkeypatch.setattr("persistence.services.purging.remove_file", late)
-    found = purging.purge(FORM, "D", PurgeRules(tombstones=LAST))
-    assert found.is_empty
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_what_a_kill_left_is_finished_by_the_next_write_too(
+    place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    stored = place.write(b"old")
+    record = place.record()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", ending(step - 1, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            place.rewrite(None, record, b"sealed")
+    place.write(b"new")
+    assert place.older(stored) == (b"sealed" if step > 1 else b"old", stored.id)
+    assert len(place.apart()) == 2
+
+
+def test_a_write_that_was_killed_is_finished_or_removed(place: DirectoryPlace) -> None:
+    stored = place.write(b"cat")
+    directory = place.base / "pics/album/data/D/1"
+    (directory / "cat.bin").rename(directory / f".cat.bin.{stored.id}")
+    (directory / f".cat.bin.{'0' * 40}").write_bytes(b"never committed")
+    (directory / f".dog.bin.{'1' * 40}").write_bytes(b"nor this")
+    place.settle()
+    assert place.names() == ["cat.bin"]
     assert place.body() == b"cat"
-    assert place.body(CAT.main) == b"<d>cat.bin</d>"
 
 
-def test_a_deletion_that_is_not_the_current_one_any_more_is_not_purged(place: Place) -> None:
-    """Nothing else of the document goes either."""
-    older = _tombstone(place)
-    _deleted(place, CAT)
-    place.write(b"<d/>", CAT.main)
-    purging = StoragePurge(place.store, lambda _: place.bodies)
-    assert purging.discard(CAT.main, older) is False
-    assert place.store.sidecar(CAT) is not None
-    assert place.store.sidecar(CAT.main) is not None
-    newer = _deleted(place, CAT.main)
-    assert purging.discard(CAT.main, newer) is True
-    assert place.store.names(CAT.main) == []
-
-
-def test_a_document_is_erased_with_its_bodies(place: Place) -> None:
-    """Those of older revisions and of the draft, strays that no record names, and what a repair has set aside."""
-    for body in (b"cat", b"tiger"):
-        place.write(body)
-    place.write(b"draft", DRAFT)
-    for inside in ("pics/album/data/D/7/stray.bin", ".quarantine/2025-03-04T05-06-07.089Z/pics/album/data/D/1/old.bin"):
-        path = place.base / inside
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"stray")
-    other = DocumentAddress(FORM, Collection.DATA, "E", "dog.bin")
-    place.write(b"dog", other)
-
-    def bodies_of(_: Form) -> FileBodies:
-        return place.bodies
-
-    erasing = Erasing("data", place.store, StoragePurge(place.store, bodies_of), bodies_of)
-    found = erasing.describe(FORM, "D")
-    names = {each.path.rsplit("/", 1)[1] for each in found.files}
-    assert {"cat.bin", "cat.bin.json", "stray.bin", "old.bin"} <= names
-    erasing.erase(FORM, "D")
-    left = [path for path in (*place.base.rglob("*"), *Path(place.store.root).rglob("*")) if path.is_file()]
-    assert [path.name for path in left if "D" in path.parts] == []
-    assert place.body(other) == b"dog"
-    with pytest.raises(NotFoundError):
-        erasing.describe(FORM, "D")
-
-
-def test_a_discarded_document_leaves_no_body(place: Place) -> None:
-    for body in (b"one", b"two", b"three"):
-        place.write(body)
-    place.write(b"kept", CAT.moved(Collection.DATA, "other.bin"))
-    with place.attached.writing(CAT) as writer:
-        writer.discard_document(FORM, "D")
-    assert place.store.sidecar(CAT) is None
-    assert not (place.base / "pics/album/data/D").exists()
+def test_a_body_that_is_lost_foreign_or_in_an_unknown_place_cannot_be_rewritten(place: DirectoryPlace) -> None:
+    place.write(b"cat")
+    with pytest.raises(ConfigurationError, match="has no place here"):
+        RevisionRewriter(place.store, lambda _: None).read(CAT, None)
+    sidecar = Path(place.root, "pics/album/data/D/cat.bin.json")
+    written = sidecar.read_bytes()
+    resealed(sidecar, body=None)
+    with pytest.raises(DamagedError, match="not stored by this service"):
+        place.rewriter.read(CAT, None)
+    sidecar.write_bytes(written)
+    (place.base / "pics/album/data/D/1/cat.bin").unlink()
+    with pytest.raises(DamagedError, match="missing"):
+        place.rewriter.read(CAT, None)

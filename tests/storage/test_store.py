@@ -1,22 +1,21 @@
 """The tree of files: what becomes of it on disk, after failures and crashes too. The contract is in ``contract``."""
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from persistence.errors import DamagedError, DiskError, DiskFullError
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import next_after
-from persistence.model.sidecar import Sidecar, tombstone
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.storage import files
 from persistence.storage.store import Store
+from tests.failing import ending, refusing
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.storage.contract import put
+from tests.storage.contract import content, delete, files_in, put, tree_at
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -30,32 +29,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """A store on a file system with unnamed files, and on one without."""
     if request.param == "spooled":
         monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
-    return opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    return tree_at(tmp_path / "root")
 
 
-def delete(store: Store, address: Address) -> Sidecar:
-    """One DELETE, as the service does it."""
-    with store.writing(address) as writer:
-        over = writer.current(address)
-        assert over is not None
-        deleted = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
-        writer.delete(address, deleted, over=over)
-    return deleted
-
-
-def content(store: Store, address: Address) -> bytes | None:
-    found = store.read(address, content=True)
-    if found is None or found.file is None:
-        return None
-    with found.file:
-        return found.file.read()
+def body(store: Store) -> bytes | None:
+    return content(store.read(DATA, content=True))
 
 
 def tree(store: Store) -> set[str]:
-    """Everything below the root but locks and the layout file."""
-    root = Path(store.root)
-    names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    return {name for name in names if not name.startswith(".locks") and name != "layout.json"}
+    return files_in(Path(store.root))
 
 
 def test_a_draft_keeps_no_older_revision(store: Store) -> None:
@@ -92,55 +74,33 @@ def test_names_that_no_request_has_given_are_not_listed(store: Store) -> None:
 
 
 def test_nothing_is_left_beside_the_files(store: Store) -> None:
-    for body in (b"one", b"two"):
-        put(store, DATA, body)
+    for text in (b"one", b"two"):
+        put(store, DATA, text)
     delete(store, DATA)
     put(store, DATA, b"three")
     left = {name for name in tree(store) if not name.startswith("hr/leave/data/D/.history/")}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
 
-CALLS = [
-    *((files, call) for call in ("open_unnamed", "written", "link_descriptor", "sync", "rename")),
-    (files, "keep_as"),
-    (files, "sync_open"),
-]
-
-
-@pytest.mark.parametrize(("module", "call"), CALLS)
+@pytest.mark.parametrize(
+    "call", ["open_unnamed", "written", "link_descriptor", "sync", "rename", "keep_as", "sync_open"]
+)
 @pytest.mark.parametrize(("code", "kind"), [(5, DiskError), (28, DiskFullError), (122, DiskFullError), (30, DiskError)])
 def test_a_disk_that_refuses_leaves_the_old_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, code: int, kind: type[DiskError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[DiskError]
 ) -> None:
     """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
-    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    store = tree_at(tmp_path / "root")
     put(store, DATA, b"one")
     before = tree(store)
-
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
     with monkeypatch.context() as patch:
-        patch.setattr(module, call, refuse)
+        patch.setattr(files, call, refusing(code))
         with pytest.raises(kind, match=os.strerror(code)):
             put(store, DATA, b"two")
-    assert content(store, DATA) == b"one"
+    assert body(store) == b"one"
     assert {name for name in tree(store) if ".history" not in name} == before
     put(store, DATA, b"three")
-    assert content(store, DATA) == b"three"
-
-
-def fail_after(calls: int, real: Callable[..., object]) -> Callable[..., object]:
-    """The call, until it has been made so often; then an error, as if the process had been killed there."""
-    left = [calls]
-
-    def call(*arguments: object) -> object:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        return real(*arguments)
-
-    return call
+    assert body(store) == b"three"
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -149,18 +109,18 @@ def test_the_next_writer_finishes_or_discards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
 ) -> None:
     """A writer that stops before or after the commit's rename leaves one whole revision, and nothing for good."""
-    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    store = tree_at(tmp_path / "root")
     put(store, DATA, b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", fail_after(number, files.rename))
-        patch.setattr(files, "remove", fail_after(0, files.remove))
+        patch.setattr(files, "rename", ending(number, files.rename))
+        patch.setattr(files, "remove", ending(0, files.remove))
         with pytest.raises(KeyboardInterrupt):
             step(store, DATA, b"two")
     committed = number == 1
     new = None if step is not put else b"two"
-    assert content(store, DATA) == (new if committed else b"one")
+    assert body(store) == (new if committed else b"one")
     put(store, DATA, b"three")
-    assert content(store, DATA) == b"three"
+    assert body(store) == b"three"
     left = {name for name in tree(store) if ".history" not in name}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
@@ -192,32 +152,25 @@ def test_a_missing_content_is_damage(store: Store) -> None:
 
 def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "open_unnamed", lambda *_: None)
-    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "no links here")
-
-    monkeypatch.setattr(files, "link", refuse)
+    store = tree_at(tmp_path / "root")
+    monkeypatch.setattr(files, "link", refusing(errno.EPERM))
     first = put(store, DATA, b"one")
     put(store, DATA, b"two")
     old = store.read_revision(DATA, first.modified, content=True)
-    assert old is not None
-    assert old.file is not None
-    with old.file:
-        assert (old.etag, old.file.read()) == (first.id, b"one")
+    assert (old.etag, content(old)) == (first.id, b"one")
     delete(store, DATA)
     put(store, DATA, b"three")
-    assert content(store, DATA) == b"three"
+    assert body(store) == b"three"
 
 
 def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The acknowledged content was in the history already, when a person put another file in its place: both stay."""
-    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    store = tree_at(tmp_path / "root")
     put(store, DATA, b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", fail_after(0, files.rename))
+        patch.setattr(files, "rename", ending(0, files.rename))
         with pytest.raises(KeyboardInterrupt):
             put(store, DATA, b"two")
     path = Path(store.root) / "hr/leave/data/D/data.xml"
@@ -237,7 +190,7 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     delete(store, DATA)
     path.write_bytes(b"by hand, too")
     put(store, DATA, b"two")
-    assert content(store, DATA) == b"two"
+    assert body(store) == b"two"
     kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml*"))
     assert kept == [b"by hand", b"by hand, too"]
 
@@ -248,9 +201,7 @@ def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
     path = Path(store.root) / "hr/leave/data/D/data.xml"
     seconds = int(path.stat().st_mtime)
     os.utime(path, (seconds, seconds))
-    found = store.read(DATA, content=False)
-    assert found is not None
-    assert found.etag == sidecar.id
+    assert store.read(DATA, content=False).etag == sidecar.id
 
 
 def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
@@ -267,21 +218,18 @@ def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
     assert list((root / ".trash").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("module", "call"),
-    [(files, "keep_as"), *((files, call) for call in ("rename", "remove", "sync", "link_descriptor"))],
-)
+@pytest.mark.parametrize("call", ["keep_as", "rename", "remove", "sync", "link_descriptor"])
 @pytest.mark.parametrize("number", range(4))
 def test_a_form_without_history_keeps_one_whole_revision_through_crashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     """The one before or the one after, and nothing of any other once the next writer was there."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2, keeps_history=lambda _: False))
     put(store, DATA, b"one")
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(module, call, fail_after(number, getattr(module, call)))
+        patch.setattr(files, call, ending(number, getattr(files, call)))
         put(store, DATA, b"two")
-    assert content(store, DATA) in {b"one", b"two"}
+    assert body(store) in {b"one", b"two"}
     put(store, DATA, b"three")
-    assert content(store, DATA) == b"three"
+    assert body(store) == b"three"
     assert tree(store) == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}

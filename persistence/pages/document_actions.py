@@ -1,0 +1,221 @@
+"""Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from flask import Response, request
+from werkzeug.wrappers import Response as AnyResponse
+
+from persistence.errors import BadRequestError, PersistenceError, PreconditionError
+from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.limits import ROWS_SHOWN
+from persistence.model.addresses import DATA_XML, ERRORS_ENTRY, Collection, DocumentAddress, Form
+from persistence.model.instants import next_after
+from persistence.model.permissions import ANONYMOUS, User
+from persistence.model.versions import Precondition, Tags
+from persistence.pages.document_pages import address_of, document_path
+from persistence.pages.document_table import disposition
+from persistence.pages.served_forms import form_path
+from persistence.pages.site import Action, Done, Question, Site, Values
+from persistence.services.document_tables import outline_of
+from persistence.services.documents import Documents, FactsChange
+from persistence.services.exporting import LEFT_OUT, ZipStream
+from persistence.services.histories import Reverting, before_current
+from persistence.services.rules import Delete, Get, Revert
+from persistence.services.shown_documents import ShownDocument, shown_document
+
+_LISTED = 10
+_RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
+_SUBJECT = "/<app>/<form>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """A document that an action is about, with its entity tag, empty where nothing is stored, and its title."""
+
+    address: DocumentAddress
+    tag: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentActions:
+    """The actions. They keep what is encrypted as it is."""
+
+    documents: Documents
+
+    def add_to(self, site: Site) -> None:
+        fields = ("document", "state")
+        for name, ask, do, others in (
+            ("document-delete", self._ask_to_delete, self._delete, ()),
+            ("document-restore", lambda values: self._question(values, "Bring back", _RESTORED), self._restore, ()),
+            ("document-change", self._ask_to_change, self._change, ("change", "owner", "group", "stage")),
+        ):
+            site.action(Action(name, ask, do, (*fields, *others), _SUBJECT, several="document"))
+        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
+
+    def _selected(self, values: Values) -> list[_Selected]:
+        names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
+        if not names:
+            raise BadRequestError("no document is selected: go back, and tick some")
+        if len(names) > ROWS_SHOWN:
+            raise BadRequestError(f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once")
+        found = []
+        route = self.documents.router.of(Form(values["app"], values["form"]))
+        for name in names:
+            address = address_of(values["app"], values["form"], Collection.DATA.value, name)
+            stored = route.storage.read(address, content=False)
+            if stored is not None:
+                found.append(
+                    _Selected(address, stored.etag, self._shown(address, deleted=stored.sidecar.deleted).title)
+                )
+        if not found:
+            raise BadRequestError("none of the selected documents exists")
+        return found
+
+    def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
+        try:
+            instant = before_current(self.documents, address) if deleted else None
+            read = self.documents.read(address, Get(instant=instant))
+            outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
+            return shown_document(address, read, outline, None)
+        except PersistenceError:  # the page of the document says what is wrong
+            return ShownDocument()
+
+    def _question(self, values: Values, verb: str, effects: tuple[str, ...], *, is_dangerous: bool = False) -> Question:
+        """Return a question that names the documents, and notes in ``state`` what is stored of them now."""
+        found = self._selected(values)
+        names = [each.title or each.address.document for each in found]
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        subject = f"the document {names[0]}" if len(names) == 1 else f"{len(names)} documents"
+        listed = () if len(names) == 1 else (f"The documents are: {', '.join(names[:_LISTED])}{more}.",)
+        form = Form(values["app"], values["form"])
+        back = document_path("document", found[0].address) if len(found) == 1 else form_path(form)
+        sent = {"document": "/".join(each.address.document for each in found), "state": _state(found)}
+        title, button = f"{verb} {subject} of {form}?", f"{verb} {subject if len(found) > 1 else 'it'}"
+        return Question(title, (*listed, *effects), button, back, is_dangerous=is_dangerous, sent=sent)
+
+    def _done(self, values: Values, done: list[str], failed: list[str], word: str) -> Done:
+        form, cause = Form(values["app"], values["form"]), f" {len(failed)} not: {failed[0]}." if failed else ""
+        return Done(f"{len(done)} {'document' if len(done) == 1 else 'documents'} {word}.{cause}", form_path(form))
+
+    def _each(self, values: Values) -> Iterator[_Selected]:
+        found = self._selected(values)
+        if _state(found) != values["state"]:
+            raise PreconditionError(
+                "a document has changed since you were asked. Nothing was written. Look at the documents again."
+            )
+        return iter(found)
+
+    def _ask_to_delete(self, values: Values) -> Question:
+        effects = (
+            "The history stays, and a deleted document can be brought back, until it is purged.",
+            "A draft of a document is removed with it.",
+        )
+        return self._question(values, "Delete", effects, is_dangerous=True)
+
+    def _delete(self, values: Values, by: str) -> Done:
+        done, failed = list[str](), list[str]()
+        for each in self._each(values):
+            try:
+                unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
+                self.documents.delete(each.address, Delete(precondition=unchanged, user=User(name=by)))
+                done.append(each.address.document)
+            except PersistenceError as error:
+                failed.append(str(error))
+        return self._done(values, done, failed, "deleted")
+
+    def _restore(self, values: Values, by: str) -> Done:
+        done, failed, reverting = list[str](), list[str](), Reverting(self.documents)
+        for each in self._each(values):
+            try:
+                instant = before_current(self.documents, each.address)
+                reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=User(name=by))))
+                done.append(each.address.document)
+            except PersistenceError as error:
+                failed.append(str(error))
+        return self._done(values, done, failed, "brought back")
+
+    def _ask_to_change(self, values: Values) -> Question:
+        owner, group, stage = values["owner"], values["group"], values["stage"]
+        if values["change"] == "owner":
+            of = f" of the group {group}" if group else " without a group"
+            what = f"{owner} becomes the owner,{of}." if owner else "Nobody is the owner any more."
+        elif values["change"] == "stage":
+            what = f"The stage becomes {stage}." if stage else "The stage is removed."
+        else:
+            raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
+        effects = (what, "This makes a new revision, with the same content.", "A draft of the document is removed.")
+        return self._question(values, "Change", effects)
+
+    def _change(self, values: Values, by: str) -> Done:
+        is_owner = values["change"] == "owner"
+        owner = User(name=values["owner"] or None, group=values["group"] or None) if is_owner else None
+        stage = None if is_owner else values["stage"]
+        done, failed = list[str](), list[str]()
+        for each in self._each(values):
+            try:
+                self.documents.change_facts(each.address, FactsChange(each.tag, User(name=by), owner, stage))
+                done.append(each.address.document)
+            except PersistenceError as error:
+                failed.append(str(error))
+        return self._done(values, done, failed, "changed")
+
+    def zip(self, app: str, form: str) -> AnyResponse:
+        """Send the named documents, else all of the form: a folder each, with files under their own names."""
+        names = request.args.getlist("document")
+        if len(names) > ROWS_SHOWN:
+            raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
+        route = self.documents.router.of(Form(app, form))
+        pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
+        headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
+        body = Unbroken(pieces, request.environ.get(REQUEST_ID))
+        return Response(body, content_type="application/zip", headers=headers | {"X-Accel-Buffering": "no"})
+
+    def _archive(self, form: Form, names: Iterator[str]) -> Iterator[bytes]:
+        problems = list[str]()
+        with ZipStream() as archive:
+            for name in names:
+                main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
+                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, set[str]()
+                stored = storage.sidecar(main)
+                for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
+                    shown = file if file == DATA_XML else own.get(file, file)
+                    shown = _free_name(shown.replace("/", "_").replace("\\", "_"), taken)
+                    try:
+                        yield from self._entry(archive, main.moved(Collection.DATA, file), f"{name}/{shown}")
+                    except LEFT_OUT as error:
+                        problems.append(str(error))
+            if problems:
+                errors, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [errors], len(errors), compresses=True)
+            yield from archive.end()
+
+    def _entry(self, archive: ZipStream, address: DocumentAddress, path: str) -> Iterator[bytes]:
+        read = self.documents.read(address, Get(user=ANONYMOUS))
+        with closing(read.found):
+            sidecar = read.found.sidecar
+            if sidecar.encrypted and not address.is_main:
+                raise BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
+            times = sidecar.modified, sidecar.created
+            yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """Return a name that no other file of the folder has: ``a.pdf``, then ``a (2).pdf``."""
+    stem, dot, suffix = name.rpartition(".")
+    number, free = 1, name
+    while free in taken or free in {"", ".", ".."}:
+        number += 1
+        free = f"{stem} ({number}){dot}{suffix}" if stem else f"{name} ({number})"
+    taken.add(free)
+    return free
+
+
+def _state(found: list[_Selected]) -> str:
+    stored = "".join(f"{each.address.document}/{each.tag}\n" for each in found)
+    return hashlib.sha256(stored.encode()).hexdigest()[:32]

@@ -1,0 +1,166 @@
+"""Actions on documents from the pages: deleting, bringing back, another stage or owner, ZIP files; and one search."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from persistence.limits import ROWS_SHOWN
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
+from persistence.model.permissions import User
+from tests.orders import ORDER, plant
+from tests.pages.administrator import PEER, Browser, administrator
+from tests.published import Planter
+
+CRUD = "/fr/service/persistence/crud"
+FORM = f"/admin/forms/{ORDER}"
+ACTIONS = "/admin/actions"
+BOTH = f"{ORDER}?document=d-1&document=d-2"
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Browser:
+    with Planter(tmp_path / "data") as planter:
+        plant(planter)
+        for name in ("gone", "lost"):
+            planter.save(str(ORDER), name, b"<form/>", "2024-05-01T00:00:00.000Z", User("ann"))
+            planter.delete(DocumentAddress(ORDER, Collection.DATA, name, DATA_XML), 1, "2024-05-09T00:00:00.000Z")
+    return administrator(tmp_path, trusted=("127.0.0.1",), audit="file")
+
+
+def status(found: Browser, document: str) -> int:
+    return found.client.get(f"{CRUD}/{ORDER}/data/{document}/data.xml", environ_base=PEER).status_code
+
+
+def headers(found: Browser, document: str) -> dict[str, str]:
+    return dict(found.client.head(f"{CRUD}/{ORDER}/data/{document}/data.xml", environ_base=PEER).headers)
+
+
+def save(found: Browser, document: str, body: bytes = b"<form/>", **sent: str) -> None:
+    own = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/xml"}
+    path = f"{CRUD}/{ORDER}/data/{document}/data.xml"
+    assert found.client.put(path, data=body, headers=own | sent, environ_base=PEER).status_code in {201, 204}
+
+
+def test_one_document_is_deleted_after_a_question(found: Browser) -> None:
+    found.get(f"{ACTIONS}/document-delete/{ORDER}?document=d-1")
+    assert "Delete the document Ada" in found.text
+    assert status(found, "d-1") == 200
+    found.do(f"{ACTIONS}/document-delete/{ORDER}?document=d-1")
+    assert "1 document deleted." in found.text
+    assert status(found, "d-1") == 404
+
+
+def test_a_selection_is_deleted_and_brought_back(found: Browser, tmp_path: Path) -> None:
+    found.get(f"{ACTIONS}/document-delete/{BOTH}")
+    assert f"Delete 2 documents of {ORDER}?" in found.text
+    found.do(f"{ACTIONS}/document-delete/{BOTH}")
+    assert "2 documents deleted." in found.text
+    assert [status(found, each) for each in ("d-1", "d-2")] == [404, 404]
+    found.do(f"{ACTIONS}/document-restore/{BOTH}")
+    assert "2 documents brought back." in found.text
+    assert [status(found, each) for each in ("d-1", "d-2")] == [200, 200]
+    lines = [json.loads(line) for line in (tmp_path / "audit/audit.jsonl").read_text().splitlines()]
+    done = {each["action"]: each for each in lines}
+    assert done["document-delete"]["details"]["document"] == ["d-1", "d-2"]
+    assert done["document-restore"]["key"] == "ada"
+
+
+def test_the_page_of_deleted_documents_brings_back_those_that_are_ticked(found: Browser) -> None:
+    page = found.get(f"{FORM}/deleted").text
+    assert page.count('type="checkbox" name="document"') == 2
+    found.do(f"{ACTIONS}/document-restore/{ORDER}?document=gone")
+    assert [status(found, each) for each in ("gone", "lost")] == [200, 404]
+
+
+@pytest.mark.parametrize("action", ["document-delete", "document-change", "document-restore"])
+def test_nothing_is_written_over_a_change_since_the_question(found: Browser, action: str) -> None:
+    document = "gone" if action == "document-restore" else "d-2"
+    found.get(f"{ACTIONS}/{action}/{ORDER}?document=d-1&document={document}&change=stage&stage=done")
+    save(found, document, b"<form><new/></form>", **{"Svc-Username": "lea"})
+    assert found.send().status_code == 412
+    assert "a document has changed since you were asked. Nothing was written." in found.text
+    assert status(found, "d-1") == status(found, document) == 200
+    assert headers(found, "d-1").get("Svc-Workflow-Stage") != "done"
+    assert headers(found, document)["Svc-Last-Modified-By-Username"] == "lea" if document != "gone" else True
+
+
+def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -> None:
+    before = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
+    found.get(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
+    assert "The stage becomes approved." in found.text
+    found.do(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
+    assert "2 documents changed." in found.text
+    found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=owner&owner=zoe&group=staff")
+    after = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
+    assert after.data == before.data
+    assert after.headers["Svc-Workflow-Stage"] == "approved"
+    assert (after.headers["Svc-Username"], after.headers["Svc-Group"]) == ("zoe", "staff")
+    assert after.headers["Svc-Created"] == before.headers["Svc-Created"]
+    found.get(f"{FORM}/data/d-1")
+    assert "by ada" in found.text
+    assert "Owner zoe of staff" in found.text
+    found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=stage&stage=")
+    assert "Svc-Workflow-Stage" not in headers(found, "d-1")
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("?change=stage", "no document is selected"),
+        ("?change=stage&document=nothing", "none of the selected documents exists"),
+        (
+            "?change=stage&" + "&".join(f"document=x{number}" for number in range(ROWS_SHOWN + 1)),
+            f"at most {ROWS_SHOWN}",
+        ),
+        ("?document=d-1&change=colour", "owner or stage can be changed"),
+        ("?change=stage&document=..", ""),
+    ],
+)
+def test_a_selection_that_cannot_be_is_refused(found: Browser, query: str, cause: str) -> None:
+    assert found.get(f"{ACTIONS}/document-change/{ORDER}{query}").status_code == 400
+    assert cause in found.text
+
+
+def test_what_cannot_be_deleted_is_named_and_the_others_go(found: Browser) -> None:
+    found.do(f"{ACTIONS}/document-delete/{ORDER}?document=gone&document=d-3")
+    assert "1 document deleted. 1 not:" in found.text
+    assert status(found, "d-3") == 404
+
+
+def test_documents_are_sent_as_folders_with_files_under_their_own_names(found: Browser) -> None:
+    own = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/pdf"}
+    names = {"01.bin": "receipt.pdf", "02.bin": "receipt.pdf", "03.bin": "../../etc/passwd"}
+    holders = "".join(
+        f'<email filename="{shown}">{CRUD}/{ORDER}/data/d-1/{name}</email>' for name, shown in names.items()
+    )
+    save(found, "d-1", f"<form><customer>{holders}</customer></form>".encode())
+    for name in names:
+        path = f"{CRUD}/{ORDER}/data/d-1/{name}"
+        assert found.client.put(path, data=name.encode(), headers=own, environ_base=PEER).status_code == 201
+    answer = found.get(f"{FORM}/documents.zip?document=d-1")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="d-1.zip"'
+    with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
+        assert archive.testzip() is None
+        listed = sorted(archive.namelist())
+        assert "d-1/data.xml" in listed
+        assert all(name.startswith("d-1/") and name.count("/") == 1 for name in listed)
+        assert {archive.read(name) for name in listed if name != "d-1/data.xml"} == {each.encode() for each in names}
+        assert "d-1/receipt.pdf" in listed
+    with zipfile.ZipFile(io.BytesIO(found.get(f"{FORM}/documents.zip").data)) as archive:
+        folders = {name.split("/")[0] for name in archive.namelist()}
+    assert folders == {"d-1", "d-2", "d-3"}  # not the deleted ones
+
+
+def test_a_search_of_all_forms_names_the_documents_of_each(found: Browser) -> None:
+    found.get("/admin/search?q=zoe")
+    assert "Order All that match" in found.text or "Order As a table" in found.text
+    assert f"{FORM}/data/d-3" in found.page.text  # type: ignore[union-attr]
+    assert "No document matches." in (found.get("/admin/search?q=nothing-like-it") and found.text)
+    assert "Type a text" in (found.get("/admin/search") and found.text)
+    assert found.get(f"/admin/search?q={'x' * 1001}").status_code == 400
+    assert "<script>" not in found.get("/admin/search?q=<script>alert(1)</script>").text.replace("<script src", "")

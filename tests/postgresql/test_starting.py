@@ -1,0 +1,203 @@
+"""What keeps a service from a database is one line without a password: its address, server, tables or driver."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import persistence.postgresql
+import persistence.providers.database_provider
+from persistence.cli import main
+from persistence.errors import ConfigurationError, StartupError
+from persistence.postgresql import schema
+from persistence.postgresql.connections import parse
+from persistence.postgresql.schema import Step
+from persistence.providers.router import engine_of
+from persistence.settings import load
+from tests.cli.command_runner import ended
+from tests.postgresql import server as postgresql
+from tests.postgresql.server import Server, fresh_schema, require_no_password
+
+
+@pytest.mark.parametrize(
+    ("uri", "schema", "described"),
+    [
+        ("postgresql://u:p@h:5432/d", "persistence", "database d at h:5432 as u, schema persistence"),
+        ("postgres://h/d?schema=hr", "hr", "database d at h, schema hr"),
+        (
+            "postgresql://u:p%2F%40@a:1,b:2/d?sslmode=require&schema=hr&target_session_attrs=read-write",
+            "hr",
+            "database d at a:1,b:2 as u, schema hr",
+        ),
+        ("postgresql:///d?host=/run/pg&user=me", "persistence", "database d at /run/pg as me, schema persistence"),
+        ("postgresql://[::1]:7/d", "persistence", "database d at ::1:7, schema persistence"),
+    ],
+)
+def test_an_address_says_where_a_database_is(uri: str, schema: str, described: str) -> None:
+    address = parse(uri)
+    assert (address.schema, str(address)) == (schema, described)
+    assert "schema" not in conninfo_to_dict(address.conninfo)
+    assert "p%2F" not in repr(address)
+
+
+def test_what_libpq_knows_reaches_it() -> None:
+    known = conninfo_to_dict(parse("postgresql://u:p%2F@a:1,b:2/d?sslmode=require&connect_timeout=2").conninfo)
+    assert (known["host"], known["port"], known["sslmode"]) == ("a,b", "1,2", "require")
+    assert (known["password"], known["connect_timeout"]) == ("p/", "2")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://u:se/cret@h/d",
+        "postgresql://u:se@cret@h/d",
+        "postgresql://u:se%zzcret@h/d",
+        "postgresql://u:secret@h:port/d",
+        "postgresql://u:secret@h/d?unknown=1",
+        "postgresql://u:secret@h/d?schema=",
+        "postgresql://u:secret@h/d?schema=a-b",
+        f"postgresql://u:secret@h/d?schema={'s' * 64}",
+        "host=h password=secret",
+        "http://u:secret@h/d",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_refused_without_any_of_it(uri: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse(uri)
+    assert "cret" not in str(refused.value)
+
+
+def test_a_schema_cannot_be_that_of_the_flat_views_of_another() -> None:
+    taken = parse("postgresql://u@h/d?schema=x").flat_schema
+    with pytest.raises(ConfigurationError, match="must not end in _flat"):
+        parse(f"postgresql://u@h/d?schema={taken}")
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command on a database, and returns the one line with which it is refused."""
+    monkeypatch.chdir(tmp_path)
+
+    def line(command: str, uri: str) -> str:
+        said = ended([command, "--data", uri], monkeypatch, capsys)
+        assert (said.status, said.out, len(said.errors)) == (1, "", 1), said
+        require_no_password(said.errors[0])
+        return said.errors[0]
+
+    return line
+
+
+WRONG = "wr0ng/@"
+STARTS: dict[str, tuple[Callable[[Server], str], str]] = {
+    "wrong password": (lambda server: server.uri("s", password=WRONG), "password authentication failed for user"),
+    "unknown user": (lambda server: server.uri("s", user="stranger"), "password authentication failed for user"),
+    "database missing": (lambda server: server.uri("s", database="nowhere"), 'database "nowhere" does not exist'),
+    "server not there": (
+        lambda server: server.uri("s").replace(f":{server.port}/", f":{postgresql.free_port()}/"),
+        "Connection refused",
+    ),
+    "no tables": (lambda server: server.uri(fresh_schema()), "is empty: 'persistence serve --init' prepares it"),
+    "address that cannot be read": (lambda _: "postgresql://u:se/cret@h/d", "the address of a database cannot be read"),
+}
+
+
+@pytest.mark.parametrize("command", ["serve", "forms"])
+@pytest.mark.parametrize("fault", STARTS)
+def test_a_database_that_cannot_be_used_is_one_line_at_the_start(
+    database_server: Server, refused: Refused, fault: str, command: str
+) -> None:
+    make, text = STARTS[fault]
+    said = refused(command, make(database_server))
+    assert text in said
+    assert not {WRONG[:5], "cret"} & set(re.split(r"[^a-z0-9]", said))
+
+
+@pytest.mark.parametrize("command", ["init", "serve", "forms", "upgrade"])
+def test_a_server_that_is_too_old_is_one_line(
+    database_server: Server, refused: Refused, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("persistence.postgresql.database.OLDEST_SERVER", 1000)
+    assert refused(command, database_server.uri(fresh_schema())).endswith("is older than PostgreSQL 1000")
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        (lambda steps: (*steps, Step("more", "SELECT 1")), "of an older version of the service: 'persistence upgrade'"),
+        (lambda steps: steps[:-1], "of a newer version of the service than this one"),
+    ],
+)
+def test_tables_of_another_version_are_one_line(
+    database_uri: str,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: Callable[[tuple[Step, ...]], tuple[Step, ...]],
+    text: str,
+) -> None:
+    monkeypatch.setattr(schema, "STEPS", steps(schema.STEPS))
+    assert text in refused("serve", database_uri)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        ("", "CREATE SCHEMA IF NOT EXISTS"),
+        ("CREATE SCHEMA {s} AUTHORIZATION keeper", "CREATE EXTENSION IF NOT EXISTS pg_trgm"),
+        ("CREATE SCHEMA {s} AUTHORIZATION keeper; CREATE EXTENSION pg_trgm", "CREATE SCHEMA IF NOT EXISTS {s}_flat"),
+    ],
+)
+def test_what_a_role_may_not_make_is_one_line_that_says_what_to_run(
+    database_server: Server, refused: Refused, prepare: str, text: str
+) -> None:
+    name = fresh_schema()
+    database_server.execute(f"CREATE DATABASE {name}", "postgres")
+    try:
+        if prepare:
+            database_server.execute(prepare.format(s=name), name)
+        said = refused("init", database_server.uri(name, database=name))
+        assert "an administrator of the database has to run" in said
+        assert text.format(s=name) in said.replace('"', "").replace("\\", "")
+    finally:
+        database_server.execute(f"DROP DATABASE {name} WITH (FORCE)", "postgres")
+
+
+@pytest.fixture
+def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No driver is installed. What the test imports instead of it goes with it, also from the packages above."""
+    monkeypatch.setattr(persistence, "postgresql", persistence.postgresql)
+    monkeypatch.setattr(persistence.providers, "database_provider", persistence.providers.database_provider)
+    for name in [each for each in sys.modules if each.startswith(("psycopg", "persistence.postgresql"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "persistence.providers.database_provider", raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+
+def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver: None) -> None:
+    del without_driver
+    with pytest.raises(StartupError, match=r"psycopg.* is not installed: .* extra \[postgresql\]"):
+        engine_of("persistence.providers.database_provider:Databases")
+
+
+def test_a_provider_may_be_a_database(
+    database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f'"svc.persistence.provider.acme.*.*" = "far"\n"svc.persistence.far.uri" = "{database_uri}"\n')
+    assert load(str(file), environment={}).properties.form_providers
+    shown = ""
+    for arguments in (["config"], ["config", "route", "acme/order", "data"]):
+        monkeypatch.setattr(sys, "argv", ["persistence", *arguments, "--config", str(file)])
+        with pytest.raises(SystemExit):
+            main()
+        shown += capsys.readouterr().out
+    assert urlsplit(database_uri).password not in shown
+    assert "provider far is a database, postgresql://keeper:***@127.0.0.1" in shown
