@@ -368,13 +368,6 @@ MOST_REMEMBERED = 1 << 18
 """Files that a report remembers, some 20 MB: one that comes again after so many others counts again."""
 
 
-def _kind_of(address: Address) -> str:
-    if not address.is_main:
-        return "attachments"
-    is_draft = isinstance(address, DocumentAddress) and address.is_draft
-    return "drafts" if is_draft else KINDS[isinstance(address, DefinitionAddress)]
-
-
 @dataclass
 class ImportReport(TransferReport):
     """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already.
@@ -396,7 +389,9 @@ class ImportReport(TransferReport):
         self.counts[outcome.is_definition, outcome.result] += 1
         self.ignored += outcome.result is TransferResult.IGNORED
         for address, new, known in outcome.revisions:
-            kind, is_new = _kind_of(address), new > 0
+            is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft
+            kind = "drafts" if is_draft else KINDS[isinstance(address, DefinitionAddress)]
+            kind = kind if address.is_main else "attachments"
             if kind == KINDS[False]:
                 self.revisions += new
                 self.known += known
