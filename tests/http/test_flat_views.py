@@ -288,8 +288,6 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Se
         ) as other:
 
             def told(statement: str) -> str:
-                assert other.stdin is not None
-                assert other.stdout is not None
                 other.stdin.write(f"{statement}\n")
                 other.stdin.flush()
                 return other.stdout.readline().strip()

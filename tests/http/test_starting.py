@@ -185,7 +185,6 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
     try:
         until(lambda: log.read_text().count("Booting worker") >= 2)
         port = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
-        assert port is not None
         yield process, int(port[1]), log
     finally:
         masters |= {int(pid) for pid in re.findall(r"Listening at: \S+ \((\d+)\)", log.read_text())}
