@@ -19,6 +19,7 @@ from tests.published import Planter
 from tests.search_faults import await_notes
 from tests.served import served
 from tests.service import V1, Service, running
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
 
@@ -399,9 +400,7 @@ def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Pa
         return []
 
     with serving(tmp_path) as service:
-        deadline = time.monotonic() + _PATIENCE
-        while not names() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(names, _PATIENCE)
         assert names() == [("Ada",)]
 
 
@@ -447,7 +446,4 @@ def test_a_file_of_somebody_else_is_replaced(own: Service) -> None:
         except sqlite3.Error:
             return []
 
-    deadline = time.monotonic() + _PATIENCE
-    while names() != [("Ada",)] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert names() == [("Ada",)]
+    eventually(lambda: names() == [("Ada",)], _PATIENCE)
