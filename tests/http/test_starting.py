@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from persistence import __version__
 from persistence.http import logs
 from persistence.http.logs import ServerLines, choose
 from persistence.storage.locks import Lease, Machine
@@ -49,7 +50,7 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
     with running(tmp_path, command=command, env=TEXT) as service:
         lines = first_lines(service)
     own = [line for line in lines if line.startswith("persistence: ")]
-    assert re.fullmatch(r"persistence: version \d+\.\d+\.\d+, dialect svc", own[0])
+    assert own[0] == f"persistence: version {__version__}, dialect svc"
     assert own[1:3] == [
         f"persistence: data directory {tmp_path}/data",
         f"persistence: may call: every program of this machine, {WITHOUT_KEY}",

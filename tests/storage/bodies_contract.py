@@ -97,8 +97,6 @@ Places = Callable[..., Place]
 
 
 class BodiesContract:
-    """Tests of a place of bodies."""
-
     @pytest.fixture
     def place(self, places: Places) -> Place:
         return places()
