@@ -276,16 +276,18 @@ def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ReportedImport:
-    """The report of an import: the counts of ``definitions`` and ``documents`` by outcome.
+    """The report of an import: the counts of ``definitions``, ``documents``, ``drafts`` and ``attachments`` by outcome.
 
-    ``revisions`` were new, and ``known`` stored already. ``causes`` are by name, of the first that were refused or
-    skipped; ``notes`` are counted.
+    ``revisions`` of documents were new, and ``known`` stored already. ``causes`` are by name, of the first that were
+    refused or skipped; ``notes`` are counted.
     """
 
     is_dry: bool
     refused: int
     definitions: Mapping[str, int] = field(default_factory=dict)
     documents: Mapping[str, int] = field(default_factory=dict)
+    drafts: Mapping[str, int] = field(default_factory=dict)
+    attachments: Mapping[str, int] = field(default_factory=dict)
     revisions: int = 0
     known: int = 0
     causes: Mapping[str, str] = field(default_factory=dict)
@@ -293,7 +295,8 @@ class ReportedImport:
 
 
 def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
-    counts: dict[str, dict[str, int]] = {"definitions": {}, "documents": {}, "revisions": {}}
+    kinds = ("definitions", "documents", "drafts", "attachments", "revisions")
+    counts: dict[str, dict[str, int]] = {kind: {} for kind in kinds}
     causes: dict[str, str] = {}
     notes: dict[str, int] = {}
 
@@ -312,6 +315,8 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
         refused=_number(root.get("refused", "0")),
         definitions=counts["definitions"],
         documents=counts["documents"],
+        drafts=counts["drafts"],
+        attachments=counts["attachments"],
         revisions=revisions.get("new", 0),
         known=revisions.get("known", 0),
         causes=causes,

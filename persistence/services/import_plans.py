@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -154,8 +155,8 @@ SameContent = Callable[[ImportedRevision, StoredRevision], bool]
 class ImportPlan:
     """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags.
 
-    ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` revisions are stored
-    already. ``over`` has the id of the current revision of each file.
+    ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` counts those that are
+    stored already. ``over`` has the id of the current revision of each file.
     """
 
     storage: RevisionStorage
@@ -165,8 +166,14 @@ class ImportPlan:
     placed: list[ImportedRevision] = field(default_factory=list)
     over: dict[Address, str | None] = field(default_factory=dict)
     renewed: set[Address] = field(default_factory=set)
-    known: int = 0
+    known: Counter[Address] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def revisions(self) -> tuple[tuple[Address, int, int], ...]:
+        """The numbers of new and of known revisions of each file."""
+        new = Counter(each.address for each in self.placed)
+        return tuple((address, new[address], self.known[address]) for address in self.over)
 
     @property
     def replaces_drafts(self) -> bool:
@@ -198,14 +205,14 @@ class ImportPlan:
         if not self.is_exact:
             if len(revisions) > 1:
                 self.notes.append("older revisions are left out where another service has the data")
-            self.known += len(revisions) - 1
+            self.known[address] += len(revisions) - 1
             revisions = revisions[-1:]
         try:
             for revision in revisions:
                 if stored is None or self._is_newer(revision, stored):
                     self.placed.append(revision)
                 elif self._is_known(revision, stored):
-                    self.known += 1
+                    self.known[address] += 1
                 else:
                     raise _conflict(address, revision, stored)
         except ConflictError:
@@ -268,11 +275,11 @@ class ImportPlan:
             if isinstance(address, DocumentAddress) and address.is_draft and modified is not None:
                 saved = self.storage.sidecar(address.main.moved(Collection.DATA))
                 if modified <= max(newest, "" if saved is None else saved.modified):
+                    self.known[address] += 1
                     continue
             kept.append(revision)
         if len(kept) < len(self.placed):
             self.notes.append("a draft that is older than the saved document is left out")
-            self.known += len(self.placed) - len(kept)
             self.placed = kept
 
 
@@ -357,25 +364,44 @@ def deleted_sidecar(received: ReceivedRevision, over: StoredRevision | None) -> 
     return tombstone(before, modified=modified, modifier=facts.modifier)
 
 
+MOST_REMEMBERED = 1 << 18
+"""Files that a report remembers, some 20 MB: one that comes again after so many others counts again."""
+
+
 @dataclass
 class ImportReport(TransferReport):
-    """Counts outcomes, and ``known`` revisions, which were stored already.
+    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already.
 
-    ``listed`` are the first refused and skipped documents, ``ownerless`` the first of those ``without_owner``.
+    A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and skipped
+    documents, ``ownerless`` the first of those ``without_owner``.
     """
 
+    files: Counter[tuple[str, bool]] = field(default_factory=Counter)
     known: int = 0
     ignored: int = 0
     listed: list[TransferOutcome] = field(default_factory=list)
     ownerless: list[str] = field(default_factory=list)
     without_owner: int = 0
     notes: dict[str, int] = field(default_factory=dict)
-    results = (TransferResult.IMPORTED, TransferResult.UNCHANGED, TransferResult.SKIPPED, TransferResult.REFUSED)
+    _seen: dict[int, bool] = field(default_factory=dict)
 
     def add(self, outcome: TransferOutcome) -> None:
-        super().add(outcome)
+        self.counts[outcome.is_definition, outcome.result] += 1
         self.ignored += outcome.result is TransferResult.IGNORED
-        self.known += outcome.known
+        for address, new, known in outcome.revisions:
+            is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft
+            kind = "drafts" if is_draft else KINDS[isinstance(address, DefinitionAddress)]
+            kind = kind if address.is_main else "attachments"
+            if kind == KINDS[False]:
+                self.revisions += new
+                self.known += known
+            before = self._seen.get(hash(address))
+            if before is None and len(self._seen) >= MOST_REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            if before is None or (is_new and not before):
+                self._seen[hash(address)] = is_new
+                self.files[kind, is_new] += 1
+                self.files[kind, False] -= before is False
         if outcome.cause and len(self.listed) < MOST_NAMED:
             self.listed.append(outcome)
         self.without_owner += outcome.lacks_owner
@@ -386,17 +412,30 @@ class ImportReport(TransferReport):
                 self.notes[note] = self.notes.get(note, 0) + 1
 
     def lines(self, *, is_dry: bool) -> list[str]:
-        lines = []
-        for is_definition, kind in KINDS.items():
-            imported, unchanged = (self.counts[is_definition, each] for each in self.results[:2])
-            counts = f"{imported} {'would be imported' if is_dry else 'imported'}, {unchanged} were there already"
-            lines.append(f"{kind}: {counts}{self.named(is_definition, *self.results[2:])}")
-        ignored = f"; {self.ignored} other files ignored" if self.ignored else ""
-        lines.append(f"revisions: {self.revisions} new, {self.known} known{ignored}")
+        done, lines = "would be imported" if is_dry else "imported", []
+        for kind, counts in self.by_kind().items():
+            if kind not in KINDS.values() and not any(counts.values()):
+                continue
+            others = "".join(f", {count} {name}" for name, count in list(counts.items())[2:] if count)
+            lines.append(f"{kind}: {counts['imported']} {done}, {counts['unchanged']} were there already{others}")
+            if kind == KINDS[False]:
+                lines.append(f"revisions of documents: {self.revisions} new, {self.known} known")
+        lines += [f"other files: {self.ignored} ignored"] * (self.ignored > 0)
         if self.without_owner:
             lines.append(f"documents without an owner: {self.without_owner}")
         lines += [f"note: {note} ({count} times)" for note, count in self.notes.items()]
         return lines
+
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each kind of file; a document or a version is skipped or refused as a whole."""
+        found = {
+            kind: {"imported": self.files[kind, True], "unchanged": self.files[kind, False]}
+            for kind in (*KINDS.values(), "drafts", "attachments")
+        }
+        for is_definition, kind in KINDS.items():
+            for result in (TransferResult.SKIPPED, TransferResult.REFUSED):
+                found[kind][result.value] = self.counts[is_definition, result]
+        return found
 
     def facts(self) -> dict[str, object]:
         revisions = {"new": self.revisions, "known": self.known}

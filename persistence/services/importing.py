@@ -353,7 +353,7 @@ class Importer:
             TransferResult.IMPORTED if count else TransferResult.UNCHANGED,
             unit.is_definition,
             placed=count,
-            known=plan.known,
+            revisions=plan.revisions,
             notes=tuple(dict.fromkeys((*plan.notes, *writer.notes))),
             lacks_owner=count > 0 and unit.lacks_owner,
             form=None if unit.is_definition else route.form,

@@ -127,9 +127,10 @@ class TransferResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes, ``known`` ones were stored already.
+    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes.
 
-    An import does not measure. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
+    An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
+    already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
     """
 
     name: str
@@ -137,7 +138,7 @@ class TransferOutcome:
     is_definition: bool = False
     placed: int = 0
     size: int = 0
-    known: int = 0
+    revisions: tuple[tuple[Address, int, int], ...] = ()
     cause: str = ""
     notes: tuple[str, ...] = ()
     lacks_owner: bool = False

@@ -67,7 +67,8 @@ def condition(element: ET.Element) -> dict[str, Any]:
 
 
 def permission(element: ET.Element) -> dict[str, Any]:
-    allowed = {*element.attrib["operations"].split(), "list"}
+    words = element.attrib["operations"].split()
+    allowed = {*words} | ({"list"} if "-list" not in words else set())  # spec forms: a permission lists, too
     names = ("create", "read", "update", "delete", "list")
     return {"operations": [each for each in names if each in allowed], "conditions": list(map(condition, element))}
 

@@ -9,6 +9,8 @@ import pytest
 
 from persistence.limits import LONGEST_LINE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.services import import_plans
+from persistence.services.import_plans import ImportReport
 from persistence.services.import_sources import open_source
 from persistence.storage.store import Store
 from tests.forms.vectors import Form as FormDocument
@@ -28,7 +30,6 @@ def line(**fields: object) -> bytes:
 
 def content(store: Store, address: DocumentAddress | DefinitionAddress) -> bytes:
     found = store.read(address, content=True)
-    assert found is not None
     with found.opened as file:
         return file.read()
 
@@ -57,7 +58,6 @@ def test_an_entity_tag_is_kept(store: Store) -> None:
         ("line 1", "imported")
     ]
     sidecar = store.sidecar(DATA)
-    assert sidecar is not None
     assert sidecar.etag == TAG
 
 
@@ -84,3 +84,39 @@ def test_a_line_that_is_too_long_is_not_held(store: Store) -> None:
     lines = b'{"app":"' + b"x" * (LONGEST_LINE + 5) + b'"}\n' + line(document="good", data="<d/>")
     source = open_source("x", io.BytesIO(lines), largest=LARGEST)
     assert results(run(importer(store), source)) == [("line 1", "refused"), ("line 2", "imported")]
+
+
+def counted(store: Store, lines: bytes) -> dict[str, object]:
+    report = ImportReport()
+    for outcome in run(importer(store), lines_source(lines)):
+        report.add(outcome)
+    return report.facts()
+
+
+def test_a_document_of_several_lines_counts_once(store: Store) -> None:
+    """Four documents of two revisions each, one line for each: the older ones first, then the newer ones."""
+    scan = [{"name": "scan.png", "content": "c2Nhbg=="}]
+    older = [line(document=f"d{each}", data="<d/>", modified=T1, attachments=scan) for each in range(4)]
+    newer = [line(document=f"d{each}", data="<e/>", modified=T2, attachments=scan) for each in range(4)]
+    drafts = [line(document="d0", draft=True, data="<f/>", modified=T3)]
+    counts = {"skipped": 0, "refused": 0}
+    first = counted(store, b"".join((*older, *newer, *drafts)))
+    assert first["documents"] == {"imported": 4, "unchanged": 0, **counts}
+    assert first["drafts"] == {"imported": 1, "unchanged": 0}
+    assert first["attachments"] == {"imported": 4, "unchanged": 0}
+    assert first["revisions"] == {"new": 8, "known": 0}
+    more = counted(store, b"".join((*older, *newer, line(document="d0", deleted=True, modified="2025-03-07"))))
+    assert more["documents"] == {"imported": 0, "unchanged": 4, "skipped": 0, "refused": 1}
+    more = counted(store, b"".join((*older, *newer, line(document="d1", data="<g/>", modified=T3))))
+    assert more["documents"] == {"imported": 1, "unchanged": 3, **counts}
+    assert more["revisions"] == {"new": 1, "known": 8}
+
+
+def test_a_report_forgets_what_came_long_ago(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    monkeypatch.setattr(import_plans, "MOST_REMEMBERED", 2)
+    lines = [
+        line(document=each, data=f"<d{number}/>", modified=T1 if each == "a" else T2)
+        for number, each in enumerate("abc")
+    ]
+    found = counted(store, b"".join((*lines, lines[2], lines[0])))
+    assert found["documents"] == {"imported": 3, "unchanged": 1, "skipped": 0, "refused": 0}

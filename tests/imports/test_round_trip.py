@@ -72,7 +72,13 @@ def test_an_import_into_an_empty_tree_gives_the_same_tree(service: Service, tmp_
     assert tree(to) == tree(service.data)
     again = persistence("import", str(archive), *options, data=to)
     assert (again.returncode, again.stdout) == (0, "")
-    assert "revisions: 0 new, 25 known" in again.stderr
+    assert again.stderr.splitlines()[:-1] == [
+        "definitions: 0 imported, 2 were there already",
+        "documents: 0 imported, 5 were there already",
+        "revisions of documents: 0 new, 11 known",
+        "drafts: 0 imported, 2 were there already",
+        "attachments: 0 imported, 5 were there already",
+    ]
     assert tree(to) == tree(service.data)
     assert findings(persistence("check", "--json", *options, data=to)) == []
 

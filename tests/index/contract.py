@@ -111,7 +111,6 @@ def only(kind: Drafts) -> Scope:
 
 
 def seen_by(*patterns: OwnerPattern) -> Scope:
-    """Only the documents of these owners."""
     owners = frozenset({OwnerSet(frozenset(patterns))})
     return Scope(drafts=DraftFilter(Drafts.EXCLUDE), seen=VisibleOwners(lambda _: owners))
 
@@ -307,7 +306,6 @@ class IndexContract:
 
 
 def _without_name() -> bytes:
-    """The definition without an index of the name."""
     definition = orders.definition()
     changed = definition.replace(b"<fr:index><fr:summary-show/></fr:index>", b"")
     assert changed != definition

@@ -32,7 +32,6 @@ _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 
 
 def filled() -> Memory:
-    """Some documents, drafts among them."""
     memory = Memory()
     memory.publish(1, ("name", "topic"))
     rng = random.Random(1)
@@ -82,7 +81,6 @@ def worst(found: list[str]) -> str:
 
 
 def file_in(root: Path) -> Path:
-    """The index in use."""
     (pointer,) = root.glob(".index/*/*/current")
     return pointer.parent / pointer.read_text()
 

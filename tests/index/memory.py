@@ -74,7 +74,6 @@ class Memory:
         self._show(document)
 
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
-        """Save or delete."""
         if content is None:
             self.delete(document, is_draft=is_draft)
         else:
@@ -201,8 +200,6 @@ class Indexed(Protocol):
 
 
 class IndexedTree:
-    """The index of a tree that is in memory."""
-
     def __init__(self, root: Path) -> None:
         self.memory = Memory()
         self.index, self._journal = index_of(root, self.memory)
@@ -211,7 +208,6 @@ class IndexedTree:
         self.memory.publish(version, paths)
 
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
-        """Save or delete, noted as the service notes it."""
         self._journal.write(self.memory.form, document)
         self.memory.save(document, content, is_draft=is_draft)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import msgspec
 import pytest
@@ -20,8 +18,9 @@ from persistence.model.addresses import Form
 from persistence.model.queries import Comparison, ControlFilter, Field, FieldFilter, Hits, Query, Scope, Sort, TextMatch
 from persistence.postgresql import database_index
 from tests.index import asked
-from tests.index.memory import FORM, Content, Indexed, indexed_tree, plain
-from tests.postgresql.indexing import indexed_memory, of_memory
+from tests.index.conftest import Made
+from tests.index.memory import FORM, Content, Indexed, plain
+from tests.postgresql.indexing import of_memory
 
 _NAMES = st.tuples(st.sampled_from(asked.DOCUMENTS), st.booleans())
 _SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
@@ -55,17 +54,6 @@ _PLANS: dict[str, dict[str, object]] = {
     },
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""
-
-
-Made = Callable[[], AbstractContextManager[Indexed]]
-
-
-@pytest.fixture
-def made(request: pytest.FixtureRequest, kind: str) -> Made:
-    """Makes an empty index of a kind."""
-    if kind == "tree":
-        return indexed_tree
-    return partial(indexed_memory, request.getfixturevalue("database_server"))
 
 
 @pytest.fixture(params=_PLANS)
@@ -171,7 +159,6 @@ def test_several_conditions_find_the_same_in_whatever_order_they_are_met(made: M
             _same(indexed, Scope(), query)
 
 
-@pytest.mark.parametrize("kind", ["tree", "database"])
 def test_documents_are_not_counted_where_the_first_ones_fill_the_page(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

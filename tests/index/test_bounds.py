@@ -1,37 +1,47 @@
-"""What an index holds of one document, and what one request may ask of it."""
+"""What an index holds of documents, odd texts among them, and what one request may ask of it."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from persistence.errors import BadRequestError
-from persistence.forms.form_data import ExtractedText
+from persistence.errors import BadRequestError, BusyError
+from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index import protocol as module
 from persistence.index.protocol import Budget, VersionKeys, decode, prepared
-from persistence.index.sources import ExtractionCache, IndexedDocument
-from persistence.index.sqlite.engine import limited
+from persistence.index.search_compiler import MOST_ROWS
+from persistence.index.sources import CachingExtraction, ExtractionCache, IndexedDocument
+from persistence.index.sqlite.engine import PreparedDocument, limited
+from persistence.index.sqlite.rows import IndexWriter
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
-from persistence.model.queries import ControlFilter, Hit, Query, Scope, TextMatch
+from persistence.model.permissions import OwnerPattern, OwnerSet
+from persistence.model.queries import ControlFilter, Field, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.model.sidecar import DocumentFacts
-from tests.index.memory import FORM, Content, Memory, index_of
+from persistence.model.versions import IndexKey, PathStep
+from persistence.postgresql import database_index
+from persistence.postgresql.database_index import PostgresDialect
+from tests.index import asked
+from tests.index.conftest import Made
+from tests.index.memory import FORM, Content, Indexed, Memory, index_of
 
 _DAY = Instant("2024-05-01T10:00:00.000Z")
 _FACTS = DocumentFacts(1, _DAY, _DAY)
 
 
-def indexed(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
+def document_with(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
     return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m")
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
     values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
-    made = prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    made = prepared(document_with(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in columns(made.content)) <= MOST_INDEXED
@@ -39,7 +49,7 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
     values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
-    found = decode(prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    found = decode(prepared(document_with(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
     assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
     most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
     Budget().hold(Hit("d", is_draft=False, facts=_FACTS, values={"a": most}), ("a",))
@@ -113,3 +123,231 @@ def test_what_waits_for_the_index_is_bounded() -> None:
     for number in range(100):
         handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
     assert sum(handed.pop(f"large {number}", "") is not None for number in range(100)) == 9
+
+
+_LONG = "x" * 700_000
+
+
+def _memory() -> Memory:
+    memory = Memory()
+    memory.publish(1, ("name", "notes"))
+    for number in range(4):
+        memory.put(f"d{number}", Content(1, _DAY, _DAY, values={"name": ("Ada",), "notes": (_LONG,)}))
+    return memory
+
+
+def test_a_page_holds_the_values_that_are_asked_for(tmp_path: Path) -> None:
+    index, _ = index_of(tmp_path, _memory())
+    for paths, names in (((), set()), (("name",), {"name"}), (None, {"name", "notes"})):
+        hits = index.search(FORM, Scope(), Query(paths=paths))
+        assert [set(hit.values) for hit in hits.page] == [names] * 4
+
+
+def test_documents_are_written_before_they_are_too_much_to_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    real = IndexWriter.add
+
+    def counted(self: IndexWriter, documents: Iterable[PreparedDocument]) -> None:
+        batch = list(documents)
+        written.append(len(batch))
+        real(self, batch)
+
+    monkeypatch.setattr(IndexWriter, "add", counted)
+    index, _ = index_of(tmp_path, _memory())
+    assert index.search(FORM, Scope(), Query()).total == 4
+    assert [each for each in written if each] == [2, 2]
+
+
+READER = ValueReader([IndexKey("city", (PathStep("city"),))])
+DOCUMENT = b"<form><city>Ulm</city><note>by hand</note></form>"
+
+
+def received(document: bytes, handed: ExtractionCache) -> None:
+    with CachingExtraction(READER, "mark", handed) as check:
+        check.read([document])
+        check.keep("id")
+
+
+def test_what_was_received_is_what_a_reader_finds() -> None:
+    handed = ExtractionCache()
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "mark") == READER.read([DOCUMENT]) == ExtractedText({"city": ("Ulm",)}, "by hand")
+
+
+def test_it_is_handed_over_once_and_for_one_definition() -> None:
+    handed = ExtractionCache()
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "another") is None
+    assert handed.pop("id", "mark") is None
+    received(DOCUMENT, handed)
+    assert handed.pop("id", "mark") is not None
+    assert handed.pop("id", "mark") is None
+
+
+@pytest.mark.parametrize("around", [b"", b"<city>"], ids=["outside of a control", "inside of one"])
+def test_large_documents_are_not_kept(around: bytes) -> None:
+    handed = ExtractionCache()
+    with CachingExtraction(READER, "mark", handed) as check:
+        check.read([b"<form>", around, *[b"<x>word</x>"] * 10_000, around.replace(b"<", b"</"), b"</form>"])
+        check.keep("id")
+        assert check.extracted() == ExtractedText({}, "")
+    assert handed.pop("id", "mark") is None
+
+
+def test_the_oldest_are_let_go_of() -> None:
+    handed = ExtractionCache()
+    for number in range(5_000):
+        handed.put(str(number), "mark", ExtractedText({}, ""))
+    assert handed.pop("0", "mark") is None
+    assert handed.pop("4999", "mark") is not None
+
+
+A, B = asked.PATHS[:2]
+
+
+@pytest.fixture
+def indexed(made: Made) -> Iterator[Indexed]:
+    """An index with a version whose controls ``a`` and ``b`` are indexed."""
+    with made() as found:
+        found.publish(1, (A, B))
+        yield found
+
+
+def content_of(number: int = 0, creator: str = "ann", **values: tuple[str, ...]) -> Content:
+    at = asked.instant(number * 1000)
+    by_path = {{"a": A, "b": B}[name]: texts for name, texts in values.items()}
+    return Content(version=1, created=at, modified=at, creator=creator, values=by_path)
+
+
+def names(indexed: Indexed, *controls: ControlFilter, text: str = "", scope: Scope | None = None) -> list[str]:
+    query = Query(controls=controls, text=text, paths=(A,))
+    return [hit.document for hit in indexed.index.search(FORM, scope or Scope(), query).page]
+
+
+def has(text: str, match: TextMatch = TextMatch.SUBSTRING, path: str = A) -> ControlFilter:
+    return ControlFilter(path, match, text)
+
+
+@pytest.mark.parametrize("kind", ["database"])
+def test_a_statement_that_takes_too_long_is_refused_and_the_connection_goes_on(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed.save("d-1", content_of(a=("Ada",)))
+    with monkeypatch.context() as patch:
+        patch.setattr(database_index, "SEARCH_WAITS", 0.05)
+        patch.setattr(PostgresDialect, "hit", "document, draft, pg_sleep(2)::text, card")
+        with pytest.raises(BadRequestError, match=r"takes more than 0\.05 s in the database"):
+            indexed.index.search(FORM, Scope(), Query(), Budget())
+    assert names(indexed) == ["d-1"]
+
+
+def test_a_page_that_is_too_large_is_refused_before_all_of_it_is_read(
+    indexed: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed.save("d-1", content_of(a=("Ada",)))
+    monkeypatch.setattr("persistence.index.protocol.LARGEST_FOUND", 50)
+    with pytest.raises(BadRequestError, match="larger than"):
+        indexed.index.search(FORM, Scope(), Query(size=10**18), Budget())
+    with pytest.raises(BadRequestError, match="larger than"):
+        list(indexed.index.distinct(FORM, Scope(), Field.CREATED_BY, Budget()))
+
+
+def test_texts_with_a_meaning_in_sql_or_none_in_a_database(indexed: Indexed) -> None:
+    texts = ("100%", "100 ", "a_b", "axb", "c\\d", "c%d", "o'neil; --", "{x}", "%s", "\ufffd\ue000", "İ")
+    for number, text in enumerate(texts):
+        indexed.save(f"d-{number}", content_of(number, a=(text,)))
+    for number, text in enumerate(texts):
+        for match in (TextMatch.SUBSTRING, TextMatch.EXACT):
+            assert f"d-{number}" in names(indexed, has(text, match))
+            assert all(text.casefold() in texts[int(name[2:])].casefold() for name in names(indexed, has(text, match)))
+        assert f"d-{number}" in names(indexed, text=text.strip())
+    assert names(indexed, has("0%")) == ["d-0"]
+    assert names(indexed, has("a_b")) == ["d-2"]
+
+
+def test_facts_with_characters_that_a_database_cannot_have(indexed: Indexed) -> None:
+    """An old sidecar may have a NUL; a request cannot."""
+    indexed.save("d-1", content_of(creator="a\0nn", a=("x",)))
+    (hit,) = indexed.index.search(FORM, Scope(), Query()).page
+    assert hit.facts.creator == "a\0nn"
+    owners = frozenset({OwnerSet(frozenset({OwnerPattern(creator="a\0nn")}))})
+    assert names(indexed, scope=Scope(seen=VisibleOwners(lambda _: owners))) == ["d-1"]
+
+
+def test_long_values_are_found_by_their_end_sorted_by_their_beginning_and_told_apart(indexed: Indexed) -> None:
+    begin = "lorem ipsum " * 5_000
+    indexed.save("d-1", content_of(1, a=(f"{begin}end one",)))
+    indexed.save("d-2", content_of(2, a=(f"{begin}end two", "short")))
+    assert names(indexed, has("end TWO")) == ["d-2"]
+    assert names(indexed, has("end")) == ["d-2", "d-1"]
+    assert names(indexed, has("on")) == ["d-1"]
+    assert names(indexed, has("one ipsum", TextMatch.TOKEN)) == ["d-1"]
+    assert names(indexed, has("ipsu", TextMatch.TOKEN)) == []
+    assert names(indexed, has(f"{begin}end one", TextMatch.EXACT)) == ["d-1"]
+    assert names(indexed, text="end one") == ["d-1"]
+    assert list(indexed.index.distinct(FORM, Scope(), A))[-1] == "short"
+    assert len(list(indexed.index.distinct(FORM, Scope(), A))) == 3
+
+
+def test_thousands_of_values_and_only_as_many_as_are_allowed(indexed: Indexed) -> None:
+    indexed.save("d-1", content_of(a=tuple(f"value {number}" for number in range(5_000))))
+    assert names(indexed, has("value 4999", TextMatch.EXACT)) == ["d-1"]
+    assert len(list(indexed.index.distinct(FORM, Scope(), A))) == 5_000
+    assert indexed.index.search(FORM, Scope(), Query(sort=Sort(A))).total == 1
+    indexed.save("d-1", content_of(1, a=tuple(f"value {number}" for number in range(4_000, 6_000)), b=("x",)))
+    assert names(indexed, has("value 3999", TextMatch.EXACT)) == []
+    assert names(indexed, has("value 5999", TextMatch.EXACT)) == ["d-1"]
+    indexed.save("d-2", content_of(2, a=("y" * (MOST_INDEXED + 1), "z")))
+    assert names(indexed, has("yyy")) == []
+    assert names(indexed, has("z")) == ["d-2"]
+
+
+def test_more_distinct_values_than_a_page_has_documents_are_all_listed(indexed: Indexed) -> None:
+    indexed.save("d-1", content_of(a=tuple(f"v{number}" for number in range(MOST_ROWS + 2))))
+    assert len(list(indexed.index.distinct(FORM, Scope(), A, Budget()))) == MOST_ROWS + 2
+
+
+@pytest.mark.parametrize("kind", ["database"])
+def test_a_save_that_changes_no_value_writes_no_entry(indexed: Indexed) -> None:
+    indexed.save("d-1", content_of(1, a=("Ada", "Bob"), b=("x",)))
+
+    def rows() -> list[tuple[object, ...]]:
+        with indexed.database.reading("looking") as connection:
+            entries = connection.execute("SELECT control, fold, ctid::text FROM entry ORDER BY 1, 2").fetchall()
+            return [*entries, *connection.execute("SELECT ctid::text FROM free_text").fetchall()]
+
+    before = rows()
+    indexed.save("d-1", msgspec.structs.replace(content_of(2, a=("Ada", "Bob"), b=("x",)), created=asked.instant(1000)))
+    assert rows() == before
+    indexed.save("d-1", msgspec.structs.replace(content_of(3, a=("Ada",), b=("x",)), created=asked.instant(1000)))
+    changed = {row[1] for row in set(rows()) ^ set(before)}
+    assert changed == {"ada", "bob"}  # Ada is now the highest, too
+
+
+def test_definitions_that_are_stored_elsewhere_are_looked_at_by_each_search(indexed: Indexed) -> None:
+    indexed.memory.has_own_definitions = False
+    indexed.save("d-1", content_of(a=("Ada",), b=("x",)))
+    indexed.memory.publish(1, (B,))
+    assert names(indexed, has("ada")) == []
+    assert names(indexed, has("x", path=B)) == ["d-1"]
+    indexed.memory.publish(1, (A, B))
+    assert names(indexed, has("ada")) == ["d-1"]
+
+
+def test_another_data_format_reads_all_documents_again(indexed: Indexed) -> None:
+    indexed.save("d-1", content_of(a=("Ada",)))
+    memory = indexed.memory
+    memory.described = msgspec.structs.replace(memory.described, data_format="4.8.0")
+    assert names(indexed, has("ada")) == ["d-1"]
+
+
+@pytest.mark.parametrize("kind", ["database"])
+def test_a_closed_index_starts_no_job(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed.save("d-1", content_of(a=("Ada",)))
+    monkeypatch.setattr(database_index, "READ_AT_ONCE", 0)
+    indexed.index.close()
+    indexed.publish(1, (B,))
+    with pytest.raises(BusyError):
+        names(indexed)

@@ -1,4 +1,4 @@
-"""What a search asks of the cards of documents."""
+"""What a search asks of the cards of documents, and by which texts it looks for them first."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.index.protocol import Card, encode
 from persistence.index.search_compiler import Condition, Partition, Search, Sql
-from persistence.index.sqlite.sqlite_dialect import SqliteDialect, install
-from persistence.index.sqlite.tables import INDEXES, TABLES
+from persistence.index.sqlite.sqlite_dialect import CardTest, Sample, SqliteDialect, install, passing
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, INDEXES, TABLES
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
@@ -111,3 +111,66 @@ def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_
     ):
         with pytest.raises(BadRequestError, match="search one version at a time"):
             _asked(connection, searched)
+
+
+def has(values: tuple[str, ...], text: str, *, are_words: bool) -> bool:
+    card = encode(Card(1, _DAY, _DAY, None, None, (), None, None, {1: values, 2: ("elsewhere",)}))
+    asked = passing([CardTest(1, text.casefold(), are_words)], "?")
+    connection = sqlite3.connect(":memory:")
+    install(connection, lambda: None)
+    return bool(connection.execute(f"SELECT {asked.text}", (card, *asked.values)).fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('a "quoted" word', '"QUOTED"'),
+        ("back\\slash", "k\\S"),
+        ("tab\there", "b\th"),
+        ("line\nend", "e\nE"),
+        ("STRASSE", "straße"),
+        ("Straße", "RASS"),
+        ("ὈΔΥΣΣΕΎΣ", "σεύς"),
+        ("\u212a elvin", "K"),
+        ("a / b", " / "),
+        ("ﬁne", "fin"),
+        ("\x7f\u2028", "\u2028"),
+    ],
+)
+def test_a_text_is_found_in_a_value(value: str, text: str) -> None:
+    assert has((value,), text, are_words=False)
+    assert not has((value,), text + "!", are_words=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "is_found"),
+    [
+        (("red green",), "green RED", True),
+        (("red", "green"), "green red", False),
+        (("red", "green red"), "red green", True),
+        (("redgreen",), "red", False),
+        (('say "no"',), '"NO"', True),
+        (("elsewhere",), "else", False),
+    ],
+)
+def test_words_are_found_in_one_value(values: tuple[str, ...], words: str, *, is_found: bool) -> None:
+    assert has(values, words, are_words=True) is is_found
+
+
+def test_what_another_control_has_does_not_count() -> None:
+    assert not has(("here",), "elsewhere", are_words=False)
+
+
+_MARKS = ", ".join("?" * COLUMNS)
+
+
+def test_a_document_with_many_long_texts_adds_no_more_than_one_with_a_single_long_one() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        connection.execute("INSERT INTO texts VALUES (1, 1)")
+        connection.execute("INSERT INTO free_text (rowid, text) VALUES (1, '')")
+        text = f"abc{'-' * 1000}xyz"
+        connection.execute(f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (1, {_MARKS})", (text,) * COLUMNS)  # noqa: S608 - names of columns
+        sample = Sample(connection)
+        assert sample.rarity("abc", 3) > 0
+        assert sample.rarity("xyz", 3) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,20 +21,16 @@ from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
 from persistence.wire import CallPolicy, Connection
-from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
 from tests.postgresql.indexed import IndexedDatabase
+from tests.served import served
 from tests.service import Service
 
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a storage; each test has a form of its own in it."""
-    with serving(tmp_path_factory.mktemp("contract"), alone=True) as service:
-        yield service
+service = served(alone=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The notes of what the index has still to take in: of threads, of processes, and of those that were killed."""
+"""The notes of what the index has still to take in: of threads, processes, those that were killed, and commands."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from persistence.index.sync.journal import Journal, JournalEntry
+from persistence.index.sync.journal import Journal, JournalEntry, OfflineJournal
 from persistence.model.addresses import Form
 from persistence.storage import files
+from persistence.storage.layout import JOURNAL
 from persistence.storage.locks import try_lock
 from tests.failing import refusing
 from tests.opened import opened
@@ -63,7 +64,6 @@ def taken_up(journal: Journal) -> list[list[str]]:
 
 
 def killed_after_recording(directory: Path, *names: str) -> None:
-    """A process notes documents and is killed."""
     with another(directory) as say:
         for name in names:
             say("note", name)
@@ -411,3 +411,46 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(director
     assert taken_up(notes(directory)) == [["parent"]]
     ours.send("end")
     child.join()
+
+
+ESCAPED = Form("hr", "50%")
+
+
+def test_a_change_is_noted_and_stays_so(tmp_path: Path) -> None:
+    noting = opened(OfflineJournal(str(tmp_path)))
+    noting.changing(ESCAPED, "D")
+    assert notes(tmp_path / JOURNAL).outstanding() == (JournalEntry(ESCAPED, "D"),)
+    noting.changed(ESCAPED, "D")
+    assert notes(tmp_path / JOURNAL).outstanding() == (JournalEntry(ESCAPED, "D"),)
+
+
+def test_notes_of_a_long_command_are_left_to_the_service_meanwhile(tmp_path: Path) -> None:
+    noting = opened(OfflineJournal(str(tmp_path)))
+    for number in range(250):
+        noting.changing(ESCAPED, str(number))
+        noting.changed(ESCAPED, str(number))
+    left = {noted.document for log in notes(tmp_path / JOURNAL).abandoned() for noted in log.entries}
+    assert left == {str(number) for number in range(200)}
+    assert len(notes(tmp_path / JOURNAL).outstanding()) == 250
+
+
+def test_what_cannot_be_noted_voids_the_index_before_and_after_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting, current = opened(OfflineJournal(str(tmp_path))), tmp_path / ".index/hr/50%25/current"
+    current.parent.mkdir(parents=True)
+    current.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", refusing(errno.ENOSPC))
+        noting.changing(ESCAPED, "D")
+    assert not current.exists()
+    current.touch()  # rebuilt, by a search that still saw the document as it was
+    noting.changed(ESCAPED, "D")
+    assert not current.exists()
+
+
+def test_an_index_that_cannot_be_voided_keeps_nothing_from_changing(tmp_path: Path) -> None:
+    (tmp_path / ".index").write_text("in the way")
+    noting = opened(OfflineJournal(str(tmp_path)))
+    noting.changing(ESCAPED, "D")
+    noting.changed(ESCAPED, "D")

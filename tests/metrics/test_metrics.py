@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from persistence.cli.declarations import EDITED, REMAINS
 from tests.cli.command_runner import ended
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
+from tests.served import served
 from tests.service import PUBLIC, Service
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -34,10 +34,7 @@ def value(found: Samples, name: str, **labels: str) -> float:
     return found.get((f"persistence_{name}", frozenset(labels.items())), 0.0)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("metrics"), alone=True) as service:
-        yield service
+service = served(alone=True)
 
 
 def test_requests_are_counted_by_method_kind_and_status(service: Service) -> None:

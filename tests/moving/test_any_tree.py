@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_over_http import a_service
 from tests.moving.moves import moved
+from tests.served import served
 from tests.service import Service
 
 _apps = count()
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
-        yield service
+service = served(alone=True)
 
 
 @settings(max_examples=8, deadline=None)

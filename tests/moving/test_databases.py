@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,13 +18,13 @@ from persistence.postgresql.database_check import maintained
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.store import Store
-from tests import in_process
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
 from tests.initialised import initialised
 from tests.moving.moves import moved
 from tests.moving.test_moving import V1, before_drafts_come_and_go, drafts_come_and_go, of_app, results
 from tests.postgresql.storages import storage_at
+from tests.served import served
 from tests.service import Service
 from tests.storage.contract import put
 
@@ -33,10 +32,7 @@ _apps = count()
 _LARGE = b"0123456789abcdef" * 40_000
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with in_process.serving(tmp_path_factory.mktemp("moving") / "from", alone=True) as service:
-        yield service
+service = served(alone=True)
 
 
 @pytest.fixture
@@ -128,7 +124,6 @@ def test_large_contents_with_one_content_id_are_moved_under_their_entity_tags(
     with Store(str(tmp_path / "to"), lock_timeout=5) as store:
         for address in files:
             found = store.read(address, content=True)
-            assert found is not None
             with found.opened as file:
                 assert (found.etag, file.read()) == ("a" * 40, _LARGE)
 

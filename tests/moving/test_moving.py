@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.imports.archives import tree
 from tests.imports.test_interrupted import counting
 from tests.initialised import initialised
 from tests.moving.moves import moved
+from tests.served import served
 from tests.service import Service
 
 V1 = {"Form_Definition_Version": 1}
@@ -25,11 +25,7 @@ _apps = count()
 MOVED, THERE, REMOVED, REFUSED = map(TransferResult, ("moved", "there", "removed", "refused"))
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose forms hr/leave each test leaves as it likes: it moves documents of its own."""
-    with in_process.serving(tmp_path_factory.mktemp("moving") / "from", alone=True) as service:
-        yield service
+service = served(alone=True)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -25,6 +24,7 @@ from persistence.settings import Settings, load
 from tests.initialised import initialised
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 from tests.published import definition
+from tests.waiting import eventually
 
 CRUD = "/fr/service/persistence/crud/hr/leave"
 
@@ -132,10 +132,7 @@ def ended(found: Browser, name: str, given: Settings) -> None:
     command = BackgroundCommand(
         name, load(environment={"PERSISTENCE_DATA": given.data, "PERSISTENCE_LOCAL": given.local})
     )  # as another worker has it
-    deadline = time.monotonic() + 60
-    while command.is_running():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not command.is_running(), 60)
     found.get("/admin/health")
 
 
@@ -200,7 +197,6 @@ class Damaged:
 
     def row(self, path: str) -> str:
         """Return the line of the list about a path, without markup."""
-        assert self.browser.page is not None
         rows = [" ".join(each.text_content().split()) for each in html.fromstring(self.browser.page.text).iter("tr")]
         return next(each for each in rows if path in each)
 
@@ -314,7 +310,6 @@ def test_nothing_is_offered_where_nothing_can_be_repaired(damaged: Damaged) -> N
 
 
 def test_findings_and_the_pages_of_their_documents_lead_to_each_other(damaged: Damaged) -> None:
-    assert damaged.browser.page is not None
     page = html.fromstring(damaged.browser.page.text)
     links = {each.text_content(): each.get("href") for each in page.findall(".//td/a[code]")}
     for path, to in (
@@ -375,10 +370,7 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
     assert found.send().status_code == 404
     assert "there is no form hr/other" in found.text
     found.do("/admin/actions/reencrypt?app=hr&form=leave")
-    deadline = time.monotonic() + 30
-    while "1 of 1 documents finished" not in (found.get("/admin/health") and found.text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: "1 of 1 documents finished" in (found.get("/admin/health") and found.text))
 
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ class Cutter:
         self._sockets: list[socket.socket] = []
 
     def arm(self) -> None:
-        """Cut the next commit."""
         self._is_armed.set()
 
     def __enter__(self) -> Self:

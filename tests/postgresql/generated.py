@@ -36,14 +36,12 @@ class Part:
 
     @property
     def body(self) -> str:
-        """The part in a definition."""
         if self.kind == "control":
             return cell(self.name)
         inner = "".join(part.body for part in self.inside)
         return (section if self.kind == "section" else grid)(self.name, inner, ' repeat="content"' * self.is_repeated)
 
     def data(self, random: Random) -> str:
-        """The part in a document."""
         if self.kind == "control":
             text = escape(random.choice(_TEXTS))
             return f"<{self.name}>{text}</{self.name}>" if random.random() < 0.9 else ""
@@ -59,8 +57,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Generated:
-    """A form, by its parts."""
-
     parts: tuple[Part, ...]
 
     @property
@@ -68,12 +64,10 @@ class Generated:
         return Form("<form/>", body="".join(part.body for part in self.parts)).document().encode()
 
     def document(self, random: Random) -> bytes:
-        """A document with values at random."""
         return f"<form>{''.join(part.data(random) for part in self.parts)}</form>".encode()
 
 
 def generated(random: Random) -> Generated:
-    """A form at random."""
     return Generated(tuple(_part(random, 3) for _ in range(random.randrange(1, 5))))
 
 

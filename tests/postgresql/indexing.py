@@ -39,7 +39,6 @@ class IndexedMemory:
             self.rows.published(self.memory.form, version)
 
     def save(self, document: str, content: Content | None, *, is_draft: bool = False) -> None:
-        """Save or delete."""
         with self.database.transaction("saving"):
             self.memory.save(document, content, is_draft=is_draft)
             self.rows.changed(self.memory.form, document)

@@ -242,7 +242,6 @@ def end(server: Server) -> None:
 
 
 def end_shared(session: Path) -> None:
-    """End the server of a session, if it has one."""
     known = session / "postgresql.server"
     if known.exists():
         server = _known(known)
@@ -251,7 +250,6 @@ def end_shared(session: Path) -> None:
 
 
 def fresh_schema() -> str:
-    """The name of a schema that no other test uses."""
     return f"t_{secrets.token_hex(6)}"
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from persistence.errors import StartupError
-from persistence.maintenance import backup_files
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.restore import Restore, StorageRestore, choose
-from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.database_check import maintained
 from persistence.services.moves import MoveTarget
@@ -52,7 +48,6 @@ def database(database_uri: str, tmp_path: Path, root: Path) -> MaintainedDatabas
 
 
 def saved(database: MaintainedDatabase, destination: Path) -> tuple[Backup, list[str]]:
-    """Save a database; return the lines about problems, too."""
     sources = Sources({}, {}, lambda _: None, Integrity(), {}, {"data": database})
     run = Backup(sources, str(destination))
     return run, [line for line in run.run() if line is not None]
@@ -64,14 +59,6 @@ def restored(backup: str, roots: Mapping[str, str]) -> list[str]:
     problems = [line for line in run.run() if line is not None]
     run.end()
     return problems
-
-
-def test_a_database_is_restored_into_a_tree(database: MaintainedDatabase, root: Path, tmp_path: Path) -> None:
-    run, problems = saved(database, tmp_path / "backups")
-    assert (problems, run.folders, run.missing) == ([], 4, {})
-    assert subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=run.path, check=False).returncode == 0
-    assert restored(run.path, {"data": str(tmp_path / "to")}) == []
-    assert tree(tmp_path / "to") == tree(root)
 
 
 def test_a_second_backup_reads_and_copies_only_what_is_new(
@@ -89,6 +76,7 @@ def test_a_second_backup_reads_and_copies_only_what_is_new(
 
     monkeypatch.setattr(database.storage, "read_revision", read_revision)
     second, problems = saved(database, tmp_path / "backups")
+    assert (first.folders, first.missing) == (4, {})
     assert (problems, second.count.copied, second.count.linked) == ([], 0, first.count.copied - 3)
     assert restored(second.path, {"data": str(tmp_path / "to")}) == []
     assert tree(tmp_path / "to") == {path: held for path, held in tree(root).items() if "/gone/" not in path}
@@ -119,27 +107,8 @@ def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRest
 
 @pytest.fixture
 def other(tmp_path: Path, database_uri: str) -> MaintainedDatabase:
-    """Another database, which is empty."""
     uri = prepared(f"{database_uri.partition('?')[0]}?schema={fresh_schema()}")
     return maintained(storage_at(uri, tmp_path / "local"))
-
-
-def test_backups_of_trees_and_databases_are_restored_into_databases(
-    database: MaintainedDatabase, other: MaintainedDatabase, root: Path, tmp_path: Path
-) -> None:
-    of_tree = Backup(
-        Sources({"data": FolderTree(str(root), lock_timeout=5)}, {}, lambda _: None, Integrity()), str(tmp_path / "t")
-    )
-    assert list(filter(None, of_tree.run())) == []
-    run, problems = _into_database(of_tree.path, other)
-    assert (problems, run.report.refused) == ([], 0)
-    moved(other, tmp_path / "back")
-    assert tree(tmp_path / "back") == tree(root)
-    with pytest.raises(StartupError, match="the destination is not empty: it has the form hr/leave"):
-        _into_database(of_tree.path, other)
-    of_database, _ = saved(database, tmp_path / "d")
-    assert backup_files.read(of_database.path).parts[0].root == database.name
-    assert tree(Path(of_database.path) / "data") == tree(root)
 
 
 def test_what_is_damaged_in_a_backup_is_named_and_not_restored(

@@ -144,29 +144,14 @@ def test_a_document_is_erased_with_a_certificate(run: Run, client: FlaskClient, 
     assert run("search", "acme/order").errors == ["0 found"]
 
 
-def test_forms_are_exported_and_imported_into_another_database(
-    run: Run,
-    client: FlaskClient,
-    database_server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert client is not None
-    assert run("export", "all.zip", "--history", "include").status == 0
-    other = ("--data", database_server.uri(postgresql.fresh_schema()))
-    for command in (["init"], ["import", "all.zip"]):
-        assert ended([*command, *other], monkeypatch, capsys).status == 0
-    assert ended(["history", DOCUMENT, "--json", *other], monkeypatch, capsys) == run("history", DOCUMENT, "--json")
-
-
-def test_data_is_reencrypted(run: Run, client: FlaskClient) -> None:
-    assert client is not None
+@pytest.mark.usefixtures("client")
+def test_data_is_reencrypted(run: Run) -> None:
     assert "no encryption key exists" in " ".join(run("reencrypt").errors)
     assert run("reencrypt", "nobody/knows").status == 1
 
 
-def test_a_key_with_which_nothing_in_a_database_is_encrypted_is_retired(run: Run, client: FlaskClient) -> None:
-    assert client is not None
+@pytest.mark.usefixtures("client")
+def test_a_key_with_which_nothing_in_a_database_is_encrypted_is_retired(run: Run) -> None:
     old, new = (run("encryption-key", "new").out.strip() for _ in range(2))
     assert run("encryption-key", "retire", old).status == 0
     assert [line.split()[0] for line in run("encryption-key", "list").out.splitlines()] == ["ID", new]

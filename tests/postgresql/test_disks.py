@@ -86,7 +86,6 @@ class Saved:
 
     @property
     def refused(self) -> list[Answer]:
-        """The answers to what was not stored."""
         return [each for each in self.answers if each.status != 201]
 
     def are_there(self, asked: ServedDatabase) -> None:

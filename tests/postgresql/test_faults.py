@@ -62,7 +62,6 @@ class ServedDatabase:
         return self.service.put(DOCUMENT, order(name), own, Form_Definition_Version="1")
 
     def execute(self, statement: str) -> None:
-        """Run a statement as an administrator."""
         self.server.execute(statement)
 
     def end_connections(self) -> None:

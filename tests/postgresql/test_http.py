@@ -73,13 +73,11 @@ def served(database_server: Server, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def service(served: Service) -> Service:
-    """The service, through its public API."""
     served.face = PUBLIC
     return served
 
 
 def _find(service: Service, form: str, name: str) -> int:
-    """The number of documents that have a name."""
     body = f'<search><query path="customer/name" match="exact">{name}</query></search>'.encode()
     answer = service.raw("POST", f"{service.face}/search/{form}", {"Content-Type": "application/xml"}, body)
     assert answer.status == 200, answer.cause

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,9 @@ def test_damage_is_reported_and_stays(moved: Forms) -> None:
 def test_backups_are_restored_into_either_kind(moved: Forms, tmp_path: Path) -> None:
     done = moved.run("backup", str(tmp_path / "backups"), "--verify")
     assert (done.status, "3 documents, drafts and form versions" in done.errors[-1]) == (0, True), done
+    (backup,) = (path for path in (tmp_path / "backups").iterdir() if path.is_dir())
+    assert subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=backup, check=False).returncode == 0
+    assert tree(backup / "data") == tree(moved.root)
     again = moved.run("backup", str(tmp_path / "backups"))
     assert re.search(r"0 files copied .*, [0-9]+ linked", again.errors[-1])
     done = moved.run("restore", str(tmp_path / "backups"), "--to", f"data={tmp_path}/to")

@@ -37,7 +37,6 @@ class Nodes:
     uri: str
 
     def of_schema(self, selected: str) -> object:
-        """The first value that is selected from the schema."""
         with self._connected() as connection:
             row = connection.execute(f"SELECT {selected}".encode()).fetchone()
             return None if row is None else row[0]

@@ -61,7 +61,6 @@ class Saver:
     current: dict[str, bytes] = field(default_factory=dict)
 
     def save(self, number: int) -> None:
-        """Save one of five documents."""
         document = f"{_FORM}/data/{self.name}-{number % 5}"
         body = self.body(f"{self.name} {number}")
         for path, content in ((f"{document}/a.bin", secrets.token_bytes(300_000)), (f"{document}/data.xml", body)):
@@ -107,7 +106,6 @@ def administered(database_server: Server, tmp_path: Path) -> Iterator[Service]:
 
 
 def _beside(savers: list[Saver], work: Callable[[], None]) -> None:
-    """Do something while others save."""
     is_over = threading.Event()
     with ThreadPoolExecutor(len(savers)) as threads:
         saving = [threads.submit(each.save_until, is_over) for each in savers]
@@ -175,7 +173,6 @@ def nodes(database_server: Server, tmp_path: Path) -> Iterator[tuple[str, Servic
 
 
 def keys(directory: Path) -> EncryptionKeys:
-    """The encryption keys of the services."""
     return EncryptionKeys(f"{directory}/encryption-keys.json", trees=[f"{directory}/data"])
 
 

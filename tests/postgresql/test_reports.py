@@ -159,7 +159,6 @@ def order(name: str, *products: str) -> bytes:
 
 
 def renamed(name: str) -> bytes:
-    """The form with another name of a control."""
     form = orders.definition().replace(b'id="name-control"', f'id="{name}-control"'.encode())
     return form.replace(b'ref="name"', f'ref="{name}"'.encode())
 
@@ -355,7 +354,6 @@ def test_views_go_with_the_definition(ordered: Both) -> None:
 
 @contextmanager
 def role(server: Server) -> Iterator[str]:
-    """A role that reports log in by."""
     name = f"reports_{fresh_schema()}"
     server.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
     yield name

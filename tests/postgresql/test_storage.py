@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg import errors as codes
 
+from persistence import limits
 from persistence.errors import (
     BusyError,
     ConfigurationError,
@@ -22,11 +24,15 @@ from persistence.errors import (
     PersistenceError,
     ReplacedError,
 )
-from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.limits import DEFINITIONS_FORESEEN
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.postgresql import revision_rows
+from persistence.postgresql.connections import parse
 from persistence.postgresql.database_storage import CommitListener, DatabaseStorage
+from persistence.providers import opened
 from persistence.storage.commit import Upload
+from tests.in_process import serving
 from tests.opened import close
 from tests.postgresql.server import Server, prepared, running
 from tests.postgresql.storages import rows, storage_at
@@ -451,3 +457,69 @@ def test_a_large_content_takes_little_memory(storage_uri: str, tmp_path: Path, m
         cwd=Path(__file__).parents[2],
     )
     assert float(measured.stdout) < 16
+
+
+@pytest.mark.parametrize("versions", [0, 1, DEFINITIONS_FORESEEN, DEFINITIONS_FORESEEN + 1])
+def test_a_decision_knows_what_is_stored_when_it_begins(storage_uri: str, tmp_path: Path, versions: int) -> None:
+    storage = storage_at(storage_uri, tmp_path / "local")
+    definitions = [DefinitionAddress(FORM, version + 1, FORM_XHTML) for version in range(versions)]
+    for address in (DRAFT, *definitions):
+        write(storage, address, "one")
+    asked: list[Address] = [DATA, DRAFT, *definitions, DefinitionAddress(FORM, 99, FORM_XHTML)]
+    stored = [(storage.sidecar(each), storage.fingerprint(each)) for each in asked]
+    listed = list(storage.fingerprints(FORM))
+    with storage.deciding(DATA):
+        assert [(storage.sidecar(each), storage.fingerprint(each)) for each in asked] == stored
+        assert (list(storage.fingerprints(FORM)), list(storage.versions(FORM))) == (listed, [at for at, _ in listed])
+    write(storage, DATA, "two")
+    with storage.deciding(DATA):
+        assert storage.sidecar(DATA) is not None
+
+
+def test_a_publication_is_seen_in_its_own_block(storage_uri: str, tmp_path: Path) -> None:
+    storage, definition = storage_at(storage_uri, tmp_path / "local"), DefinitionAddress(FORM, 1, FORM_XHTML)
+    write(storage, definition, "one")
+    with storage.deciding(DATA):
+        before = storage.fingerprint(definition)
+    write(storage, definition, "two")
+    with storage.deciding(DATA):
+        assert storage.fingerprint(definition) != before
+
+
+_OLD = [f"{number:040x}" for number in range(25)]
+_YOUNG = "f" * 40
+
+
+def _leave(uri: str) -> None:
+    address = parse(uri)
+    with psycopg.connect(address.conninfo) as connection:
+        connection.execute(f"SET search_path TO {address.schema}".encode())
+        for content in (*_OLD, _YOUNG):
+            seconds = 0 if content == _YOUNG else limits.UNCLAIMED_SECONDS + 60
+            connection.execute(
+                "INSERT INTO unclaimed (id, folder, since) VALUES (%s, 'd', now() - make_interval(secs => %s))",
+                (content, seconds),
+            )
+            connection.execute("INSERT INTO piece (id, number, bytes) VALUES (%s, 0, 'x')", (content,))
+
+
+def _left(uri: str, directory: Path) -> set[str]:
+    return {each.removeprefix(".spool/") for each in rows(storage_at(uri, directory / "looking"))}
+
+
+def test_a_quiet_service_sweeps(database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared(database_uri)
+    _leave(database_uri)
+    monkeypatch.setattr(opened, "SWEEP_EVERY", 0.05)
+    with serving(tmp_path, place=database_uri, alone=True):
+        eventually(lambda: _left(database_uri, tmp_path) == {_YOUNG})
+
+
+def test_one_sweep_is_bounded(database_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = storage_at(database_uri, tmp_path / "local")
+    _leave(database_uri)
+    monkeypatch.setattr(revision_rows, "MOST_SWEPT", 2 * limits.SWEPT_AT_ONCE)
+    revision_rows.sweep_all(storage.database)
+    assert len(_left(database_uri, tmp_path)) == 1 + len(_OLD) - 2 * limits.SWEPT_AT_ONCE
+    revision_rows.sweep_all(storage.database)
+    assert _left(database_uri, tmp_path) == {_YOUNG}

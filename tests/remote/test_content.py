@@ -157,7 +157,6 @@ def test_a_content_without_a_length_is_not_received_without_end(
 
 
 def _described(names: ProviderNames) -> dict[str, str]:
-    """Return what a provider says of a content."""
     return {names.theirs.header("Form-Definition-Version"): "1", "Last-Modified": "Tue, 04 Mar 2025 05:06:07 GMT"}
 
 

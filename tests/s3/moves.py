@@ -50,7 +50,6 @@ def settings_at(directory: Path, server: S3Server, data: Path | str, prefix: str
 
 
 def run(*arguments: str, config: str, status: int = 0) -> Result:
-    """Run a command to its end, which must have this status."""
     result = CliRunner().invoke(commands, [*arguments, "--config", config])
     assert result.exit_code == status, (result.output, result.exception)
     return result

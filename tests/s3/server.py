@@ -232,7 +232,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving_objects() -> Iterator[S3Server]:
-    """Serve S3 for a block."""
     server = S3Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

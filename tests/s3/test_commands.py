@@ -32,7 +32,6 @@ class Places:
         self._server = server
 
     def settings(self, data: str | None = None, *, has_bucket: bool = True) -> str:
-        """The file of settings for some data."""
         data = data or self.data
         file = self.directory / f"{abs(hash(data))}-{has_bucket}.toml"
         bucket = f'"svc.persistence.big.base-path" = "{BUCKETED}"\n'
@@ -42,14 +41,12 @@ class Places:
         return str(file)
 
     def run(self, *arguments: str, config: str | None = None, status: int | None = None) -> Result:
-        """Run a command, which must have this status."""
         done = CliRunner().invoke(commands, [*arguments, "--config", config or self.settings()])
         assert status in (None, done.exit_code), done.output
         return done
 
     @contextmanager
     def served(self, data: str | None = None, *, has_bucket: bool = True) -> Iterator[Service]:
-        """A service on some data."""
         config = self.settings(data, has_bucket=has_bucket)
         with serving(self.directory, place=data or self.data, options=("--config", config), alone=True) as service:
             service.face = PUBLIC
@@ -64,7 +61,6 @@ class Places:
             return service.get(f"{D}/a.bin").body, every
 
     def backup(self) -> Path:
-        """The directory of the newest backup."""
         return max(path for path in (self.directory / "backups").iterdir() if path.is_dir())
 
 

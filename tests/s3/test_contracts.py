@@ -28,7 +28,6 @@ class TestBucket(StorageContract):
         self._server = server
 
     def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
-        """An empty storage."""
         root = tmp_path / "root"
         main, unlocked = (tree_at(root, is_locked=each) for each in (True, False))
         bodies = bodies_at(root, self._server)
@@ -54,7 +53,6 @@ class TestBucketBesideDatabase(StorageContract):
         self._uri = storage_uri
 
     def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
-        """A storage in a schema of its own."""
         local = tmp_path / "local"
         main, unlocked = (storage_at(self._uri, local, lock_timeout=TIMEOUT, is_locked=each) for each in (True, False))
         bodies = bodies_at(local, self._server)

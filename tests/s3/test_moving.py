@@ -1,9 +1,8 @@
-"""``persistence move`` with attachments that come to a bucket, or leave one."""
+"""``persistence move`` with attachments that come to a bucket, or leave one, of trees and databases."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,20 +18,18 @@ from tests import in_process
 from tests.examples import examples
 from tests.imports.archives import tree
 from tests.imports.test_any_tree import DATA, FORMS, Requests, send
-from tests.imports.test_over_http import a_service
+from tests.postgresql.server import Server, fresh_schema
+from tests.postgresql.storages import storage_at
 from tests.s3.moves import V1, D, inside, move, named, require_whole, run, settings_at, states, swept
 from tests.s3.server import BUCKET, Fault, S3Server, serving_objects
+from tests.served import served
 from tests.service import Service
 from tests.storage.bodies_contract import FORM
 
 _apps = count()
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a tree, which has its attachments itself."""
-    with a_service(tmp_path_factory.mktemp("any") / "from") as service:
-        yield service
+service = served(alone=True)
 
 
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -216,3 +213,55 @@ def test_another_endpoint_is_in_the_address(plain: Service, server: S3Server, tm
         run("move", "--to", str(tmp_path / "to"), "--attachments", place, config=config)
         require_whole(other, "x", tmp_path / "to")
     assert server.keys_of() == []
+
+
+def test_attachments_go_through_databases_and_buckets_and_back(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    first, second = (database_server.uri(fresh_schema()) for _ in range(2))
+    there, back = tmp_path / "there", tmp_path / "back"
+    move(plain.data, first, "x", config=settings_at(tmp_path, server, plain.data))
+    config = settings_at(tmp_path, server, first, "x")
+    assert run("check", "--deep", config=config).exit_code == 0
+    assert len(server.keys_of("x/")) == 5
+    move(first, there, "y", config=config)
+    require_whole(server, "y", there)
+    assert states(storage_at(first, tmp_path / "local")) == states(StoreReader(str(plain.data)))
+    move(there, second, "with-data", config=settings_at(tmp_path, server, there, "y"))
+    assert run("check", "--deep", config=settings_at(tmp_path, server, second)).exit_code == 0
+    move(second, back, "with-data", config=settings_at(tmp_path, server, second))
+    assert tree(back) == tree(plain.data)
+
+
+def test_a_service_on_the_database_has_the_attachments(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    uri = database_server.uri(fresh_schema())
+    move(plain.data, uri, "x", "--prepare", config=settings_at(tmp_path, server, plain.data))
+    plain.delete("pics/album/draft/D/data.xml", Form_Definition_Version=1)
+    said = move(plain.data, uri, "x", config=settings_at(tmp_path, server, plain.data)).output
+    assert "the properties must lead attachments to" in said
+    assert len(server.keys_of("x/")) == 4
+    config = settings_at(tmp_path, server, uri, "x")
+    with in_process.serving(tmp_path, place=uri, options=("--config", config), alone=True) as service:
+        for name in ("a.bin", "large.bin", "gone.bin"):
+            answer, before = service.get(f"{D}/{name}"), plain.get(f"{D}/{name}")
+            assert (answer.status, answer.body, answer["ETag"]) == (before.status, before.body, before["ETag"])
+    assert run("check", "--deep", config=config).exit_code == 0
+
+
+def test_a_backup_of_a_database_is_restored_into_another_bucket(
+    plain: Service, server: S3Server, tmp_path: Path, database_server: Server
+) -> None:
+    first, second = (database_server.uri(fresh_schema()) for _ in range(2))
+    move(plain.data, first, "x", config=settings_at(tmp_path, server, plain.data))
+    config, backups = settings_at(tmp_path, server, first, "x"), str(tmp_path / "backups")
+    run("backup", backups, config=config)
+    server.objects.clear()
+    config = settings_at(tmp_path, server, second, "z")
+    run("restore", backups, "--attachments", "s3://forms/z", config=config)
+    assert run("check", "--deep", config=config).exit_code == 0
+    assert len(server.keys_of("z/")) == 5
+    move(second, tmp_path / "back", "with-data", config=config)
+    assert inside(tmp_path / "back") == inside(plain.data)
+    assert tree(tmp_path / "back") == tree(plain.data)

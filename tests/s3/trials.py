@@ -93,7 +93,6 @@ class Watch:
 
 
 def sent(size: int, seed: int = 1) -> Iterator[bytes]:
-    """Yield so many bytes, always the same ones."""
     chance = random.Random(seed)
     for _ in range(size // _CHUNK):
         yield chance.randbytes(_CHUNK)
@@ -110,7 +109,6 @@ def upload(service: Service, path: str, size: int, seed: int = 1) -> int:
 
 
 def downloaded(service: Service, path: str) -> str:
-    """Return the digest of what is downloaded."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=120)
     connection.request("GET", f"{PUBLIC}/crud/{path}")
     answer, hashing = connection.getresponse(), hashlib.sha256()

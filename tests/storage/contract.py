@@ -52,26 +52,21 @@ class Subject:
 
     @property
     def data(self) -> DocumentAddress:
-        """The data of a document."""
         return DocumentAddress(self.form, Collection.DATA, "D", "data.xml")
 
     @property
     def draft(self) -> DocumentAddress:
-        """The draft of that document."""
         return self.data.moved(Collection.DRAFT)
 
     @property
     def attachment(self) -> DocumentAddress:
-        """An attachment of that document."""
         return self.data.moved(Collection.DATA, "a.bin")
 
     @property
     def definition(self) -> DefinitionAddress:
-        """The first version of the form's definition."""
         return DefinitionAddress(self.form, 1, "form.xhtml")
 
     def address(self, kind: str) -> Address:
-        """An address of one of the ``KINDS``."""
         of: dict[str, Address] = {
             "data": self.data,
             "draft": self.draft,
@@ -97,7 +92,6 @@ JOURNALED = ("data", "attachment", "definition", "attachment of a definition")
 
 
 def body(address: Address, text: str) -> bytes:
-    """A content with a text that fits an address."""
     if not address.is_main:
         return text.encode()
     return XHTML % text.encode() if isinstance(address, DefinitionAddress) else b"<data>%s</data>" % text.encode()
@@ -152,7 +146,6 @@ def next_sidecar(upload: object, over: StoredRevision | None, **facts: object) -
 def delete(
     storage: RevisionStorage, address: Address, over: StoredRevision | None = None, *, finds: bool = True
 ) -> Sidecar:
-    """One DELETE, as the services do it."""
     with storage.writing(address) as writer:
         found = writer.current(address)
         deleted = tombstone(found.sidecar, modified=next_after(found.latest), modifier=None)

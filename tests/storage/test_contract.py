@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -19,10 +19,10 @@ from persistence.storage import files
 from persistence.storage.attachments import FileBodies, SplitStorage
 from persistence.storage.locks import Locks
 from persistence.wire import CallPolicy, Connection
-from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.postgresql.storages import rows, storage_at
+from tests.served import served
 from tests.service import Service
 from tests.storage.contract import TIMEOUT, WITHOUT_RECORDS, StorageContract, Subject, files_in, no_lock, tree_at
 
@@ -33,8 +33,6 @@ def _tree(tmp_path: Path) -> Subject:
 
 
 class TestTree(StorageContract):
-    """A tree of files."""
-
     constructed = staticmethod(_tree)
 
 
@@ -71,16 +69,11 @@ _PUBLISHED = "only what is published and can be found is listed"
 _numbers = count()
 
 
-@pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service that has the forms of a remote storage."""
-    with serving(tmp_path_factory.mktemp("peer"), dialect=ORBEON.name, alone=True) as service:
-        yield service
+peer = served(ORBEON.name, alone=True)
+"""The service that has the forms of a remote storage."""
 
 
 class TestRemote(StorageContract):
-    """Another service."""
-
     lacks: ClassVar[Mapping[str, str]] = {
         "test_a_revision_says_size_and_digest_of_its_content": "no answer tells a digest",
         "test_what_is_known_of_a_revision_is_what_was_said_to_be_stored": "a provider has instants of its own",
@@ -126,14 +119,11 @@ class TestRemote(StorageContract):
 
 
 class TestDatabase(StorageContract):
-    """A PostgreSQL database."""
-
     @pytest.fixture(autouse=True)
     def _of_this_schema(self, storage_uri: str) -> None:
         self._uri = storage_uri
 
     def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
-        """A storage in a schema of its own."""
         storage, unlocked = (
             storage_at(self._uri, tmp_path / "local", lock_timeout=TIMEOUT, is_locked=each) for each in (True, False)
         )
