@@ -83,7 +83,7 @@ class BackgroundCommand:
             root.ensure_pages(self._effective.settings.home)
             opened = (files.open_shared(f"{self._path}.{each}", os.O_APPEND) for each in ("lock", "out"))
             lock, out = (stack.enter_context(files.closing(each)) for each in opened)
-            if not try_lock(lock):
+            if self.is_running() or not try_lock(lock):
                 raise BusyError(f"persistence {self._name} is running already: wait for its end")
             if not keeps_output:
                 files.set_size(out, 0)
@@ -110,9 +110,13 @@ class BackgroundCommand:
                 return []
             with open(descriptor, "rb") as file:
                 lines, ended = file.read(MOST_OUTPUT).splitlines(), os.fstat(descriptor).st_mtime
-        starts = [number for number, line in enumerate(lines) if line.startswith(_BEGUN)]
-        parts = [lines[start:end] for start, end in zip(starts, (*starts[1:], len(lines)), strict=True)]
-        runs = [replace(_begun(begun), lines=said, ended=ended) for begun, *said in parts]
+        runs: list[Output] = []
+        for line in lines:
+            if line.startswith(_BEGUN):
+                with suppress(msgspec.DecodeError):  # the disk was full, or more is not read
+                    runs.append(replace(_begun(line), ended=ended))
+            elif runs:
+                runs[-1].lines.append(line)
         return [*runs[:-1], *(replace(each, is_running=is_running) for each in runs[-1:])]
 
     def output(self) -> Output | None:
@@ -121,13 +125,15 @@ class BackgroundCommand:
 
     def is_running(self) -> bool:
         """Tell whether it runs, also if another worker has begun it."""
-        if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
-            self._process = None
         with (
             suppress(FileNotFoundError, NotADirectoryError),
             files.closing(files.open_to_read(f"{self._path}.lock")) as it,
         ):
-            return not try_lock(it)
+            if not try_lock(it):
+                return True
+            process, self._process = self._process, None
+            if process is not None:
+                process.wait()  # it is ending, and would stay as a zombie
         return False
 
 
@@ -194,8 +200,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
     @property
     def page(self) -> str:
         """The path of the page of its document or version; empty if it has none."""
-        parts = [] if self.path.startswith(".") else [unescape(part) for part in self.path.split("/")]
-        match parts:
+        match [] if self.path.startswith(".") else [unescape(part) for part in self.path.split("/")]:
             case [app, form, "data" | "draft" as collection, document, *_]:
                 return url_for("pages.document", app=app, form=form, collection=collection, document=document)
             case [app, form, "form", version, *_] if version.isdecimal():

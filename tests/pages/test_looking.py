@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -288,6 +290,35 @@ def test_what_only_a_deep_check_finds_is_repaired(damaged: Damaged) -> None:
     damaged.mend("data/four/scan.bin", "digest-wrong")
     assert "done went back to the revision of" in damaged.row("data/four/scan.bin")
     assert scan.read_bytes() == b"a" * 100
+
+
+def test_results_are_those_of_their_tree_and_may_be_missing(tmp_path: Path) -> None:
+    """As they are in the files: of a service with two trees, whose commands were killed, and a disk that was full."""
+    found = administrator(tmp_path)
+    pages = Path(settings(tmp_path).home, ".pages")
+    finding = {"kind": "stray-file", "severity": "leftover", "what": "lost", "remedy": "--repair", "outcome": "found"}
+    totals = {"folders": 4, "damage": 0, "leftover": 3, "notice": 0, "mended": 0, "remaining": 3, "edits": 0}
+
+    def run(lines: Iterable[dict[str, object]], **about: str) -> str:
+        begun = {"began": 5.0, "about": {**about, "kind": "stray-file"}}
+        return "".join(f"{msgspec.json.encode(each).decode()}\n" for each in (begun, *lines))
+
+    def row(tree: str) -> str:
+        page = html.fromstring(found.get("/admin/health").text)
+        return next(" ".join(each.itertext()) for each in page.iter("tr") if f"({tree})" in "".join(each.itertext()))
+
+    trees = ("data", "datasource/x", "datasource/y")
+    (pages / "check.out").write_text(run([*({**finding, "path": "hr/a", "tree": tree} for tree in trees), totals]))
+    mended = {**finding, "path": "hr/a", "outcome": "mended", "said": "moved it"}
+    runs = run([mended, totals], tree="data", path="hr/a") + run([], tree="datasource/x", path="hr/a")
+    (pages / "mend.out").write_text(f'{runs}{{"began":6.0,"abo\n')
+    assert "done moved it" in " ".join(row("data").split())
+    assert "failed the command was stopped before its end" in " ".join(row("datasource/x").split())
+    assert "lost --repair" in " ".join(row("datasource/y").split())
+    assert "taken care of 1. 2 findings remain." in found.text
+    with (pages / "mend.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "running Look again" in " ".join(row("datasource/x").split())
 
 
 def test_results_that_would_be_too_many_are_refused(damaged: Damaged) -> None:
