@@ -95,13 +95,14 @@ def served(
     *,
     uri: str = "",
     start: Callable[..., AbstractContextManager[Service]] = serving,
+    patience: float = 1,
 ) -> Iterator[ServedDatabase]:
-    """A service with a form and a document, for the length of a block."""
+    """A service with a form and a document, for the length of a block, which waits so many seconds for locks."""
     name = fresh_schema()
     uri = uri or server.uri(name)
     with ExitStack() as stack, monkeypatch.context() as patched:
         patched.setattr(services, "place_of", lambda _: uri.replace("SCHEMA", name))
-        env = {"PERSISTENCE_LOCAL": str(directory / "local"), "PERSISTENCE_LOCK_TIMEOUT": "1"}
+        env = {"PERSISTENCE_LOCAL": str(directory / "local"), "PERSISTENCE_LOCK_TIMEOUT": str(patience)}
         service: Service = stack.enter_context(start(directory, env=env))
         asked = ServedDatabase(service, server, name)
         assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 201
@@ -114,6 +115,14 @@ def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> It
     """A service that waits shortly for the database."""
     monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     with served(tmp_path, server, monkeypatch) as asked:
+        yield asked
+
+
+@pytest.fixture
+def hasty(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDatabase]:
+    """A service that waits for the database as shortly as it can."""
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.3)
+    with served(tmp_path, server, monkeypatch, patience=0.3) as asked:
         yield asked
 
 
@@ -134,23 +143,23 @@ def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None
 
 
 def test_a_password_that_changes_and_connections_that_are_refused_say_nothing_of_it(
-    asked: ServedDatabase, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    hasty: ServedDatabase, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for fault, mend, text in (
         ("PASSWORD 'another'", f"PASSWORD '{PASSWORD}'", "password authentication failed"),
         ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "too many connections for role"),
         ("NOLOGIN", "LOGIN", "is not permitted to log in"),
     ):
-        asked.execute(f"ALTER ROLE keeper {fault}")
-        asked.end_connections()
+        hasty.execute(f"ALTER ROLE keeper {fault}")
+        hasty.end_connections()
         try:
-            unavailable(asked.get(), "")  # a connection may end while it is used
-            unavailable(asked.get(), text)
-            unavailable(asked.is_ready(), "no connection to database forms at 127.0.0.1")
+            unavailable(hasty.get(), "")  # a connection may end while it is used
+            unavailable(hasty.get(), text)
+            unavailable(hasty.is_ready(), "no connection to database forms at 127.0.0.1")
         finally:
-            asked.execute(f"ALTER ROLE keeper {mend}")
+            hasty.execute(f"ALTER ROLE keeper {mend}")
         assert text in caplog.text
-        recovers(asked)
+        recovers(hasty)
     require_no_password(caplog.text + "".join(capfd.readouterr()))
 
 
