@@ -26,8 +26,7 @@ from tests.in_process import serving
 from tests.opened import opened
 from tests.postgresql import server as postgresql
 from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, require_no_password
-from tests.postgresql.stopping import stopped
+from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, require_no_password, stopped
 from tests.rigs import disks
 from tests.service import Answer, Service, running
 from tests.waiting import at_once, eventually
