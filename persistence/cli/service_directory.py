@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from html import escape
 from importlib.resources import files as resources
 from uuid import NAMESPACE_URL, uuid5
 
@@ -121,10 +123,18 @@ CLAIMS = Form("demo", "expense-claim")
 COUNT = 200
 
 _PEOPLE = (("Lea Example", "lea"), ("Bob Sample", "bob"), ("Zoë Muster", "zoe"), ("Mia Beispiel", "mia"))
-_DEPARTMENTS = ("Research", "Sales", "Buchhaltung", "Workshop", "Library")
+_DEPARTMENTS = ("research", "sales", "accounting", "workshop", "library")
 _CITIES = ("Lisbon", "Paris", "Zürich", "Oslo", "Kraków", "Dublin", "Athens")
 _PURPOSES = ("Visit to a customer", "Conference", "Messe", "Training", "Installation on site")
 _ITEMS = (("Train", 4250), ("Hotel", 11900), ("Meal", 1840), ("Taxi", 2210), ("Tram", 320))
+_SIGNATURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAKAAAAAwAQAAAAC+0kzDAAABE0lEQVR42s3TMW7DMAwAQGXyqHbrxi9k7BBAHyugFh066gn5StoMGvuFBP6A"
+    "vSmAIJYiXYUCtLeGAcI3iBRJGxw85j/g+wh3I3wcYHmWABrzQYLt8MXXkCaNqQjGHl0N66xxFbx2eEXOO68az4LxppCyHhmTwovFUGPQ+Ikb"
+    "Zn/HyC8iZHfHIGig9EgVFuPwyeKyITDmPX1OeHINqexEWd7OeLKCdNIyIdczY5gY6/Fph3zHFW0kdFj7VswvQk0EyCUnP7cmGrSCucNXn3lo"
+    "LrbBGKoraTwwFpDewHcbNpVkpbWWG4UPgh8yhBDaAhFGwQht1QhnmeEX6F3aBntxGlfZi8Vr3JYldauY7GC9M/zZz/UDVM5zSip2pqYAAAAA"
+    "SUVORK5CYII="
+)
+"""A picture as PNG, in base64."""
 _STAGES = ("submitted", "approved", "paid")
 
 
@@ -144,8 +154,14 @@ class SampleClaim:
         self.receipt_name = "" if number % 4 else f"{receipt.hex}.bin"
 
     @property
+    def receipt_type(self) -> str:
+        return "application/pdf" if self.number % 8 else "image/png"
+
+    @property
     def receipt(self) -> bytes:
-        """The attachment: a PDF of one line."""
+        """The attachment: a PDF of one line, or a picture."""
+        if self.receipt_type == "image/png":
+            return b64decode(_SIGNATURE)
         total = sum(cents for _, cents in self._items(len(self.stages) - 1))
         text = f"Receipt {self.number}: {_euros(total)} EUR"
         drawn = f"BT /F1 18 Tf 40 100 Td ({text}) Tj ET"
@@ -176,15 +192,19 @@ class SampleClaim:
         receipt = "<receipt/>"
         if self.receipt_name:
             path = f"/fr/service/persistence/crud/{CLAIMS}/{collection.value}/{self.document}/{self.receipt_name}"
-            about = f'filename="receipt-{self.number}.pdf" mediatype="application/pdf" size="{len(self.receipt)}"'
+            name = f"receipt-{self.number}.{self.receipt_type[-3:]}"
+            about = f'filename="{name}" mediatype="{self.receipt_type}" size="{len(self.receipt)}"'
             receipt = f"<receipt {about}>{path}</receipt>"
+        purpose = escape(f"<p><b>{_of(_PURPOSES, self.number // 2)}</b>, as agreed.</p>")
+        signature = f"data:image/png;base64,{_SIGNATURE}" if save else ""
         remarks = "Please keep this between us." if self.number % 5 == 0 else ""
         return (
             f"<form><applicant><name>{self.name}</name><department>{department}</department>"
             f"<account>XX00 0000 0000 {self.number:04}</account></applicant>"
-            f"<trip><city>{city}</city><purpose>{_of(_PURPOSES, self.number // 2)}</purpose></trip>"
+            f"<trip><city>{city}</city><purpose>{purpose}</purpose></trip>"
             f"<expenses>{items}</expenses><closing><total>{total}</total>"
-            f"{receipt}<remarks>{remarks}</remarks></closing></form>"
+            f"{receipt}<approved>{'false' if self.number % 3 else 'true'}</approved><note/>"
+            f"<signature>{signature}</signature><remarks>{remarks}</remarks></closing></form>"
         ).encode()
 
     def _items(self, save: int) -> list[tuple[str, int]]:
@@ -269,6 +289,6 @@ def _put(  # noqa: PLR0913, PLR0917 - a request has as many parts
 ) -> None:
     is_first = stage in (None, claim.stages[0])
     user = User(claim.owner) if is_first else _ACCOUNTANT
-    kind = "application/xml" if name == DATA_XML else "application/pdf"
+    kind = "application/xml" if name == DATA_XML else claim.receipt_type
     put = Put(version=_VERSION, user=user, content_type=kind, valid=True, stage=stage)
     documents.write(DocumentAddress(CLAIMS, collection, claim.document, name), put, [body])

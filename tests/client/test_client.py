@@ -7,7 +7,6 @@ import io
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta, timezone
@@ -54,6 +53,7 @@ from persistence.keys import Keys
 from tests.in_process import serving
 from tests.served import served
 from tests.service import Service, running
+from tests.waiting import eventually
 
 FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
          xmlns:fr="http://orbeon.org/oxf/xml/form-runner">
@@ -599,10 +599,7 @@ def test_the_progress_of_encrypting_again(tmp_path: Path) -> None:
         trip.publish(FORM.format(""))
         trip.save("a", data("Paris"))
         trip.reencrypt(1)
-        deadline = time.monotonic() + 30
-        while [(each.state, each.current) for each in client.reencryptions()] != [("finished", 1)]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(lambda: [(each.state, each.current) for each in client.reencryptions()] == [("finished", 1)])
         (done,) = client.reencryptions()
         assert (str(done.form), done.version, done.total) == ("hr/trip", 1, 1)
 
