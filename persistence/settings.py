@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -314,25 +314,6 @@ MEANINGS: Mapping[str, str] = {
     "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
     " one encrypts; only in the environment",
 }
-
-SUBJECTS: Mapping[str, Sequence[str]] = {
-    subject: names.split()
-    for subject, names in {
-        "Where and how it serves": "data local bind admin_bind time_zone dialect workers threads gunicorn "
-        "accel_redirect",
-        "Who may call": "trusted keys insecure hosts origins foreign_headers administrators token_issuers "
-        "publish_to admin",
-        "Limits": "max_xml max_body lock_timeout min_free progress_timeout worker_memory remote_connect "
-        "remote_timeout remote_calls",
-        "Integrity and encryption": "hand_edits verify verify_up_to encryption_keys encryption_key",
-        "Audit": "audit audit_file audit_required audit_sync audit_signed audit_size audit_days audit_keep "
-        "audit_syslog",
-        "Log": "log_format log_level log_users log_file",
-        "Metrics": "metrics metrics_from",
-        "More trees": "datasource",
-    }.items()
-}
-"""The names of the settings by subject, as in docs/settings.md."""
 
 
 @dataclass(frozen=True, slots=True)

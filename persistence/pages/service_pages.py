@@ -41,6 +41,7 @@ from persistence.metrics.instruments import Span
 from persistence.metrics.service import Metrics
 from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
+from persistence.pages.languages import translated
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
 from persistence.providers.locations import (
     ShownValue,
@@ -52,7 +53,7 @@ from persistence.providers.locations import (
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.access import permissions_of
-from persistence.settings import SUBJECTS, Effective, Settings
+from persistence.settings import Effective, Settings
 from persistence.storage import files, root
 from persistence.storage.layout import PAGES, Layout
 from persistence.storage.root import KeyFile
@@ -362,6 +363,26 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * _MILLISECONDS
 
 
+SUBJECTS: Mapping[str, Sequence[str]] = {
+    subject: names.split()
+    for subject, names in {
+        "Where and how it serves": "data local bind admin_bind time_zone dialect workers threads gunicorn "
+        "accel_redirect",
+        "Who may call": "trusted keys insecure hosts origins foreign_headers administrators token_issuers "
+        "publish_to admin",
+        "Limits": "max_xml max_body lock_timeout min_free progress_timeout worker_memory remote_connect "
+        "remote_timeout remote_calls",
+        "Integrity and encryption": "hand_edits verify verify_up_to encryption_keys encryption_key",
+        "Audit": "audit audit_file audit_required audit_sync audit_signed audit_size audit_days audit_keep "
+        "audit_syslog",
+        "Log": "log_format log_level log_users log_file",
+        "Metrics": "metrics metrics_from",
+        "More trees": "datasource",
+    }.items()
+}
+"""The names of the settings by subject, as in docs/settings.md."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
     """The page. It changes nothing: settings are in a file, and the service reads them again on SIGHUP."""
@@ -529,6 +550,9 @@ def _back() -> str:
 _FILTERS = ("user", "key", "action", "app", "form", "document")
 _OUTCOMES = {
     "begin": "begun",
+    "done": "done",
+    "failed": "failed",
+    "interrupted": "interrupted",
     "status 1": "failed",
     "status 2": "failed: wrong usage",
     "status 3": "done: all that was found is repaired",
@@ -568,9 +592,7 @@ class AuditPage:
         return render_template(
             "audit.html",
             asked=asked,
-            rows=[
-                {**each, "place": subject_of(each), "outcome": _outcome(each), "said": _details(each)} for each in lines
-            ],
+            rows=[_row(each) for each in lines],
             problem=problem,
             older=older,
             verified=self.verification.output(),
@@ -605,16 +627,16 @@ class AuditPage:
         return Done("The audit is being verified.", url_for("pages.audit"))
 
 
-def _outcome(facts: Facts) -> str:
-    status = facts.get("status")
-    if not isinstance(status, int):
-        outcome = outcome_of(facts)
-        return _OUTCOMES.get(outcome, f"failed: {outcome}" if outcome.startswith("status ") else outcome)
-    if status < HTTPStatus.BAD_REQUEST:
-        return "done"
-    return (
-        f"{'failed' if status >= HTTPStatus.INTERNAL_SERVER_ERROR else 'refused'}: {status} {responses.get(status, '')}"
-    )
+def _row(facts: Facts) -> dict[str, object]:
+    status, outcome = facts.get("status"), outcome_of(facts)
+    if isinstance(status, int):
+        text = "failed: {result}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused: {result}"
+        text = text if status >= HTTPStatus.BAD_REQUEST else "done"
+        outcome = f"{status} {responses.get(status, '')}".rstrip()
+    else:
+        text = _OUTCOMES.get(outcome, "failed: {result}" if outcome.startswith("status ") else "{result}")
+    result, is_bad = translated(text, result=outcome), text.startswith(("failed", "refused"))
+    return {**facts, "place": subject_of(facts), "said": _details(facts), "outcome": result, "is_bad": is_bad}
 
 
 def _details(facts: Facts) -> str:

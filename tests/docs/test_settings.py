@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
+from persistence.pages.service_pages import SUBJECTS
 from persistence.properties.property_table import (
     KNOWN,
     SHIPPED,
@@ -16,7 +17,7 @@ from persistence.properties.property_table import (
     KnownProperty,
     known_property,
 )
-from persistence.settings import DEFAULT_FILE, SECRET, SUBJECTS, Settings, load
+from persistence.settings import DEFAULT_FILE, SECRET, Settings, load
 from tests.docs.markdown import DOCS, PAGES, ROOT, Block, blocks, rows, spans
 
 PAGE = DOCS / "settings.md"
