@@ -213,7 +213,6 @@ def _name_group(item: pytest.Item) -> None:
     xdist 3.8 does so itself, but sets what pytest 9.2 does not read any more: each test would be a group.
     """
     group = item.get_closest_marker("xdist_group")
-    assert group is not None
     item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")  # noqa: SLF001 - there is no other way
     assert item.nodeid.endswith(f"@{group.args[0]}"), "another pytest: look how it names tests"
 

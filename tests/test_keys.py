@@ -264,7 +264,6 @@ def test_keys_that_expire_within_a_month_are_warned_of(keys: Keys) -> None:
     keys.add("desk", 20 * 86_400.0)
     keys.add("lasting", 40 * 86_400.0)
     desk, lasting = keys.read()
-    assert desk.expires is not None
     assert warnings_of(keys, ("desk", "trusted"), ("nobody",)) == [
         "the setting token_issuers names API keys that do not exist: nobody",
         f"the API key desk expires on {desk.expires[:10]}",

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from persistence import processes
 from tests.service import alone
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -94,13 +93,13 @@ def test_workers_divide_the_processors_and_so_does_one_that_is_replaced(tmp_path
             mains = [os.sched_getaffinity(worker) for worker in service.workers()]
             return [len(each) for each in mains] == [1] * size and set.union(*mains) == os.sched_getaffinity(0)
 
-        _eventually(is_divided)
+        eventually(is_divided)
         for worker in service.workers():
             threads = [os.sched_getaffinity(int(each)) for each in os.listdir(f"/proc/{worker}/task")]
             assert threads == [os.sched_getaffinity(worker)] * len(threads)
         killed = service.workers()[0]
         os.kill(killed, signal.SIGKILL)
-        _eventually(lambda: killed not in service.workers() and is_divided())
+        eventually(lambda: killed not in service.workers() and is_divided())
 
 
 def test_a_single_worker_beside_free_processors_uses_all(tmp_path: Path) -> None:
@@ -108,10 +107,3 @@ def test_a_single_worker_beside_free_processors_uses_all(tmp_path: Path) -> None
         (worker,) = service.workers()
         service.get("hr/leave/data/1/data.xml")
         assert os.sched_getaffinity(worker) == os.sched_getaffinity(0)
-
-
-def _eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -98,6 +98,7 @@ _STDOUT = "-"
 @click.option("--decrypt", is_flag=True, help="Decrypt values and attachments.")
 @click.option("--csv", "as_csv", is_flag=True, help="A table of one form version instead of an archive.")
 @click.option("--jsonl", "as_jsonl", is_flag=True, help="A JSON object for each document instead of an archive.")
+@click.option("--xlsx", "as_xlsx", is_flag=True, help="A workbook of one form instead of an archive.")
 @click.option("--lang", metavar="LANGUAGE", help="The language of the labels in a table.")
 @click.option("--all-controls", is_flag=True, help="All controls in a table, not only indexed ones.")
 @click.option("--bom", is_flag=True, help="Begin the CSV file with the mark that Excel needs to read UTF-8.")
@@ -113,6 +114,7 @@ def export(  # noqa: PLR0913 - click passes each option
     decrypt: bool,
     as_csv: bool,
     as_jsonl: bool,
+    as_xlsx: bool,
     lang: str | None,
     all_controls: bool,
     bom: bool,
@@ -126,25 +128,29 @@ def export(  # noqa: PLR0913 - click passes each option
     docs/export.md describes the archive, and the parts that are left out.
 
     --csv writes a row for each document of one form version, --jsonl an object in a line for each document. They have
-    the current values of indexed controls, under their labels.
+    the current values of indexed controls, under their labels. --xlsx writes a sheet with a row for each document, and
+    a sheet for each repeat, with numbers and dates as such.
     """
     with usage_errors():
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
-    if (as_csv and as_jsonl) or ((as_csv or as_jsonl) and (content or history)):
-        raise click.UsageError("--csv and --jsonl exclude each other, and --content and --history")
-    if (bom and not as_csv) or ((lang or all_controls) and not (as_csv or as_jsonl)):
-        raise click.UsageError("--lang and --all-controls are options of --csv and --jsonl, and --bom of --csv")
-    wanted = next((each for each in (".csv", ".jsonl") if target.lower().endswith(each)), "")
-    if wanted and not (as_csv or as_jsonl):
+    tables = sum((as_csv, as_jsonl, as_xlsx))
+    if tables > 1 or (tables and (content or history)):
+        raise click.UsageError("--csv, --jsonl and --xlsx exclude each other, and --content and --history")
+    if (bom and not as_csv) or (lang and not tables) or (all_controls and not (as_csv or as_jsonl)):
+        raise click.UsageError(
+            "--lang is an option of --csv, --jsonl and --xlsx, --all-controls of --csv and --jsonl, --bom of --csv"
+        )
+    wanted = next((each for each in (".csv", ".jsonl", ".xlsx") if target.lower().endswith(each)), "")
+    if wanted and not tables:
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
-    if as_csv or as_jsonl:
+    if tables:
         begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
-    return _export(effective, target, begin, has_mark=bom if as_csv else None)
+    return _export(effective, target, begin, has_mark=bom if as_csv else None, is_workbook=as_xlsx)
 
 
 @contextmanager
@@ -173,9 +179,14 @@ def _to_stdout(piece: bytes) -> None:
 
 
 def _export(
-    effective: Effective, target: str, begin: Callable[[Exporting], Export | TableExport], *, has_mark: bool | None
+    effective: Effective,
+    target: str,
+    begin: Callable[[Exporting], Export | TableExport],
+    *,
+    has_mark: bool | None,
+    is_workbook: bool,
 ) -> int:
-    """Write an archive or a table: CSV, with its mark or without, or for ``None`` JSON lines."""
+    """Write an archive or a table: a workbook, CSV with its mark or without, or for ``None`` JSON lines."""
     settings, properties = effective.settings, effective.properties
     with _output(target) as write:
         for each in properties.form_providers:
@@ -185,7 +196,11 @@ def _export(
             exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
             export = begin(exporting)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
-            if isinstance(export, TableExport) and has_mark is not None:
+            if isinstance(export, TableExport) and is_workbook:
+                with usage_errors():
+                    export.only_form()
+                pieces = export.xlsx
+            elif isinstance(export, TableExport) and has_mark is not None:
                 with usage_errors():
                     export.only_version()
                 pieces = partial(export.csv, has_mark=has_mark)

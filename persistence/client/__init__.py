@@ -32,7 +32,7 @@ from persistence.forms.messages import (
     ReportedReindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
+from persistence.model.instants import Instant, from_datetime, to_datetime
 from persistence.model.permissions import Role, User
 from persistence.model.queries import (
     Comparison,
@@ -92,4 +92,6 @@ __all__ = [
     "Sort",
     "TextMatch",
     "User",
+    "from_datetime",
+    "to_datetime",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from typing import Self
 from uuid import uuid4
@@ -131,7 +131,7 @@ class LoadedDocument(SavedDocument):
     ``stage`` and ``is_valid`` are ``None`` where the revision was saved without; ``modifier`` has saved it.
     """
 
-    xml: bytes
+    xml: bytes = field(repr=False)
     created: Instant
     owner: User
     modifier: str | None
@@ -171,7 +171,7 @@ class LoadedDefinition:
     form: Form
     version: int
     etag: str
-    xhtml: bytes
+    xhtml: bytes = field(repr=False)
     modified: Instant
     created: Instant
     modifier: str | None
@@ -240,6 +240,9 @@ class DocumentsClient:
         self.version = version
         self._caller = caller
         self._collection = collection
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.form)!r}, {self._collection.value!r}, version={self.version})"
 
     def create(
         self, xml: Content, document: str | None = None, *, stage: str | None = None, valid: bool | None = None

@@ -65,6 +65,9 @@ class PersistenceClient:
         connection = ServiceConnection(url, authorization(key), policy)
         self._caller = ServiceCaller(connection, DIALECTS[dialect], _user(user))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._caller.connection.url!r}, user={self._caller.user.name!r})"
+
     def acting_as(self, user: User | str) -> PersistenceClient:
         """Return a client for another user, which shares the connections of this one."""
         return self._calling(replace(self._caller, user=_user(user)))

@@ -144,6 +144,7 @@ class ServiceConnection:
                     f"{shown} is not a valid address of a service, such as http://127.0.0.1:8080 or"
                     " unix:/run/persistence/socket"
                 )
+        self.url = url
         self._policy = policy
         self._query: tuple[tuple[str, str], ...] = ()
         own = (("Accept", "*/*"), ("Connection", "keep-alive"), ("User-Agent", f"persistence/{__version__}"))

@@ -278,6 +278,8 @@ DESIGNER_KEYS = tuple(
     IndexKey(f"{_DESIGNER_METADATA}/{name}", (*_DESIGNER_STEPS, PathStep(name))) for name in _DESIGNER_NAMES
 )
 """The keys of the designer's own form, whose data are definitions (spec search 2.4)."""
+DESIGNER_COLUMNS = {"title": "Title", "application-name": "Application", "form-name": "Form"}
+"""Labels of those by which people know a definition."""
 
 _IN_INDEX = frozenset(
     f"{FR}{name}"

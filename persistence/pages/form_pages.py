@@ -26,7 +26,7 @@ from persistence.maintenance.reports import (
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import Drafts, Hit, Hits, Query
-from persistence.pages.document_table import csv, documents, table_of
+from persistence.pages.document_table import csv, documents, table_of, xlsx
 from persistence.pages.served_forms import (
     CountedForms,
     ServedForms,
@@ -96,6 +96,7 @@ class FormPages:
         for kind, path in (("form", _PATH), ("version", f"{_PATH}/<int:version>")):
             site.page(path, f"{kind}-documents", self._of_version(documents), reads="search")
             site.page(f"{path}/documents.csv", f"{kind}-csv", self._of_version(csv), reads="csv")
+            site.page(f"{path}/documents.xlsx", f"{kind}-xlsx", self._of_version(xlsx), reads="xlsx")
             site.page(f"{path}/deleted", f"{kind}-deleted", self._of_version(self.deleted), reads="read")
         site.page(f"{_PATH}/<int:version>/definition", "version-definition", self._of_version(_definition))
 

@@ -9,13 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Self
 
 import msgspec
 
-from persistence.errors import BadRequestError, DamagedError, NotFoundError, PersistenceError
-from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE, Outline, OutlineNode
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    MalformedXmlError,
+    NotFoundError,
+    PersistenceError,
+    disk_errors,
+)
+from persistence.forms.controls import DESIGNER_COLUMNS, DESIGNER_KEYS, NO_OUTLINE, Outline, OutlineNode
+from persistence.forms.diffs import read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
@@ -39,6 +48,7 @@ from persistence.model.queries import (
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.providers.router import Route
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
+from persistence.services.spreadsheets import SheetDocument, workbook
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
 """The headings of the columns before those of controls."""
@@ -52,7 +62,6 @@ _SKIPPED = " \v\f\x85\xa0\u2028\u2029\u3000\u200b\u200c\u200d\u200e\u200f\u2060\
 """Blanks and invisible characters before a formula, which spreadsheets may skip."""
 _BREAKS = ("\t", "\r", "\n")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?", re.ASCII)
-
 
 # The export of form data as tables: a row for each document, with its values under the labels of their controls.
 #
@@ -138,6 +147,35 @@ class TableExport:
         rows = self._rows(report, done)
         yield from csv_pieces(labels, ((row.facts, [map(readable, cell) for cell in row.cells]) for row in rows))
 
+    def xlsx(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
+        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat."""
+        form = self.only_form()
+        numbers = form.versions.numbers
+        published = {each.version for each in form.route.catalog.published(form.route.form)}
+        latest = sorted(published if numbers is None else numbers, reverse=True)[:VERSIONS_JOINED]
+        outlines = {number: outline_of(form.route, number) for number in latest}
+
+        def documents() -> Iterator[SheetDocument]:
+            for _, found in self._revisions(report):
+                version = found.sidecar.version
+                outline = outlines.get(version) or outlines.setdefault(version, outline_of(form.route, version))
+                try:
+                    with closing(self._exporting.opened(found, self._query)) as file:
+                        data = read_data(file.pieces(), outline)
+                except (*LEFT_OUT, MalformedXmlError) as error:
+                    report(f"{found.address}: {error}")
+                    continue
+                if data is None:
+                    report(f"{found.address} has too many elements for a workbook")
+                elif isinstance(found.address, DocumentAddress):
+                    yield found.address, found.sidecar.facts, outline, data
+                    done()
+
+        problems = list[str]()
+        yield from workbook(documents(), [outlines[number] for number in latest], self._language, problems)
+        for problem in problems:
+            report(problem)
+
     def json_lines(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
         """Yield an object for each document, in lines; ``values`` has a list for each control that has a value."""
         held = bytearray()
@@ -152,21 +190,26 @@ class TableExport:
                 held.clear()
         yield bytes(held)
 
-    def _rows(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[Row]:
+    def _revisions(self, report: Callable[[str], None]) -> Iterator[tuple[SelectedForm, ExportedRevision]]:
         for form in self.forms:
             for group in form.groups():
                 for found in group:
-                    try:
-                        if isinstance(found, PersistenceError):
-                            report(str(found))
-                        elif found.address.is_main and isinstance(found.address, DocumentAddress):
-                            key = form.route.form, found.sidecar.version
-                            if key not in self._columns:
-                                self._columns[key] = self._known_columns(form, found.sidecar.version, report)
-                            yield self._row(self._columns[key], found, found.address)
-                            done()
-                    except LEFT_OUT as error:
-                        report(str(error))
+                    if isinstance(found, PersistenceError):
+                        report(str(found))
+                    elif found.address.is_main:
+                        yield form, found
+
+    def _rows(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[Row]:
+        for form, found in self._revisions(report):
+            key = form.route.form, found.sidecar.version
+            try:
+                if key not in self._columns:
+                    self._columns[key] = self._known_columns(form, found.sidecar.version, report)
+                if isinstance(found.address, DocumentAddress):
+                    yield self._row(self._columns[key], found, found.address)
+                    done()
+            except LEFT_OUT as error:
+                report(str(error))
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
         with closing(self._exporting.opened(revision, self._query)) as file, CellReader(columns.matcher) as reader:
@@ -178,10 +221,13 @@ class TableExport:
         ordered = tuple(tuple(values) if any(values) else () for values in known)
         return Row(address, revision.sidecar, facts_of(address.document, revision.sidecar.facts), columns, ordered)
 
-    def only_version(self) -> tuple[SelectedForm, int]:
+    def only_form(self) -> SelectedForm:
         if len(self.forms) != 1:
             raise BadRequestError(f"a table has the rows of one form, and {len(self.forms)} forms match")
-        form = self.forms[0]
+        return self.forms[0]
+
+    def only_version(self) -> tuple[SelectedForm, int]:
+        form = self.only_form()
         published = (each.version for each in form.route.catalog.published(form.route.form))
         numbers = sorted(form.versions.numbers if form.versions.numbers is not None else published)
         if len(numbers) != 1:
@@ -244,29 +290,27 @@ class TableColumn:
         return BETWEEN.join(self.choices.get(each) or each for each in items)
 
 
-DESIGNER_COLUMNS = {"title": "Title", "application-name": "Application", "form-name": "Form"}
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
     """The table of one version, or of all of them where ``version`` is ``None``."""
 
     route: Route
     version: int | None
+    numbers: tuple[int, ...]
     columns: tuple[TableColumn, ...]
 
     @classmethod
     def of_designer(cls, route: Route) -> Self:
         """Return the table of the documents of the designer, which are definitions."""
         keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
-        return cls(route, None, tuple(TableColumn(keys[name], label) for name, label in DESIGNER_COLUMNS.items()))
+        return cls(route, None, (), tuple(TableColumn(keys[name], label) for name, label in DESIGNER_COLUMNS.items()))
 
     @classmethod
     def of(cls, route: Route, version: int | None, numbers: Iterable[int], language: str | None) -> Self:
         """Return a table with labels in a language, else in the first one of the form; ``numbers`` are all versions."""
-        latest = sorted(numbers, reverse=True)[:VERSIONS_JOINED]
+        latest = tuple(sorted(numbers, reverse=True)[:VERSIONS_JOINED]) if version is None else (version,)
         found: dict[tuple[str, ...], TableColumn] = {}
-        for number in latest if version is None else (version,):
+        for number in latest:
             outline = outline_of(route, number)
             keys = route.indexed(route.catalog.of(route.form, number)).index_keys(route.properties.data_format).keys
             for key in keys:
@@ -277,7 +321,7 @@ class DocumentTable:
                 found.setdefault(path, TableColumn(key.path, label, choices, node.selects_many))
         labels = distinct_labels([each.label for each in found.values()], tuple(found))
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
-        return cls(route, version, tuple(columns))
+        return cls(route, version, latest, tuple(columns))
 
     def find(self, query: Query, drafts: Drafts) -> Hits:
         versions = None if self.version is None else (self.version,)
@@ -308,6 +352,27 @@ class DocumentTable:
         hits, paths = self._by_creation(query, drafts), [column.path for column in self.columns]
         rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
         yield from csv_pieces([column.label for column in self.columns], rows)
+
+    def xlsx(self, query: Query, drafts: Drafts, language: str | None) -> Iterator[bytes]:
+        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted."""
+        outlines = {number: outline_of(self.route, number) for number in self.numbers}
+
+        def documents() -> Iterator[SheetDocument]:
+            for hit in self._by_creation(query, drafts):
+                collection = Collection.DRAFT if hit.is_draft else Collection.DATA
+                address = DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
+                version = hit.facts.version
+                outline = outlines.get(version) or outlines.setdefault(version, outline_of(self.route, version))
+                with suppress(*LEFT_OUT, MalformedXmlError):
+                    found = self.route.data.storage.read(address, content=True)
+                    if found is None or found.file is None:
+                        continue
+                    with found.file as file, disk_errors(f"reading {address}"):
+                        data = read_data(iter(partial(file.read, CHUNK), b""), outline)
+                    if data is not None:
+                        yield address, hit.facts, outline, data
+
+        yield from workbook(documents(), [outlines[number] for number in self.numbers], language, [])
 
     def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
         paths = tuple(column.path for column in self.columns)

@@ -12,7 +12,7 @@ from operator import itemgetter
 import nh3
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
-from persistence.forms.controls import NO_OUTLINE, Control, Outline, OutlineNode
+from persistence.forms.controls import DESIGNER_COLUMNS, NO_OUTLINE, Control, Outline, OutlineNode
 from persistence.forms.definition_tree import DefinitionTree, on_definition, text_in
 from persistence.forms.diffs import (
     Alignment,
@@ -39,7 +39,6 @@ from persistence.limits import (
 )
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.providers.router import Route
-from persistence.services.document_tables import DESIGNER_COLUMNS
 from persistence.services.rules import Read
 from persistence.xml import decoded, indented
 
@@ -244,9 +243,9 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
 
 
 def shown_values(
-    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
+    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None, longest: int = LONGEST_VALUE
 ) -> list[DisplayedValue]:
-    """Return the value of a control as it is shown: a control that selects several items has several."""
+    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several."""
     text = held.text
     if held.is_encrypted:
         return [DisplayedValue(is_encrypted=True)]
@@ -254,16 +253,16 @@ def shown_values(
     if ref is not None:
         is_own = (ref.form, ref.document) == (address.form, address.document)
         name = dict(held.attributes).get("filename") or ref.name
-        return [DisplayedValue(cut(name, LONGEST_VALUE), attachment=ref.name if is_own else "")]
+        return [DisplayedValue(cut(name, longest), attachment=ref.name if is_own else "")]
     if _IMAGE.fullmatch(text):
         return [DisplayedValue(image=text)]
     if known.is_rich_text:
-        return [DisplayedValue(plain_text(text), cut(text, LONGEST_VALUE), is_rich_text=True)]
+        return [DisplayedValue(plain_text(text, longest), cut(text, longest), is_rich_text=True)]
     items = text.split()
     chosen = [text] if text in known.choices else (items if all(each in known.choices for each in items) else [])
     if chosen:
         return [DisplayedValue(known.choice(each, language), each) for each in chosen]
-    return [DisplayedValue(cut(_by_type(readable(text), known.type), LONGEST_VALUE))]
+    return [DisplayedValue(cut(_by_type(readable(text), known.type), longest))]
 
 
 def _by_type(text: str, kind: str) -> str:
@@ -275,9 +274,9 @@ def _by_type(text: str, kind: str) -> str:
     return text.replace("T", " ", 1) if kind == "dateTime" else text
 
 
-def plain_text(text: str) -> str:
+def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
     """Return the text of rich text, a line for each paragraph."""
-    lines = nh3.clean(cut(text, LONGEST_VALUE), tags={"br", "p", "div", "li", "tr"})
+    lines = nh3.clean(cut(text, longest), tags={"br", "p", "div", "li", "tr"})
     for end in _ENDS:
         lines = lines.replace(end, f"{end}\n")
     return html.unescape(nh3.clean(lines, tags=set())).strip()

@@ -19,7 +19,6 @@ def every_command() -> dict[str, click.Command]:
     found: dict[str, click.Command] = {"": commands}
     for name in commands.list_commands(context):
         command = commands.get_command(context, name)
-        assert command is not None
         found[name] = command
         if isinstance(command, click.Group):
             found |= {f"{name} {each}": subcommand for each, subcommand in command.commands.items()}

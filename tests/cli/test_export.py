@@ -94,8 +94,6 @@ def test_a_disk_that_cannot_be_read_leaves_no_file(
 def test_a_reader_that_goes_away_is_no_traceback(place: Place) -> None:
     command = [sys.executable, "-m", "persistence.cli", "export", "-", "--data", str(place.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         errors = process.stderr.read()
     assert process.returncode == 1

@@ -143,7 +143,6 @@ def test_the_second_of_two_waits(root: Path) -> None:
         stack.enter_context(reported(rebuild_record(str(root)), lambda: 0))
         command = [*COMMAND, "reindex", "--data", str(root)]
         with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another index that is being made\n"
             assert process.poll() is None
             assert current(root) is None
@@ -192,7 +191,6 @@ def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many
         else:
             process.send_signal(sign)
         process.send_signal(signal.SIGCONT)
-        assert process.stderr is not None
         said = process.stderr.read()  # ends when the last process has that has it open
         assert process.wait(30) != 0
     assert "Traceback" not in said

@@ -7,9 +7,9 @@ import io
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta, timezone
 from io import BytesIO
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from persistence.client import (
     TextMatch,
     User,
     form_client,
+    from_datetime,
+    to_datetime,
 )
 from persistence.errors import (
     BadRequestError,
@@ -51,6 +53,7 @@ from persistence.keys import Keys
 from tests.in_process import serving
 from tests.served import served
 from tests.service import Service, running
+from tests.waiting import eventually
 
 FORM = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
          xmlns:fr="http://orbeon.org/oxf/xml/form-runner">
@@ -100,6 +103,26 @@ def test_a_save_of_what_somebody_else_has_deleted_is_refused(client: Persistence
         form.save(mine, "<b/>")
     assert (refused.value.etag, refused.value.saved) == (None, None)
     assert form.save("c", "<b/>").is_new
+
+
+def test_clients_and_documents_are_shown_without_keys_and_contents(client: PersistenceClient) -> None:
+    form = client.form("hr", "shown", 1)
+    assert repr(form) == "FormClient('hr/shown', 'data', version=1)"
+    assert repr(form.drafts) == "DocumentsClient('hr/shown', 'draft', version=1)"
+    form.create("<secret/>", "s")
+    shown = repr(form.load("s"))
+    assert "document='s'" in shown
+    assert "<secret/>" not in shown
+    with PersistenceClient("http://127.0.0.1:1", key="0" * 64, user=User("bob", group="staff")) as other:
+        assert repr(other) == "PersistenceClient('http://127.0.0.1:1', user='bob')"
+        assert repr(other.with_token("a-token")) == repr(other)
+
+
+def test_an_instant_is_a_datetime_and_the_reverse(client: PersistenceClient) -> None:
+    saved = client.form("hr", "instants", 1).create("<a/>")
+    moment = to_datetime(saved.modified)
+    assert moment.utcoffset() == timedelta(0)
+    assert from_datetime(moment.astimezone(timezone(timedelta(hours=2)))) == saved.modified
 
 
 def test_a_definition_is_published_in_versions(client: PersistenceClient) -> None:
@@ -576,10 +599,7 @@ def test_the_progress_of_encrypting_again(tmp_path: Path) -> None:
         trip.publish(FORM.format(""))
         trip.save("a", data("Paris"))
         trip.reencrypt(1)
-        deadline = time.monotonic() + 30
-        while [(each.state, each.current) for each in client.reencryptions()] != [("finished", 1)]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(lambda: [(each.state, each.current) for each in client.reencryptions()] == [("finished", 1)])
         (done,) = client.reencryptions()
         assert (str(done.form), done.version, done.total) == ("hr/trip", 1, 1)
 

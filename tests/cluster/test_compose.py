@@ -72,7 +72,6 @@ def test_an_instance_takes_its_environment(name: str, tmp_path: Path, monkeypatc
     assert address == environment["PERSISTENCE_DATA"]
     assert settings.bind.endswith(":8080")
     hosts = re.fullmatch(r"postgresql://persistence:s3cret@(.*)/forms\?target_session_attrs=read-write", address)
-    assert hosts is not None
     assert hosts[1].split(",") == _DATABASES
     assert _SERVICES[name]["command"] == "serve --init"
 

@@ -43,7 +43,6 @@ def test_a_file_comes_back_however_it_arrives_and_is_read(size: int, piece: int)
     assert whole(data) == content(size)
     assert whole(data, step=FRAME) == content(size)
     header = FileHeader.parse(data)
-    assert header is not None
     assert b"".join(frames.decrypted([data[len(header.raw) :]], header, RING)) == content(size)
 
 
@@ -83,7 +82,6 @@ def test_a_file_in_another_s_place_is_not_read(address: DocumentAddress) -> None
 def test_no_byte_of_the_header_can_be_changed() -> None:
     data = encrypted(10)
     header = FileHeader.parse(data)
-    assert header is not None
     for at in range(len(header.raw)):
         for bit in (1, 0x20):
             changed = bytes([*data[:at], data[at] ^ bit, *data[at + 1 :]])
@@ -94,7 +92,6 @@ def test_no_byte_of_the_header_can_be_changed() -> None:
 def test_no_frame_can_be_changed_cut_swapped_repeated_or_left_out() -> None:
     data = encrypted(3 * FRAME + 5)
     header = FileHeader.parse(data)
-    assert header is not None
     head, body = header.raw, data[len(header.raw) :]
     cut = [body[at : at + SEALED] for at in range(0, len(body), SEALED)]
     assert len(cut) == 4
@@ -163,7 +160,6 @@ def test_files_of_the_real_system_are_read_whole_and_in_ranges(size: int) -> Non
     (key,) = legacy_keys(["password"])
     data = bytes(range(12)) + AESGCM(key).encrypt(bytes(range(12)), content(size), None)
     file = frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other", "password"])))
-    assert file is not None
     assert file.size == size
     assert b"".join(iter(lambda: file.read(70_000), b"")) == content(size)
     for first in (0, 1, 16, 100_001):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from persistence.model.addresses import Form
 from persistence.services.reencryption import ReencryptionJob, ReencryptionJobs
 from tests.opened import opened
+from tests.waiting import eventually
 
 
 class _Reencryption:
@@ -55,8 +55,6 @@ def test_a_defect_in_one_job_does_not_keep_others_from_running(before: str) -> N
     jobs = opened(ReencryptionJobs((), job_of, lambda form, cause: told.append((form, cause))))
     jobs.begin(Form("hr", before), None)
     jobs.begin(Form("hr", "last"), None)
-    end = time.monotonic() + 10
-    while "last" not in done and time.monotonic() < end:
-        time.sleep(0.01)
+    eventually(lambda: "last" in done)
     assert done[-1] == "last"
     assert told == ([(Form("hr", "broken"), "ZeroDivisionError: a defect")] if before == "broken" else [])

@@ -13,13 +13,14 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_commands import persistence
 from tests.service import Service, alone
+from tests.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "config/logrotate.conf"
 LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
@@ -59,13 +60,6 @@ def written(directory: Path) -> str:
         gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
         for path in directory.iterdir()
     )
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.skipif(LOGROTATE is None, reason="logrotate is not installed")
@@ -111,11 +105,11 @@ def test_the_log_is_opened_again_by_every_process(service: Service) -> None:
     old = service.log.rename(service.log.with_name("old"))
     service.process.send_signal(signal.SIGUSR1)
     processes = [service.process.pid, *service.workers()]
-    until(lambda: all(os.path.realpath(f"/proc/{pid}/fd/2") == str(service.log) for pid in processes))
+    eventually(lambda: all(os.path.realpath(f"/proc/{pid}/fd/2") == str(service.log) for pid in processes))
     size = old.stat().st_size
     service.get("hr/leave/data/1/data.xml", {"X-Request-Id": "afterwards"})
     os.kill(service.workers()[0], signal.SIGKILL)
-    until(lambda: "Booting worker" in service.log.read_text())
+    eventually(lambda: "Booting worker" in service.log.read_text())
     assert '"id":"afterwards"' in service.log.read_text()
     assert old.stat().st_size == size
 
@@ -135,7 +129,7 @@ def test_standard_output_stays_where_it_is(tmp_path: Path) -> None:
         log.rename(tmp_path / "old")
         service.process.send_signal(signal.SIGUSR1)
         (worker,) = service.workers()
-        until(lambda: os.path.realpath(f"/proc/{worker}/fd/2") == str(log))
+        eventually(lambda: os.path.realpath(f"/proc/{worker}/fd/2") == str(log))
         service.put("hr/leave/data/1/data.xml", b"<a/>", Form_Definition_Version=1)
     assert '"status":201' in log.read_text()
     assert '"action":"create"' not in log.read_text()

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from persistence.client import PersistenceClient
 from tests.initialised import initialised
+from tests.waiting import eventually
 
 ACTIVATE = shutil.which("systemd-socket-activate")
 
@@ -28,10 +28,7 @@ def test_the_first_connection_starts_the_service_and_is_answered(tmp_path: Path)
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 20
-        while not path.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        eventually(path.exists)
         assert b"gunicorn" not in (tmp_path / "log").read_bytes()
         with PersistenceClient(f"unix:{path}") as client:
             assert client.health().is_ready

@@ -63,14 +63,12 @@ class Sandbox:
 
     def close(self) -> None:
         """End the shell."""
-        assert self._shell.stdin is not None
         self._shell.stdin.close()
         try:
             self._shell.wait(10)
         except subprocess.TimeoutExpired:
             self._shell.kill()
             self._shell.wait()
-        assert self._shell.stdout is not None
         self._shell.stdout.close()
 
     def run(self, block: Block) -> str:
@@ -96,7 +94,6 @@ class Sandbox:
         """
         file = self._directory / "block.sh"
         file.write_text(text + "\n")
-        assert self._shell.stdin is not None
         assert self._shell.stdout is not None
         self._shell.stdin.write(f"source {file} </dev/null; printf '\\036'\n".encode())
         self._shell.stdin.flush()

@@ -42,7 +42,6 @@ DISKS = ("/mnt/big/attachments", "/mnt/forms", "/mnt/copy", "/mnt/restored")
 
 def in_unit(pattern: str) -> str:
     found = re.search(pattern, UNIT)
-    assert found is not None
     return found[1]
 
 

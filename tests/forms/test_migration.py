@@ -541,7 +541,6 @@ def test_a_binding_inside_another_is_no_section_template() -> None:
 
     def templates(tree: Tree) -> list[str]:
         definition = DefinitionTree.read(tree)
-        assert definition is not None
         return list(definition.templates)
 
     assert on_tree(V8.document().encode(), templates) == [f"{{{COMPONENT}}}contact"]
@@ -592,7 +591,6 @@ VIEW = "{http://www.w3.org/1999/xhtml}body"
 
 def ids(document: bytes) -> list[str | None]:
     body = etree.fromstring(document).find(VIEW)
-    assert body is not None
     return [element.get("id") for element in body.iter("*")]
 
 
@@ -621,7 +619,6 @@ def test_the_inline_data_of_real_definitions_has_the_paths_of_their_controls(cor
         for target in DATA_FORMATS:
             result = migrate(path.read_bytes(), target, is_unpublished=False)
             data = etree.fromstring(result).find(".//{*}instance[@id='fr-form-instance']/*")
-            assert data is not None
             there = [data.find("/".join(control.path(target))) is not None for control in read_controls(result)]
             found, total = found + sum(there), total + len(there)
     assert found >= total * 0.9

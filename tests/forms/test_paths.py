@@ -183,9 +183,7 @@ def test_all_who_read_a_definition_find_a_value_at_the_same_path(name: str, data
         assert outline.root.at(steps).name == "c"
         node = read_data([data], outline)
         for step in steps:
-            assert node is not None
             (node,) = node.at(step)
-        assert node is not None
         assert node.value.text == "secret"
         if data_format == V4_0_0:
             views = read_flat_views(

@@ -442,7 +442,6 @@ def duplicated(service: Service, form: str, document: str = "D", **user: str) ->
     answer = ask_duplicate(service, form, document, **user)
     found = NEW.fullmatch(answer.body)
     assert (answer.status, answer["Content-Type"], found is not None) == (200, "application/xml", True), answer.body
-    assert found is not None
     return found[1].decode()
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address
@@ -24,6 +23,7 @@ from tests.http.test_permissions import OWNERS, definition
 from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of
 from tests.service import V1, Answer, Service, running
+from tests.waiting import eventually
 
 PATH = "/crud/a/b/data/D/data.xml"
 TRUSTING = {"PERSISTENCE_TRUSTED": "10.1.2.3, 127.0.0.1"}
@@ -132,9 +132,7 @@ def test_keys_that_vanish_open_nothing(tmp_path: Path) -> None:
         assert closed.cause == "this service is closed to 127.0.0.1"
         (worker,) = service.workers()
         os.kill(worker, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while service.workers() in ([], [worker]) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: service.workers() not in ([], [worker]))
         assert service.raw("GET", PATH).status == 403
 
 

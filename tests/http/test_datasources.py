@@ -1,7 +1,6 @@
 """Several trees over HTTP: definitions on one disk, data on another, and a provider API that names the tree."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.opened import opened
 from tests.orders import found
 from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.waiting import eventually
 
 CONFIG = """
 "svc.persistence.provider.acme.*.data" = "orders"
@@ -193,9 +193,7 @@ def test_flat_views_are_where_the_data_is(public: Service) -> None:
         rows = 'SELECT metadata_document_id FROM "svc_f_acme_flat_1"'
         assert connection.execute(rows).fetchall() == [("D",)]
         assert public.put("acme/flat/data/E/data.xml", b"<form/>").status == 201
-        deadline = time.monotonic() + _PATIENCE
-        while len(connection.execute(rows).fetchall()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: len(connection.execute(rows).fetchall()) >= 2, _PATIENCE)
         assert sorted(connection.execute(rows).fetchall()) == [("D",), ("E",)]
 
 

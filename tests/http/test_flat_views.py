@@ -19,6 +19,7 @@ from tests.published import Planter
 from tests.search_faults import await_notes
 from tests.served import served
 from tests.service import V1, Service, running
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
 
@@ -288,8 +289,6 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Se
         ) as other:
 
             def told(statement: str) -> str:
-                assert other.stdin is not None
-                assert other.stdout is not None
                 other.stdin.write(f"{statement}\n")
                 other.stdin.flush()
                 return other.stdout.readline().strip()
@@ -401,9 +400,7 @@ def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Pa
         return []
 
     with serving(tmp_path) as service:
-        deadline = time.monotonic() + _PATIENCE
-        while not names() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(names, _PATIENCE)
         assert names() == [("Ada",)]
 
 
@@ -449,7 +446,4 @@ def test_a_file_of_somebody_else_is_replaced(own: Service) -> None:
         except sqlite3.Error:
             return []
 
-    deadline = time.monotonic() + _PATIENCE
-    while names() != [("Ada",)] and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert names() == [("Ada",)]
+    eventually(lambda: names() == [("Ada",)], _PATIENCE)

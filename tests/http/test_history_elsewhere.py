@@ -1,6 +1,5 @@
 """Histories and differences of data that a second service has: as that one shows them itself, and within bounds."""
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing
 from tests.search_faults import found
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
+from tests.waiting import eventually
 
 OWN = (
     '<permissions><permission operations="create"/><permission operations="read update delete"><owner/></permission>'
@@ -393,9 +393,7 @@ def test_data_behind_is_indexed_and_has_flat_views_by_a_copy_there(tmp_path: Pat
         assert publish(service) == 201
         assert publish(far, Create_Flat_View="true") == 201
         save_named(service, "Ada", "Bob")
-        deadline = time.monotonic() + 10
-        while search(service)[0] != ["Ada"] and time.monotonic() < deadline:
-            time.sleep(0.02)
+        eventually(lambda: search(service)[0] == ["Ada"])
         assert search(service) == (["Ada"], "")
         assert not (service.data / ORDER / "data").exists()
         with reporting(far) as report:

@@ -13,6 +13,7 @@ from tests.in_process import serving
 from tests.providers import Received, Reply, providing
 from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone, lockinfo
+from tests.waiting import eventually
 
 PREFIX = {"svc": "svc.", "orbeon": "oxf.fr."}
 LEA = {"Timeout": "Second-600", "Content-Type": "application/xml"}
@@ -272,10 +273,7 @@ def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, 
         def save(user: str, text: str) -> Answer:
             return service.put(path, f"<d>{text}</d>".encode(), Username=user, **V1)
 
-        until = time.monotonic() + 20
-        while service.log.read_bytes().count(b"Booting worker") < 2:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        eventually(lambda: service.log.read_bytes().count(b"Booting worker") >= 2)
         assert save("lea", "new").status == 201
         for holder, other in (("lea", "bob"), ("bob", "lea")):
             assert lock(service, path, holder).status == 200

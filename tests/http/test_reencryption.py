@@ -27,6 +27,7 @@ from tests.initialised import initialised
 from tests.opened import opened
 from tests.served import served
 from tests.service import PROVIDER, PUBLIC, Service
+from tests.waiting import eventually
 
 REENCRYPT = f"{PUBLIC}/reencrypt"
 
@@ -269,18 +270,12 @@ def test_a_form_that_waits_is_not_said_to_be_finished(service: Service, form: st
         status = etree.fromstring(service.raw("GET", REENCRYPT).body)
         return next((each.get("state") for each in status if each.findtext("form-name") == form.split("/")[1]), None)
 
-    def ended() -> bool:
-        deadline = time.monotonic() + 20
-        while state() != "finished" and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return state() == "finished"
-
     assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
-    assert ended()
+    eventually(lambda: state() == "finished")
     with LockFile(str(lock)).exclusive("busy", timeout=10):
         assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
         assert state() == "waiting"
-    assert ended()
+    eventually(lambda: state() == "finished")
 
 
 KILLED = """
@@ -362,9 +357,7 @@ def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
         assert put.status_code == 201
     keys.new()
     assert client.post(f"{REENCRYPT}/hr/leave").status_code == 200
-    deadline = time.monotonic() + 60
-    while b'state="finished"' not in client.get(REENCRYPT).data and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: b'state="finished"' in client.get(REENCRYPT).data, 60)
     assert len(rebuilt) == 1
 
 

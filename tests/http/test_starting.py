@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
 from tests.service import PUBLIC, V1, Service, running
+from tests.waiting import eventually
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -35,13 +36,6 @@ TEXT = {"PERSISTENCE_LOG_FORMAT": "text"}
 
 def first_lines(service: Service) -> list[str]:
     return service.log.read_text().splitlines()
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
@@ -126,8 +120,8 @@ def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         before = service.workers()
         own.write_text('max_body = 100\n"svc.persistence.*.autosave" = false\n')
         service.process.send_signal(signal.SIGHUP)
-        until(lambda: '"message":"the settings were read again"' in service.log.read_text())
-        until(lambda: not set(before) & set(service.workers()))
+        eventually(lambda: '"message":"the settings were read again"' in service.log.read_text())
+        eventually(lambda: not set(before) & set(service.workers()))
         assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
         assert service.put("hr/leave/draft/D/data.xml", **V1).status == 403
         assert service.get(PATH).status == 200
@@ -150,8 +144,8 @@ def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, te
         before = service.workers()
         own.write_text(text)
         service.process.send_signal(signal.SIGHUP)
-        until(lambda: "were read again and not taken" in service.log.read_text())
-        until(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
+        eventually(lambda: "were read again and not taken" in service.log.read_text())
+        eventually(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
         line = next(line for line in first_lines(service) if "not taken" in line)
         assert cause in line
         assert service.put(PATH, b"<d/>", **V1).status == 201
@@ -184,9 +178,8 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
         )
     masters = {process.pid}
     try:
-        until(lambda: log.read_text().count("Booting worker") >= 2)
+        eventually(lambda: log.read_text().count("Booting worker") >= 2)
         port = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
-        assert port is not None
         yield process, int(port[1]), log
     finally:
         masters |= {int(pid) for pid in re.findall(r"Listening at: \S+ \((\d+)\)", log.read_text())}
@@ -208,7 +201,7 @@ def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, com
     with by_command(tmp_path, *command) as (old, port, log), Asking(saving_and_loading(port), 3, 0.01) as asking:
         asking.go_on(10)
         old.send_signal(signal.SIGUSR2)
-        until(lambda: log.read_text().count("Booting worker") >= 4)
+        eventually(lambda: log.read_text().count("Booting worker") >= 4)
         asking.go_on(10)
         assert old.poll() is None, "both serve"
         old.send_signal(signal.SIGTERM)

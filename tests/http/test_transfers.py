@@ -107,7 +107,6 @@ def test_downloads_go_out_by_sendfile(large: Service, tmp_path: Path) -> None:
     tracer = subprocess.Popen(
         ["strace", "-f", "-o", str(log), "-e", "trace=sendfile", "-p", str(worker)], stderr=subprocess.PIPE, text=True
     )
-    assert tracer.stderr is not None
     said = tracer.stderr.readline()
     if "attached" not in said:
         tracer.wait()

@@ -30,7 +30,6 @@ def line(**fields: object) -> bytes:
 
 def content(store: Store, address: DocumentAddress | DefinitionAddress) -> bytes:
     found = store.read(address, content=True)
-    assert found is not None
     with found.opened as file:
         return file.read()
 
@@ -59,7 +58,6 @@ def test_an_entity_tag_is_kept(store: Store) -> None:
         ("line 1", "imported")
     ]
     sidecar = store.sidecar(DATA)
-    assert sidecar is not None
     assert sidecar.etag == TAG
 
 

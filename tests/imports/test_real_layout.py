@@ -81,19 +81,14 @@ def test_its_layout_gives_revisions_at_their_times(store: Store) -> None:
     outcomes = run(importer(store), zip_source(FILES))
     assert results(outcomes) == [("a/f/form/2", "imported"), ("a/f/data/d", "imported")]
     history = store.history(DATA)
-    assert history is not None
     assert [history.instant(at) for at in range(history.total)] == [T2, T1.replace(".089", ".000")]
     current = history.revision(0)
-    assert current is not None
     newest = current.sidecar
-    assert newest is not None
     assert (newest.version, newest.creator, newest.group) == (2, "anna", "sales")
     assert (newest.modifier, newest.stage, newest.created) == ("berta", "begun", T1.replace(".089", ".000"))
     scan = store.sidecar(DATA.moved(Collection.DATA, "scan.jpg"))
-    assert scan is not None
     assert (scan.content_type, scan.modified) == ("image/jpeg", T1.replace(".089", ".000"))
     definition = store.sidecar(DefinitionAddress(FORM, 2, FORM_XHTML))
-    assert definition is not None
     assert definition.metadata is not None
     assert "the element <colour> of the metadata is not known, and left out" in outcomes[1].notes
 
@@ -130,7 +125,6 @@ def test_paths_of_the_interface_are_understood(store: Store, prefix: str) -> Non
         ("a/f/form/3", "imported"),
     ]
     saved = store.sidecar(DATA)
-    assert saved is not None
     assert saved.version == 3
     assert store.sidecar(DATA.moved(Collection.DRAFT)) is not None
 
@@ -184,7 +178,6 @@ def real_zip(files: Mapping[str, bytes], *, in_directory: bool = False) -> bytes
 
 def facts(store: Store, document: str, name: str = DATA_XML) -> tuple[object, ...]:
     found = store.sidecar(DocumentAddress(FORM, Collection.DATA, document, name))
-    assert found is not None
     return found.creator, found.group, found.modifier, found.stage, found.created, found.modified
 
 

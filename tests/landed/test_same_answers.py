@@ -218,7 +218,6 @@ def _without_columns(text: str) -> str:
         return text.removeprefix(_HEADINGS_OF_KEYS)
     begin = len(head[: head.index(_COLUMNS[0])].rstrip())
     after = re.match(rf"\s+{_COLUMNS[0]}\s+{_COLUMNS[1]}\s+", head[begin:])
-    assert after is not None
     end = begin + after.end() - 2
     is_total = re.compile(r"\d+ forms?, ").match
     return "\n".join(line if is_total(line) else line[:begin] + line[end:] for line in (head, *lines))

@@ -57,7 +57,6 @@ def body(place: DirectoryPlace, *, older: bool = False) -> Path:
 def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: DirectoryPlace) -> None:
     assert found(place, deep=True) == []
     stored = place.store.sidecar(CAT)
-    assert stored is not None
     body(place).rename(body(place).with_name(f".cat.bin.{stored.id}"))
     assert found(place, deep=True) == []
 

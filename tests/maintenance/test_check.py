@@ -315,7 +315,6 @@ def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> 
         with contextlib.suppress(OSError):  # how a terminal ends
             while chunk := os.read(terminal, 4096):
                 shown += chunk
-        assert process.stdout is not None
         assert process.stdout.read().startswith(f"damage: {DATA}: content-missing")
     os.close(terminal)
     assert b"checking" in shown

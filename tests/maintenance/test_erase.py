@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests.in_process import serving
 from tests.maintenance import kills
 from tests.maintenance.test_backup import backup
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, DRAFT, Workshop, copy_tree, furnished
+from tests.waiting import eventually
 
 SECRET = b"Wolpertinger-4711"
 
@@ -138,10 +138,7 @@ def test_no_value_stays_in_an_index_or_a_table_for_reports(tmp_path: Path) -> No
             assert service.put(f"acme/order/data/D{number}/data.xml", body, **own).status == 201
         found = service.raw("POST", f"{service.face}/search/acme/order", {}, query % SECRET).body
         assert b'name="D7"' in found
-        deadline = time.monotonic() + 20
-        while not {"acme", ".flat"} <= _parts_of_indexes(service.data):
-            assert time.monotonic() < deadline, having(service.data, SECRET)
-            time.sleep(0.1)
+        eventually(lambda: {"acme", ".flat"} <= _parts_of_indexes(service.data))
         certificate = tmp_path / "certificate.json"
         arguments = ("acme/order/data/D7", "--yes", "--certificate", str(certificate))
         assert run(service.data, *arguments).exit_code == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,7 @@ from persistence.metrics import service as shared
 from persistence.storage.locks import try_lock
 from tests.metrics.test_metrics import samples, value
 from tests.service import Service, alone
-
-
-def _eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+from tests.waiting import eventually
 
 
 def _asked(service: Service) -> float:
@@ -43,17 +36,17 @@ def test_all_workers_count_together_and_nothing_is_lost_with_one(tmp_path: Path)
         (directory,) = _directories(master)
         for _ in range(40):
             service.get("hr/leave/data/1/data.xml")
-        _eventually(lambda: _asked(service) == 40)
-        _eventually(lambda: value(samples(service), "workers") == 2)  # the second may not have begun yet
+        eventually(lambda: _asked(service) == 40)
+        eventually(lambda: value(samples(service), "workers") == 2)  # the second may not have begun yet
         killed = service.workers()[0]
         os.kill(killed, signal.SIGKILL)
-        _eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
-        _eventually(lambda: value(samples(service), "workers") == 2)
+        eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 2)
         assert _asked(service) == 40
         before = set(service.workers())
         os.kill(master, signal.SIGHUP)
-        _eventually(lambda: not before & set(service.workers()) and len(service.workers()) == 2)
-        _eventually(lambda: value(samples(service), "workers") == 2)
+        eventually(lambda: not before & set(service.workers()) and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 2)
         assert _asked(service) == 40
         names = os.listdir(directory)
         assert len([name for name in names if name.startswith("counter_")]) <= 4
@@ -65,13 +58,13 @@ def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path,
     """One that a worker has left that was killed, and one of the number that the next worker gets."""
     with alone(tmp_path, workers=2) as service:
         (directory,) = _directories(service.process.pid)
-        _eventually(lambda: len(service.workers()) == 2 and value(samples(service), "workers") == 2)
+        eventually(lambda: len(service.workers()) == 2 and value(samples(service), "workers") == 2)
         for _ in range(10):
             service.get("hr/leave/data/1/data.xml")
         (Path(directory) / "counter_7.db").write_bytes(content)
         (Path(directory) / "histogram_7.db").write_bytes(content)
         workers = set(service.workers())
-        _eventually(lambda: _asked(service) == 10)
+        eventually(lambda: _asked(service) == 10)
         time.sleep(2.5)  # in which each worker takes a sample
         assert (set(service.workers()), _asked(service)) == (workers, 10)
         killed = service.workers()[0]
@@ -80,8 +73,8 @@ def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path,
             fresh.write_bytes(content)
             fresh.rename(file)
         os.kill(killed, signal.SIGKILL)
-        _eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
-        _eventually(lambda: value(samples(service), "workers") == 1)  # the other one counts in a file that is lost
+        eventually(lambda: killed not in service.workers() and len(service.workers()) == 2)
+        eventually(lambda: value(samples(service), "workers") == 1)  # the other one counts in a file that is lost
         assert service.get("hr/leave/data/1/data.xml").status == 404
         assert len(workers & set(service.workers())) == 1
 
@@ -95,7 +88,7 @@ def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path) -> No
             os.kill(worker, signal.SIGKILL)
         service.process.wait()
     assert os.path.exists(directory)
-    _eventually(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+    eventually(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
     with alone(tmp_path / "second"):
         assert not os.path.exists(directory)
 

@@ -86,7 +86,6 @@ def test_a_stamp_is_the_instant_and_something_of_the_id() -> None:
 )
 def test_if_match_holds_for_the_tags_it_names(header: str, current: str, *, holds: bool) -> None:
     tags = parse_tags(header)
-    assert tags is not None
     assert tags.match(current) is holds
     assert parse_precondition(header, None).expected == tags
     assert parse_precondition(None, header).excluded == tags

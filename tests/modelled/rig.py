@@ -183,6 +183,5 @@ class _Rig:
             act()
 
     def _jump(self) -> None:
-        assert self._clock is not None
         self._clock.set(self._rng.uniform(-_FURTHEST, _FURTHEST))
         self.outcome.jumps += 1

@@ -63,7 +63,6 @@ def marked(storage: Storage) -> dict[Address, StateMark]:
 def _delete(storage: Storage, address: Address) -> None:
     with storage.writing(address) as writer:
         over = writer.current(address)
-        assert over is not None
         modified = next_sidecar(type("Upload", (), {"id": "0" * 40, "size": 0, "digest": ""}), over).modified
         writer.delete(address, tombstone(over.sidecar, modified=modified, modifier=None), over=over)
 

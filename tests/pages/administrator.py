@@ -64,7 +64,6 @@ class Browser:
 
     def send(self, action: str = "", **own: str) -> TestResponse:
         """Send the form of the page that has an action, with its hidden values and ``own`` ones."""
-        assert self.page is not None
         tree = html.fromstring(self.page.text)
         form = next(each for each in tree.forms if action in (each.action or "") and each.method == "POST")
         if "logout" in (form.action or "") and not action:
@@ -74,7 +73,6 @@ class Browser:
 
     def follow(self) -> TestResponse:
         """Ask for the page to which the last answer leads."""
-        assert self.page is not None
         return self.get(self.page.headers["Location"])
 
     def do(self, path: str) -> TestResponse:
@@ -86,7 +84,6 @@ class Browser:
     @property
     def text(self) -> str:
         """The text of the page, without markup."""
-        assert self.page is not None
         return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
 
 

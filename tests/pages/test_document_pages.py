@@ -180,7 +180,6 @@ def test_only_pixels_and_pdf_are_shown_in_the_browser(found: Browser) -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert found.get(f"{DOCUMENT}/attachments/a.bin").headers["Content-Disposition"].startswith("attachment")
     found.get(DOCUMENT)
-    assert found.page is not None
     assert found.page.text.count("<img ") == 1
 
 
@@ -198,7 +197,6 @@ def test_encrypted_values_stay_encrypted(tmp_path: Path) -> None:
     assert call(found, "PUT", "hr/secret/data/d/data.xml", encrypted_form.data(), **version) == 201
     found.get("/admin/forms/hr/secret/data/d")
     assert found.text.count("encrypted") >= 2
-    assert found.page is not None
     for secret in encrypted_form.SECRETS:
         assert secret not in found.page.text
 
@@ -239,7 +237,6 @@ HOSTILE = "<script>alert(1)</script>&amp;\u202eevil\u0085"
 
 def rows(found_forms: Browser) -> list[str]:
     """The ids of the documents in the table, to which its first column leads."""
-    assert found_forms.page is not None
     links = html.fromstring(found_forms.page.text).xpath("//tbody/tr/th/a/@href")
     return [each.rpartition("/")[2] for each in links]
 

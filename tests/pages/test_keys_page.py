@@ -25,7 +25,6 @@ def test_a_key_is_made_after_a_confirmation_and_shown_once(tmp_path: Path) -> No
     answer = found.send()
     secret = answer.text.partition('class="secret" tabindex="0">')[2].partition("<")[0]
     made = key_of(secret, keys.read())
-    assert made is not None
     assert made.name == "batch"
     found.get("/admin/keys")
     assert "batch" in found.text
@@ -149,7 +148,6 @@ LOGIN = {"name": NAME, "secret": PASSWORD}
 def cookie_of(found: Browser) -> str:
     """Return the cookie of the session of a browser."""
     cookie = found.client.get_cookie(COOKIE, path="/admin/")
-    assert cookie is not None
     return cookie.value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from persistence.settings import Settings, load
 from tests.initialised import initialised
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 from tests.published import definition
+from tests.waiting import eventually
 
 CRUD = "/fr/service/persistence/crud/hr/leave"
 
@@ -109,10 +109,7 @@ def ended(found: Browser, name: str, given: Settings) -> None:
     command = BackgroundCommand(
         name, load(environment={"PERSISTENCE_DATA": given.data, "PERSISTENCE_LOCAL": given.local})
     )  # as another worker has it
-    deadline = time.monotonic() + 60
-    while command.is_running():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not command.is_running(), 60)
     found.get("/admin/health")
 
 
@@ -200,10 +197,7 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
     assert found.send().status_code == 404
     assert "there is no form hr/other" in found.text
     found.do("/admin/actions/reencrypt?app=hr&form=leave")
-    deadline = time.monotonic() + 30
-    while "1 of 1 documents finished" not in (found.get("/admin/health") and found.text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: "1 of 1 documents finished" in (found.get("/admin/health") and found.text))
 
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

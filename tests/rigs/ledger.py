@@ -200,6 +200,5 @@ def _with_origins(states: Iterable[State]) -> Iterator[State]:
             yield state
         else:
             origin = origin or state
-            assert origin.revision is not None
             revision = replace(state.revision, created=origin.instant, owner=origin.revision.user)
             yield replace(state, revision=revision)

@@ -165,7 +165,6 @@ def _revert_to_what_is_left() -> None:
         with suppress(ConflictError):
             return as_of(route, address, moment)
         revisions = route.storage.history(address)
-        assert revisions is not None
         return route.storage.read_revision(address, revisions.instant(revisions.total - 1), content=False)
 
     histories._as_of = first  # noqa: SLF001

@@ -184,11 +184,13 @@ class BodiesContract:
         assert place.body() == b"cat"
         assert b"cat.bin" in (place.body(CAT.main) or b"")
 
-    def test_a_deletion_that_is_not_the_current_one_any_more_is_not_purged(self, place: Place) -> None:
-        """Nothing else of the document goes either."""
+    def test_a_deletion_is_not_purged_after_which_something_was_saved(self, place: Place) -> None:
+        """An attachment, or the data: nothing else of the document goes either."""
         place.write(b"cat")
         place.save()
         older = place.delete(CAT.main)
+        place.write(b"later")
+        assert (place.purging.discard(CAT.main, older), place.body()) == (False, b"later")
         place.delete(CAT)
         place.save()
         assert place.purging.discard(CAT.main, older) is False
