@@ -271,7 +271,9 @@ def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
     damaged.mend("data/two/data.xml.json", "sidecar-unreadable")
     assert "done it is no longer there" in damaged.row("data/two/data.xml.json")
     assert "Adopt this" in damaged.row("data/two/data.xml no-sidecar")
+    (damaged.data / "data/one/note.txt.json").unlink()  # the same finding again
     damaged.check()
+    assert "Adopt this" in damaged.row("data/one/note.txt")
     assert " done " not in there.text
     assert "taken care of 0" in there.text
 
