@@ -175,6 +175,13 @@ DOCUMENTS = (
 )
 
 
+def named(name: str | bytes, *products: str) -> bytes:
+    """A document with the name of a customer, which may be no XML, and with products."""
+    lines = b"".join(b"<lines><product>%s</product></lines>" % each.encode() for each in products)
+    customer = b"<customer><name>%s</name></customer>" % (name.encode() if isinstance(name, str) else name)
+    return b"<form>%s<items>%s</items></form>" % (customer, lines) if products else b"<form>%s</form>" % customer
+
+
 def plant(planter: Planter) -> None:
     """Lay everything down, the form as version 1."""
     planter.define(str(ORDER), 1, definition(), PUBLISHED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -421,14 +422,19 @@ WITH_DATA: Literal["with-data"] = "with-data"
 Attachments = Bucket | Literal["with-data"]
 
 
-def attachments_option(text: str) -> Option:
-    def place(value: str) -> Attachments:
+def attachments_option(text: str, *, takes_directory: bool = False) -> Option:
+    """Return the option ``--attachments``; the value of a directory is its absolute path."""
+
+    def place(value: str) -> Attachments | str:
+        if takes_directory and value != WITH_DATA and "://" not in value:
+            return os.path.realpath(value)
         try:
             return WITH_DATA if value == WITH_DATA else parse_addressed_bucket(value)
         except BadRequestError as error:
             raise click.BadParameter(f"{error}; or {WITH_DATA}") from error
 
-    return click.option("--attachments", metavar=f"s3://BUCKET/PREFIX|{WITH_DATA}", type=place, help=text)
+    metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX|{WITH_DATA}"
+    return click.option("--attachments", metavar=metavar, type=place, help=text)
 
 
 def open_attachments(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,9 +23,11 @@ from persistence.cli.options import (
     SETTINGS,
     WITH_DATA,
     Attachments,
+    ChosenTree,
     allow_open_files,
     at_rest,
     attachments_option,
+    managing,
     open_attachments,
     usage_errors,
 )
@@ -58,7 +60,7 @@ from persistence.model.queries import (
 from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
-from persistence.providers.locations import root_of
+from persistence.providers.locations import base_of, root_of
 from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
@@ -67,7 +69,7 @@ from persistence.services.exporting import Export, Exporting
 from persistence.services.import_plans import ImportReport, ImportSource, OnConflict
 from persistence.services.import_sources import open_source
 from persistence.services.importing import Importer, ImportOptions
-from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
+from persistence.services.moves import AttachmentMove, Move, MoveReport, MoveSource, MoveTarget
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
 from persistence.storage import files, owner
@@ -314,20 +316,20 @@ _LONG_PASS = 10.0
 
 @command("move", "Move forms to another storage.", ADDRESS, audits=unless_dry, is_quiet=True)
 @exits("moved", "could not move, or COMMAND failed", remains="something was not moved; the lines say what and why")
-@click.option(
-    "--to", "destination", metavar="PLACE", required=True, help="Move to this tree or database; it is made if missing."
-)
+@click.option("--to", "destination", metavar="PLACE", help="Move to this tree or database; it is made if missing.")
 @click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
-@attachments_option("Place for attachments; without it, those in S3 stay there, and others come to their data.")
+@attachments_option(
+    "Place for attachments; without it, those in S3 stay there, and others come to their data.", takes_directory=True
+)
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
 @click.option("--then", "command", metavar="COMMAND", help="Run this while the source can only be read, at the end.")
 @click.option("--prepare", is_flag=True, help="Only the first pass, so that a later call has little to do.")
 @click.option("--dry-run", is_flag=True, help="Only read everything, and say what would be moved.")
 def move(  # noqa: PLR0913 - each is an option
     *,
-    destination: str,
+    destination: str | None,
     source: str | None,
-    attachments: Attachments | None,
+    attachments: Attachments | str | None,
     matches: tuple[str, ...],
     command: str | None,
     prepare: bool,
@@ -343,19 +345,22 @@ def move(  # noqa: PLR0913 - each is an option
     then, and writes are answered 503 meanwhile. On a terminal the source stays read-only until you have changed the
     settings and press a key; with --then until COMMAND, which may restart the service, has ended. Nothing is removed
     from the source. A move that was interrupted goes on when it is called again.
+
+    With --attachments DIR, attachments go out of the tree into this directory, to which properties must lead already.
     """
     settings = effective.settings
     with usage_errors():
         patterns = [_pattern(match) for match in matches] or [FormPattern()]
-    there, here = resolved_place(source or settings.data), resolved_place(destination)
-    if is_database(there) or is_database(here):
-        if there == here:
-            raise click.UsageError("--from and --to are the same database")
-    elif os.path.commonpath((there, here)) in (there, here):
-        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+    there = resolved_place(source or settings.data)
+    if isinstance(attachments, str) and attachments != WITH_DATA:
+        if destination is not None or command is not None or prepare:
+            raise click.UsageError("--attachments DIR excludes --to, --then and --prepare")
+        return _move_apart(effective, there, attachments, patterns, is_dry=dry_run)
+    if destination is None:
+        raise click.UsageError("--to PLACE is missing, or --attachments DIR")
+    here = resolved_place(destination)
+    _require_places(settings, there, here)
     allow_open_files()
-    for place in (there, here):
-        owner.require_closed(settings.local if is_database(place) else place)
     with ExitStack() as opened:
         origin = opened.enter_context(open_place(settings, effective.properties, there))
         bodies = open_attachments(settings, effective.properties, here, attachments)
@@ -369,6 +374,54 @@ def move(  # noqa: PLR0913 - each is an option
         if not (dry_run or prepare):
             status = _last_pass(origin, run, _advice(settings, there, here, matches, attachments), command)
     return status
+
+
+def _require_places(settings: Settings, there: str, here: str) -> None:
+    if is_database(there) or is_database(here):
+        if there == here:
+            raise click.UsageError("--from and --to are the same database")
+    elif os.path.commonpath((there, here)) in (there, here):
+        raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
+    for place in (there, here):
+        owner.require_closed(settings.local if is_database(place) else place)
+
+
+def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[FormPattern], *, is_dry: bool) -> int:
+    """Move the attachments of forms from a tree into the directory to which the properties lead them."""
+    if is_database(tree):
+        raise click.UsageError("a database keeps attachments in itself, or in S3: --attachments DIR is for trees")
+    properties = effective.properties
+
+    def is_led(form: Form) -> bool:
+        provider = properties.of(form).route.attachments
+        return provider is not None and base_of(provider) == base
+
+    with managing(ChosenTree(effective.settings, properties, "", tree)) as place:
+        found = [form for form in place.storage.forms() if any(each.matches(form) for each in patterns)]
+        forms = sorted(filter(is_led, found))
+        if not forms:
+            raise StartupError(f"no property leads attachments of these forms to {base}: set it first (docs/moving.md)")
+        run = AttachmentMove(place.storage, place.providers.bodies_by_form, is_dry)
+        run.bodies_of(forms[0])  # which must be there
+        documents = (form_documents for form in forms for form_documents in place.storage.documents_and_drafts(form))
+        with progress("moving", lambda: sum(1 for _ in documents)) as bar:
+            for form in forms:
+                for problems in run.documents(form):
+                    for problem in problems:
+                        bar.say_problem(problem, "", "")
+                    bar.step()
+        place.leave()
+    facts = {
+        "revisions": run.revisions,
+        "bytes": run.size,
+        "forms": len(forms),
+        "problems": bar.lines,
+        "dry_run": is_dry,
+    }
+    did = "to be moved" if is_dry else "moved"
+    text = f"{run.revisions:,} revisions of attachments {did} to {base}, {run.size / (1 << 20):.1f} MiB"
+    say_result({**facts, "seconds": bar.seconds}, f"{text}; {bar.seconds:.1f} s", summarize)
+    return REMAINS if bar.lines else 0
 
 
 def _last_pass(origin: Place, run: Move, advice: str, command: str | None) -> int:

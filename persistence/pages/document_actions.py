@@ -19,6 +19,7 @@ from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.versions import Precondition, Tags
 from persistence.pages.document_pages import address_of, document_path
 from persistence.pages.document_table import disposition
+from persistence.pages.languages import translated
 from persistence.pages.served_forms import form_path
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.services.document_tables import outline_of
@@ -29,6 +30,12 @@ from persistence.services.rules import Delete, Get, Revert
 from persistence.services.shown_documents import ShownDocument, shown_document
 
 _LISTED = 10
+_QUESTIONS = {
+    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
+    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
+    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
+}
+"""Of each verb: the title for one document, and for several, and the button."""
 _RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
 _SUBJECT = "/<app>/<form>"
 
@@ -52,7 +59,7 @@ class DocumentActions:
         fields = ("document", "state")
         for name, ask, do, others in (
             ("document-delete", self._ask_to_delete, self._delete, ()),
-            ("document-restore", lambda values: self._question(values, "Bring back", _RESTORED), self._restore, ()),
+            ("document-restore", lambda values: self._question(values, "restore", _RESTORED), self._restore, ()),
             ("document-change", self._ask_to_change, self._change, ("change", "owner", "group", "stage")),
         ):
             site.action(Action(name, ask, do, (*fields, *others), _SUBJECT, several="document"))
@@ -89,19 +96,24 @@ class DocumentActions:
     def _question(self, values: Values, verb: str, effects: tuple[str, ...], *, is_dangerous: bool = False) -> Question:
         """Return a question that names the documents, and notes in ``state`` what is stored of them now."""
         found = self._selected(values)
+        form, count = Form(values["app"], values["form"]), len(found)
         names = [each.title or each.address.document for each in found]
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        subject = f"the document {names[0]}" if len(names) == 1 else f"{len(names)} documents"
-        listed = () if len(names) == 1 else (f"The documents are: {', '.join(names[:_LISTED])}{more}.",)
-        form = Form(values["app"], values["form"])
-        back = document_path("document", found[0].address) if len(found) == 1 else form_path(form)
+        one, several, button = _QUESTIONS[verb]
+        listed: tuple[str, ...] = ()
+        if count > 1:
+            more = translated(" and {count} more", count=count - _LISTED) if count > _LISTED else ""
+            listed = (translated("The documents are: {names}.", names=", ".join(names[:_LISTED]) + more),)
+        title = translated(one, name=names[0], form=form) if count == 1 else translated(several, count=count, form=form)
+        back = document_path("document", found[0].address) if count == 1 else form_path(form)
         sent = {"document": "/".join(each.address.document for each in found), "state": _state(found)}
-        title, button = f"{verb} {subject} of {form}?", f"{verb} {subject if len(found) > 1 else 'it'}"
-        return Question(title, (*listed, *effects), button, back, is_dangerous=is_dangerous, sent=sent)
+        shown = (*listed, *map(translated, effects))
+        return Question(title, shown, translated(button), back, is_dangerous=is_dangerous, sent=sent)
 
     def _done(self, values: Values, done: list[str], failed: list[str], word: str) -> Done:
-        form, cause = Form(values["app"], values["form"]), f" {len(failed)} not: {failed[0]}." if failed else ""
-        return Done(f"{len(done)} {'document' if len(done) == 1 else 'documents'} {word}.{cause}", form_path(form))
+        notice = translated(word, count=len(done))
+        if failed:
+            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=failed[0])
+        return Done(notice, form_path(Form(values["app"], values["form"])))
 
     def _each(self, values: Values) -> Iterator[_Selected]:
         found = self._selected(values)
@@ -116,7 +128,7 @@ class DocumentActions:
             "The history stays, and a deleted document can be brought back, until it is purged.",
             "A draft of a document is removed with it.",
         )
-        return self._question(values, "Delete", effects, is_dangerous=True)
+        return self._question(values, "delete", effects, is_dangerous=True)
 
     def _delete(self, values: Values, by: str) -> Done:
         done, failed = list[str](), list[str]()
@@ -127,7 +139,7 @@ class DocumentActions:
                 done.append(each.address.document)
             except PersistenceError as error:
                 failed.append(str(error))
-        return self._done(values, done, failed, "deleted")
+        return self._done(values, done, failed, "Documents deleted: {count}.")
 
     def _restore(self, values: Values, by: str) -> Done:
         done, failed, reverting = list[str](), list[str](), Reverting(self.documents)
@@ -138,19 +150,19 @@ class DocumentActions:
                 done.append(each.address.document)
             except PersistenceError as error:
                 failed.append(str(error))
-        return self._done(values, done, failed, "brought back")
+        return self._done(values, done, failed, "Documents brought back: {count}.")
 
     def _ask_to_change(self, values: Values) -> Question:
         owner, group, stage = values["owner"], values["group"], values["stage"]
         if values["change"] == "owner":
-            of = f" of the group {group}" if group else " without a group"
-            what = f"{owner} becomes the owner,{of}." if owner else "Nobody is the owner any more."
+            member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
+            what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
         elif values["change"] == "stage":
-            what = f"The stage becomes {stage}." if stage else "The stage is removed."
+            what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
             raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
         effects = (what, "This makes a new revision, with the same content.", "A draft of the document is removed.")
-        return self._question(values, "Change", effects)
+        return self._question(values, "change", effects)
 
     def _change(self, values: Values, by: str) -> Done:
         is_owner = values["change"] == "owner"
@@ -163,7 +175,7 @@ class DocumentActions:
                 done.append(each.address.document)
             except PersistenceError as error:
                 failed.append(str(error))
-        return self._done(values, done, failed, "changed")
+        return self._done(values, done, failed, "Documents changed: {count}.")
 
     def zip(self, app: str, form: str) -> AnyResponse:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""

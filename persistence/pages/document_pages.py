@@ -29,6 +29,7 @@ from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.pages.document_table import disposition, page_number
+from persistence.pages.languages import translated
 from persistence.pages.served_forms import ServedForms, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
@@ -252,21 +253,29 @@ class DocumentPages:
         plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
         by = f" by {older.modifier}" if older.modifier else ""
-        effects = [f"The revision of {older.modified}{by} becomes the current one, as a new revision of yours."]
+        effects = [
+            translated(
+                "The revision of {revision} becomes the current one, as a new revision of yours.",
+                revision=f"{older.modified}{by}",
+            )
+        ]
         if plan.attachments:
-            effects.append(f"{len(plan.attachments)} attachments come back as they were then.")
+            count = len(plan.attachments)
+            effects.append(translated("{count} attachments come back as they were then.", count=count))
         if not is_deleted:
-            effects.append("What is current now stays in the history.")
-        effects.append("The draft of the document is removed, if there is one.")
+            effects.append(translated("What is current now stays in the history."))
+        effects.append(translated("The draft of the document is removed, if there is one."))
         if plan.notice is not None:
-            effects.append(f"Note: {plan.notice}.")
+            effects.append(f"{plan.notice}.")
         name = f"{address.form}/{address.document}"
-        title = (
-            f"Bring back the deleted document {name}?"
-            if is_deleted
-            else f"Make an older revision of {name} current again?"
-        )
-        button = "Bring it back" if is_deleted else "Make it current"
+        if is_deleted:
+            title, button = (
+                translated("Bring back the deleted document {name}?", name=name),
+                translated("Bring it back"),
+            )
+        else:
+            title = translated("Make an older revision of {name} current again?", name=name)
+            button = translated("Make it current")
         sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
         return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
 
@@ -277,7 +286,8 @@ class DocumentPages:
         _require_current(plan, values["current"])
         reverting.restore(plan)
         back = document_path("document", address)
-        return Done(f"The revision of {plan.file.older.modified} is the current one again.", back)
+        revision = plan.file.older.modified
+        return Done(translated("The revision of {revision} is the current one again.", revision=revision), back)
 
     def _asked(self, address: DocumentAddress, values: Values, user: User) -> Revert:
         return Revert(instant=instant_of(values["revision"]) or before_current(self.documents, address), user=user)
@@ -287,14 +297,14 @@ class DocumentPages:
         try:
             self.documents.router.of(address.form).data.storage.leases.require(address, ANONYMOUS)
         except LockedError as error:
-            who = error.user or "Somebody"
+            leased = "{user} has leased it for {count} more seconds, and may be editing it now."
             effects = (
-                f"{who} has leased it for {error.seconds} more seconds, and may be editing it now.",
-                "Others can then lease and save it. Whoever saves last is stopped only by If-Match.",
+                translated(leased, user=error.user or translated("Somebody"), count=error.seconds),
+                translated("Others can then lease and save it. Only If-Match stops the one who saves last."),
             )
-            title, back = f"Break the lease of {address.form}/{address.document}?", document_path("document", address)
-            sent = {"holder": error.user or ""}
-            return Question(title, effects, "Break the lease", back, is_dangerous=True, sent=sent)
+            name, back = f"{address.form}/{address.document}", document_path("document", address)
+            title, sent = translated("Break the lease of {name}?", name=name), {"holder": error.user or ""}
+            return Question(title, effects, translated("Break the lease"), back, is_dangerous=True, sent=sent)
         raise NotFoundError(f"nobody has leased the document {address.document}")
 
     def _break(self, values: Values, _by: str) -> Done:
@@ -306,7 +316,7 @@ class DocumentPages:
             lease = storage.leases.broken(address.document, values["holder"])
         except PreconditionError as error:
             raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
-        return Done(f"The lease of {lease.user} is broken.", document_path("document", address))
+        return Done(translated("The lease of {user} is broken.", user=lease.user), document_path("document", address))
 
 
 def _images(report: DocumentReport) -> frozenset[str]:

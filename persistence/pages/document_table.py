@@ -26,6 +26,7 @@ from persistence.limits import (
 from persistence.maintenance.reports import last_days
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Hits, Query, Sort
+from persistence.pages.languages import translated
 from persistence.pages.served_forms import ShownVersion
 from persistence.pages.service_pages import bar_plot
 from persistence.pages.site import time_zone
@@ -167,7 +168,7 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[ListField]:
         ("by", counts.modifiers if counts else ()),
     ):
         options = {each: each for each in sorted(found)} if 0 < len(found) <= MOST_OPTIONS else {}
-        yield ListField(name, _FACTS[name], "exactly", options)
+        yield ListField(name, translated(_FACTS[name]), "exactly", options)
 
 
 def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:
@@ -193,7 +194,7 @@ def documents(shown: ShownVersion) -> str:
     hits, problem = _found(table, asked, columns)
     plot, days = "", last_days()
     if (counts := shown.counts) is not None:
-        title = f"New documents a day, last {len(days)} days"
+        title = translated("New documents a day, last {count} days", count=len(days))
         labels = [days[0], days[len(days) // 2], days[-1]]
         plot = bar_plot(title, [counts.created[day] for day in days], labels)
     controls = {column.path: column for column in table.columns}
@@ -202,7 +203,10 @@ def documents(shown: ShownVersion) -> str:
         shown=shown,
         columns=columns,
         controls=controls,
-        labels={name: controls[name].label if name in controls else _FACTS[name] for name in (*controls, *_FACTS)},
+        labels={
+            name: controls[name].label if name in controls else translated(_FACTS[name])
+            for name in (*controls, *_FACTS)
+        },
         sorts=_SORTED.keys() | controls.keys(),
         filters=list(_filters(shown, table)),
         asked=asked,

@@ -27,6 +27,7 @@ from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
+from persistence.pages.languages import Translating, page_language, translated
 from persistence.pages.sessions import Sessions, forget
 
 Values = Mapping[str, str]
@@ -296,7 +297,10 @@ class Site:
         app.config["TIME_ZONE"] = zone
         self._route("/admin", "home", lambda: redirect(ROOT))
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
+        app.jinja_env.add_extension(Translating)
+        app.jinja_env.globals.update(translated=translated, page_language=page_language)
         app.jinja_env.filters.update(
+            translated=translated,
             bytes=bytes_of,
             number=number,
             cut=cut,

@@ -29,6 +29,7 @@ from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
+from persistence.services.documents import DataRevision, living_revisions, opened_revision
 from persistence.services.transfers import (
     KINDS,
     TransferOutcome,
@@ -40,11 +41,13 @@ from persistence.services.transfers import (
     store_next,
     update_views,
 )
-from persistence.storage.attachments import SplitStorage
+from persistence.services.transforms import from_start
+from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
     Arrivals,
     Bodies,
+    BodiesOf,
     Readable,
     Revisions,
     RevisionStorage,
@@ -571,3 +574,65 @@ def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMar
 
 def _key(mark: StateMark) -> int:
     return hash((mark.main, mark.value))
+
+
+# Moving attachments out of their tree, to where the properties lead those of their form, while the service runs.
+#
+# Each revision by itself: its body is copied and made durable at the new place, then its record takes the place of its
+# content in the tree, in one commit. A run that was interrupted leaves each body in one place or in both; the next run
+# removes what no record leads to, and goes on.
+
+
+@dataclass(slots=True)
+class AttachmentMove:
+    """Moves attachments of documents and drafts; with ``is_dry`` they are only read.
+
+    It counts the revisions that were moved, or would be, and their bytes in ``size``.
+    """
+
+    storage: Storage
+    bodies_of: BodiesOf
+    is_dry: bool = False
+    revisions: int = 0
+    size: int = 0
+
+    def documents(self, form: Form) -> Iterator[list[str]]:
+        """Move the attachments of a form, and yield the problems of each document."""
+        rewriter = RevisionRewriter(self.storage, self.bodies_of)
+        for document in self.storage.documents_and_drafts(form):
+            problems = list[str]()
+            try:
+                if not self.is_dry:
+                    for collection in Collection:
+                        rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+                for revision in list(living_revisions(self.storage, rewriter, form, document, problems)):
+                    record = revision.sidecar
+                    if not revision.address.is_main and record.body is None and record.size:
+                        self._move(rewriter, revision, problems)
+            except PersistenceError as error:
+                problems.append(str(error))
+            yield problems
+
+    def _move(self, rewriter: RevisionRewriter, revision: DataRevision, problems: list[str]) -> None:
+        address, old = revision.address, revision.sidecar
+        try:
+            found = opened_revision(rewriter, revision)
+            if found is None:
+                return  # it was replaced meanwhile: a new one goes to the new place
+            with found.opened as file, rewriter.upload_apart(address) as upload:
+                if found.is_edited:
+                    raise DamagedError(f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it")
+                pieces = HashedPieces(from_start(file))
+                for piece in pieces:
+                    with disk_errors("moving", address):
+                        upload.write(piece)
+                with disk_errors("moving", address):
+                    upload.flush()
+                if (pieces.size, pieces.digest) != (old.size, old.digest or pieces.digest):
+                    raise DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
+                moved = msgspec.structs.replace(old, id=upload.id, tag=old.etag)
+                if self.is_dry or rewriter.place_apart(address, revision.instant, old, moved, upload):
+                    self.revisions += 1
+                    self.size += upload.size
+        except PersistenceError as error:
+            problems.append(str(error))

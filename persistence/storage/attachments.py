@@ -147,9 +147,10 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         paths = self.paths(address, over.version)
         if instant is not None:
             paths = paths.revision(instant)
-            files.make(paths.directory)
+        self._directories.make(paths.directory)
         self._recover(paths, over)
         arrived = self._place(upload, paths, rewritten)
+        self._directories.settle(paths.directory)
         yield
         files.rename(arrived, paths.content)
 
@@ -463,8 +464,10 @@ class RevisionRewriter:
 
     def upload(self, address: DocumentAddress, over: Sidecar) -> Upload:
         """Begin to receive the content that a revision is to have instead."""
-        if over.body is None:
-            return self._store.upload(address)
+        return self._store.upload(address) if over.body is None else self.upload_apart(address)
+
+    def upload_apart(self, address: DocumentAddress) -> Upload:
+        """Begin to receive a body where the attachments of the form are kept."""
         bodies = self._bodies(address)
         with disk_errors("receiving a body"):
             return bodies.upload(address)
@@ -472,9 +475,15 @@ class RevisionRewriter:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        if over.body is None:
-            with self._store.writing(address) as writer:
-                return writer.rewrite(address, instant, over, rewritten, upload)
+        if over.body is not None:
+            return self.place_apart(address, instant, over, rewritten, upload)
+        with self._store.writing(address) as writer:
+            return writer.rewrite(address, instant, over, rewritten, upload)
+
+    def place_apart(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """Give a revision a body where those of the form are kept; its record takes the place of a content here."""
         with self._bodies(address).changing() as changes, self._store.writing(address) as writer:
             if not self._is_stored(address, instant, over):
                 return False

@@ -304,43 +304,40 @@ def _with(answer: ServiceAnswer, **headers: str) -> ServiceAnswer:
     return replace(answer, headers=httpx.Headers([*kept, *more]))
 
 
-def _empty_list(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return replace(answer, body=b'<forms search-total="0"/>') if call.path.startswith("/form/") else answer
-
-
 def _in_utf_8(_: Call, answer: ServiceAnswer) -> ServiceAnswer:
     name = answer.headers.get("Orbeon-Username", "")
     return answer if name.isascii() else _with(answer, Orbeon_Username=name)
 
 
-def _as_owner(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return _with(answer, Orbeon_Username="bob") if "by-another" in call.path and answer.status == 200 else answer
-
-
-def _without_tag(_: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return _with(answer, ETag="")
-
-
-def _no_range(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return replace(answer, status=416) if call.path.endswith("elsewhere.bin") and call.method == "GET" else answer
-
-
-def _no_history(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return replace(answer, body=b"<documents/>") if call.path.startswith("/history") else answer
-
-
-def _not_xml(call: Call, answer: ServiceAnswer) -> ServiceAnswer:
-    return replace(answer, body=b"<html>") if call.path.startswith("/search") else answer
-
-
 FAULTS = {
-    "list": ("list of forms", _empty_list),
+    "list": (
+        "list of forms",
+        lambda call, answer: (
+            replace(answer, body=b'<forms search-total="0"/>') if call.path.startswith("/form/") else answer
+        ),
+    ),
     "names": ("names", _in_utf_8),
-    "owner": ("data", _as_owner),
-    "conflicts": ("conflict", _without_tag),
-    "attachments": ("attachments", _no_range),
-    "history": ("history", _no_history),
-    "search": ("search", _not_xml),
+    "owner": (
+        "data",
+        lambda call, answer: (
+            _with(answer, Orbeon_Username="bob") if "by-another" in call.path and answer.status == 200 else answer
+        ),
+    ),
+    "conflicts": ("conflict", lambda _, answer: _with(answer, ETag="")),
+    "attachments": (
+        "attachments",
+        lambda call, answer: (
+            replace(answer, status=416) if call.path.endswith("elsewhere.bin") and call.method == "GET" else answer
+        ),
+    ),
+    "history": (
+        "history",
+        lambda call, answer: replace(answer, body=b"<documents/>") if call.path.startswith("/history") else answer,
+    ),
+    "search": (
+        "search",
+        lambda call, answer: replace(answer, body=b"<html>") if call.path.startswith("/search") else answer,
+    ),
 }
 
 

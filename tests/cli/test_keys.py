@@ -265,42 +265,30 @@ def attach(client: FlaskClient, path: str, **own: str) -> None:
     put(client, path, b"bytes", Path_To_Holder="person/scan", **own)
 
 
-def older(client: FlaskClient) -> None:
-    put(client, "hr/leave/data/1/data.xml")
-
-
-def deleted(client: FlaskClient) -> None:
+def delete_one(client: FlaskClient) -> None:
     put(client, "hr/leave/data/1/data.xml")
     assert client.delete(f"{PREFIX}hr/leave/data/1/data.xml").status_code == 204
 
 
-def only_a_draft(client: FlaskClient) -> None:
-    put(client, "hr/leave/draft/2/data.xml")
+STORED: dict[str, Callable[[FlaskClient], object]] = {
+    "older": lambda client: put(client, "hr/leave/data/1/data.xml"),
+    "deleted": delete_one,
+    "only a draft": lambda client: put(client, "hr/leave/draft/2/data.xml"),
+    "attachment": lambda client: attach(client, "hr/leave/data/1/scan.bin"),
+    "body elsewhere": lambda client: attach(client, "apart/leave/data/1/scan.bin"),
+    "other tree": lambda client: put(client, "acme/order/data/1/data.xml"),
+}
 
 
-def attachment(client: FlaskClient) -> None:
-    attach(client, "hr/leave/data/1/scan.bin")
-
-
-def body_elsewhere(client: FlaskClient) -> None:
-    attach(client, "apart/leave/data/1/scan.bin")
-
-
-def other_tree(client: FlaskClient) -> None:
-    put(client, "acme/order/data/1/data.xml")
-
-
-@pytest.mark.parametrize("store", [older, deleted, only_a_draft, attachment, body_elsewhere, other_tree])
-def test_a_key_that_something_needs_stays_until_it_was_reencrypted(
-    tmp_path: Path, command: Run, store: Callable[[FlaskClient], None]
-) -> None:
+@pytest.mark.parametrize("what", STORED)
+def test_a_key_that_something_needs_stays_until_it_was_reencrypted(tmp_path: Path, command: Run, what: str) -> None:
     old = command("encryption-key", "new").out.strip()
     with asking() as client:
         for form in ("hr/leave", "apart/leave", "acme/order"):
             put(client, f"{form}/form/form.xhtml", DEFINITION)
-        store(client)
+        STORED[what](client)
         new = command("encryption-key", "new").out.strip()
-        if store is older:
+        if what == "older":
             put(client, "hr/leave/data/1/data.xml")
     refused = command("encryption-key", "retire", old)
     assert (refused.status, refused.errors) == (4, [f"{old} is not retired: run persistence reencrypt first"])

@@ -99,7 +99,9 @@ def test_a_workbook_of_a_page_has_what_its_table_finds(tree: Path) -> None:
 def test_what_does_not_fit_is_cut_and_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreadsheets, "SHEET_ROWS", 3)
     with Planter(tree) as planter:
-        body = filled(title=f"<title>{'x y ' * (SHEET_CHARACTERS // 4 + 1)}</title>").replace(row("Lime", "4").encode(), b"")
+        body = filled(title=f"<title>{'x y ' * (SHEET_CHARACTERS // 4 + 1)}</title>").replace(
+            row("Lime", "4").encode(), b""
+        )
         planter.save(str(FORM), "d", body, LAST, User("bob"))
     done = Place(tree).run("export", str(tree.parent / "x.xlsx"), "--xlsx", "--match", str(FORM))
     assert done.exit_code == 4

@@ -79,26 +79,6 @@ def _with_moved(operations: Operations, chosen: _Chosen, before: _Chosen) -> Ope
     return (*rest[:number], moved, *rest[number:])
 
 
-def _content_not_synced(operations: Operations, _: _Paths) -> Operations:
-    return _without(operations, _fsync_of(None))
-
-
-def _sidecar_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    return _without(operations, _fsync_of(paths.next_sidecar))
-
-
-def _history_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    return _without(operations, _fsync_of(paths.history))
-
-
-def _history_not_kept(operations: Operations, paths: _Paths) -> Operations:
-    return _without(operations, _keeping(paths))
-
-
-def _parent_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    return _without(operations, _fsync_of(paths.parent))
-
-
 def _commit_not_synced(operations: Operations, paths: _Paths) -> Operations:
     """Without the directory's fsyncs from the commit on."""
     commit = _find(operations, _commit(paths))
@@ -111,27 +91,11 @@ def _names_not_synced(operations: Operations, paths: _Paths) -> Operations:
     return operations[:last] + operations[last + 1 :]
 
 
-def _commit_before_names(operations: Operations, paths: _Paths) -> Operations:
-    return _with_moved(operations, _commit(paths), before=_fsync_of(paths.directory))
-
-
-def _commit_before_content(operations: Operations, paths: _Paths) -> Operations:
-    return _with_moved(operations, _commit(paths), before=_fsync_of(None))
-
-
-def _content_before_commit(operations: Operations, paths: _Paths) -> Operations:
-    return _with_moved(operations, _placing(paths), before=_commit(paths))
-
-
 def _commit_not_awaited(operations: Operations, paths: _Paths) -> Operations:
     """The old content is taken away right after the commit, which is not durable yet."""
     after = _find(operations, _commit(paths)) + 1
     placing = operations[_find(operations, _placing(paths))]
     return (*operations[:after], placing, *_without(operations[after:], _placing(paths)))
-
-
-def _draft_before_commit(operations: Operations, paths: _Paths) -> Operations:
-    return _with_moved(operations, _discarding, before=_commit(paths))
 
 
 def _draft_in_pieces(operations: Operations, _: _Paths) -> Operations:
@@ -144,10 +108,6 @@ def _in_place(operation: Operation) -> Operation:
         inside = operation.path.split("/")[2:]
         return replace(operation, path="/".join((_DRAFT, *inside)))
     return operation
-
-
-def _draft_not_synced(operations: Operations, _: _Paths) -> Operations:
-    return _without(operations, _fsync_of(_DRAFTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +137,45 @@ _UNORDERED = (False,)
 _CATALOGUE: tuple[
     tuple[str, Callable[[Operations, _Paths], Operations], tuple[Scenario, ...], tuple[bool, ...]], ...
 ] = (
-    ("content not synced", _content_not_synced, _PUTS, _BOTH),
-    ("sidecar not synced", _sidecar_not_synced, _ALL, _BOTH),
+    ("content not synced", lambda done, _: _without(done, _fsync_of(None)), _PUTS, _BOTH),
+    ("sidecar not synced", lambda done, paths: _without(done, _fsync_of(paths.next_sidecar)), _ALL, _BOTH),
     ("commit not synced", _commit_not_synced, _ALL, _BOTH),
-    ("commit before the content's fsync", _commit_before_content, _PUTS, _BOTH),
-    ("content replaced before the commit", _content_before_commit, _OVER, _BOTH),
+    (
+        "commit before the content's fsync",
+        lambda done, paths: _with_moved(done, _commit(paths), before=_fsync_of(None)),
+        _PUTS,
+        _BOTH,
+    ),
+    (
+        "content replaced before the commit",
+        lambda done, paths: _with_moved(done, _placing(paths), before=_commit(paths)),
+        _OVER,
+        _BOTH,
+    ),
     ("content replaced before the commit is durable", _commit_not_awaited, _OVER, _UNORDERED),
-    ("revision not kept", _history_not_kept, _OVER, _BOTH),
+    ("revision not kept", lambda done, paths: _without(done, _keeping(paths)), _OVER, _BOTH),
     ("names not synced before the commit", _names_not_synced, _PUTS, _UNORDERED),
-    ("commit before the names' fsync", _commit_before_names, _PUTS, _UNORDERED),
-    ("history not synced", _history_not_synced, _OVER, _UNORDERED),
-    ("parent of a new directory not synced", _parent_not_synced, _NEW, _UNORDERED),
-    ("draft gone before the commit", _draft_before_commit, _SAVING, _BOTH),
+    (
+        "commit before the names' fsync",
+        lambda done, paths: _with_moved(done, _commit(paths), before=_fsync_of(paths.directory)),
+        _PUTS,
+        _UNORDERED,
+    ),
+    ("history not synced", lambda done, paths: _without(done, _fsync_of(paths.history)), _OVER, _UNORDERED),
+    (
+        "parent of a new directory not synced",
+        lambda done, paths: _without(done, _fsync_of(paths.parent)),
+        _NEW,
+        _UNORDERED,
+    ),
+    (
+        "draft gone before the commit",
+        lambda done, paths: _with_moved(done, _discarding, before=_commit(paths)),
+        _SAVING,
+        _BOTH,
+    ),
     ("draft removed file by file", _draft_in_pieces, _SAVING, _BOTH),
-    ("draft's end not synced", _draft_not_synced, _SAVING, _BOTH),
+    ("draft's end not synced", lambda done, _: _without(done, _fsync_of(_DRAFTS)), _SAVING, _BOTH),
 )
 
 DEFECTS = tuple(

@@ -71,10 +71,6 @@ def in_plain_text(stored: bytes, _: bytes) -> bytes:
     return LABEL.sub(b"", stored, count=1).replace(value, b"DE-EVIL")
 
 
-def with_the_first_iteration_removed(stored: bytes, _: bytes) -> bytes:
-    return re.sub(rb"<kids>.*?</kids>", b"", stored, count=1)
-
-
 def with_the_last_iteration_removed(stored: bytes, _: bytes) -> bytes:
     at = stored.rindex(b"<kids>")
     return stored[:at] + stored[stored.index(b"</kids>", at) + len(b"</kids>") :]
@@ -90,32 +86,8 @@ def in_a_namespace(stored: bytes, _: bytes) -> bytes:
     return stored[:begin] + hidden + b"<%s>DE-EVIL</%s>" % (name, name) + stored[end:]
 
 
-def emptied(stored: bytes, _: bytes) -> bytes:
-    return stored.replace(VALUE.findall(stored)[0], b"")
-
-
-def moved_into_an_empty_iteration(stored: bytes, _: bytes) -> bytes:
-    return stored.replace(b"<kids>", b"<kids><note/></kids><kids>", 1)
-
-
-def with_elements_around(stored: bytes, _: bytes) -> bytes:
-    return stored.replace(VALUE.findall(stored)[0], b"<x/>DE-EVIL")
-
-
-def of_another_revision(stored: bytes, older: bytes) -> bytes:
-    return stored.replace(VALUE.findall(stored)[0], VALUE.findall(older)[0])
-
-
-def with_another_seal(stored: bytes, older: bytes) -> bytes:
-    return stored.replace(SEAL.findall(stored)[0], SEAL.findall(older)[0])
-
-
 def without_seal(stored: bytes, _: bytes) -> bytes:
     return SEAL.sub(b"", stored)
-
-
-def with_a_seal_of_nothing(stored: bytes, _: bytes) -> bytes:
-    return SEAL.sub(b"<?encrypted-values ?>", stored)
 
 
 def in_the_old_format(stored: bytes, _: bytes) -> bytes:
@@ -123,14 +95,24 @@ def in_the_old_format(stored: bytes, _: bytes) -> bytes:
     return stored.replace(VALUE.findall(stored)[1], b"enc1:k1:" + VALUE.findall(stored)[2][8:])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(exchanged, in_plain_text, in_a_namespace, with_the_first_iteration_removed),
-        *(with_the_last_iteration_removed, emptied, moved_into_an_empty_iteration, with_elements_around),
-        *(of_another_revision, with_another_seal, without_seal, with_a_seal_of_nothing, in_the_old_format),
-    ],
-)
+CHANGES: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "exchanged": exchanged,
+    "in plain text": in_plain_text,
+    "in a namespace": in_a_namespace,
+    "the first iteration removed": lambda stored, _: re.sub(rb"<kids>.*?</kids>", b"", stored, count=1),
+    "the last iteration removed": with_the_last_iteration_removed,
+    "emptied": lambda stored, _: stored.replace(VALUE.findall(stored)[0], b""),
+    "moved into an empty iteration": lambda stored, _: stored.replace(b"<kids>", b"<kids><note/></kids><kids>", 1),
+    "with elements around": lambda stored, _: stored.replace(VALUE.findall(stored)[0], b"<x/>DE-EVIL"),
+    "of another revision": lambda stored, older: stored.replace(VALUE.findall(stored)[0], VALUE.findall(older)[0]),
+    "another seal": lambda stored, older: stored.replace(SEAL.findall(stored)[0], SEAL.findall(older)[0]),
+    "without seal": without_seal,
+    "a seal of nothing": lambda stored, _: SEAL.sub(b"<?encrypted-values ?>", stored),
+    "in the old format": in_the_old_format,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_was_changed_without_the_key_is_damage(
     service: Service, form: str, change: Callable[[bytes, bytes], bytes]
 ) -> None:

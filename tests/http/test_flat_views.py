@@ -14,7 +14,7 @@ import pytest
 from tests import forkserver, orders
 from tests.http.dying import DEFECT
 from tests.in_process import serving
-from tests.orders import DOCUMENTS
+from tests.orders import DOCUMENTS, named
 from tests.published import Planter
 from tests.search_faults import await_notes
 from tests.served import served
@@ -78,11 +78,6 @@ def publish(service: Service, form: str = "acme/order", body: bytes | None = Non
 def save(service: Service, document: str, body: bytes, form: str = "acme/order", version: object = 1) -> None:
     answer = service.put(f"{form}/data/{document}/data.xml", body, Form_Definition_Version=version)
     assert answer.status in {201, 204}, answer.cause
-
-
-def order(name: str, *products: str) -> bytes:
-    lines = "".join(f"<lines><product>{product}</product></lines>" for product in products)
-    return f"<form><customer><name>{name}</name></customer><items>{lines}</items></form>".encode()
 
 
 @pytest.fixture(params=["svc", "orbeon"])
@@ -152,7 +147,7 @@ def test_nothing_is_made_unless_it_is_asked_for(own: Service) -> None:
     for number, said in enumerate(("false", "", "yes", None)):
         headers = {} if said is None else {"Create_Flat_View": said}
         assert own.put(f"acme/order-{number}/form/form.xhtml", orders.definition(), **headers).status == 201
-        save(own, "a", order("Ada"), f"acme/order-{number}")
+        save(own, "a", named("Ada"), f"acme/order-{number}")
         assert not (own.data / ".index/.flat/flat.sqlite").exists(), said
 
 
@@ -171,19 +166,19 @@ def test_rows_follow_saves_moves_and_deletions(shared: Service) -> None:
     names = "SELECT metadata_document_id, name FROM svc_f_acme_order_1 ORDER BY 1"
     products = "SELECT * FROM svc_f_acme_order_1_lines ORDER BY 1, 2"
     with reporting(shared) as report:
-        save(shared, "a", order("Ada", "Pump", "Valve"))
-        save(shared, "b", order("Bob"))
+        save(shared, "a", named("Ada", "Pump", "Valve"))
+        save(shared, "b", named("Bob"))
         report.becomes(lambda: report.ask(names), [("a", "Ada"), ("b", "Bob")])
         report.becomes(lambda: report.ask(products), [("a", 1, "Pump"), ("a", 2, "Valve")])
-        save(shared, "a", order("Ava", "Hose"))
+        save(shared, "a", named("Ava", "Hose"))
         report.becomes(lambda: report.ask(products), [("a", 1, "Hose")])
-        assert shared.put("acme/order/draft/a/data.xml", order("Draft"), **V1).status == 201
-        save(shared, "c", order("Cid"))
+        assert shared.put("acme/order/draft/a/data.xml", named("Draft"), **V1).status == 201
+        save(shared, "c", named("Cid"))
         report.becomes(lambda: report.ask(names), [("a", "Ava"), ("b", "Bob"), ("c", "Cid")])
         assert shared.delete("acme/order/data/b/data.xml").status == 204
         report.becomes(lambda: report.ask(names), [("a", "Ava"), ("c", "Cid")])
         assert shared.delete("acme/order/data/a/data.xml").status == 204
-        save(shared, "a", order("Moved", "Tap"), version=2)
+        save(shared, "a", named("Moved", "Tap"), version=2)
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Moved",)])
         assert report.ask(names) == [("c", "Cid")]
         assert report.ask(products) == []
@@ -193,11 +188,11 @@ def test_rows_follow_saves_moves_and_deletions(shared: Service) -> None:
 def test_columns_change_only_when_it_is_asked_for(shared: Service) -> None:
     main = "svc_f_acme_order_1"
     publish(shared)
-    save(shared, "a", order("Ada"))
+    save(shared, "a", named("Ada"))
     other = orders.definition().replace(b'id="name-control"', b'id="first-name-control"')
     other = other.replace(b'ref="name"', b'ref="first-name"')
     assert shared.put("acme/order/form/form.xhtml", other, **V1).status == 204
-    save(shared, "b", order("Bob").replace(b"name>", b"first-name>"))
+    save(shared, "b", named("Bob").replace(b"name>", b"first-name>"))
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT count(*) FROM svc_f_acme_order_1"), [(2,)])
         assert report.columns(main) == METADATA + CUSTOMER
@@ -232,8 +227,8 @@ def test_a_library_has_none(own: Service) -> None:
 def test_two_forms_of_one_name_have_tables_of_their_own(shared: Service) -> None:
     publish(shared, "a-b/c")
     publish(shared, "a_b/c")
-    save(shared, "x", order("Hyphen"), "a-b/c")
-    save(shared, "y", order("Underscore"), "a_b/c")
+    save(shared, "x", named("Hyphen"), "a-b/c")
+    save(shared, "y", named("Underscore"), "a_b/c")
     with reporting(shared) as report:
         assert report.tables() == ["svc_f_a_b_c_1", "svc_f_a_b_c_11", "svc_f_a_b_c_1_lines", "svc_f_a_b_c_1_lines1"]
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_a_b_c_1"), [("Hyphen",)])
@@ -244,7 +239,7 @@ def test_two_forms_of_one_name_have_tables_of_their_own(shared: Service) -> None
 
 def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(shared: Service) -> None:
     publish(shared)
-    save(shared, "a", order("Ada"))
+    save(shared, "a", named("Ada"))
     controls = b"".join(b'<xf:input id="c%d-control"/>' % number for number in range(2001))
     body = orders.definition().replace(b"<fr:body>", b"<fr:body>" + controls)
     answer = shared.put("acme/order/form/form.xhtml", body, **V1, Create_Flat_View="true")
@@ -275,7 +270,7 @@ def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_p
 
 def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Service) -> None:
     publish(shared)
-    save(shared, "a", order("Ada"))
+    save(shared, "a", named("Ada"))
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
         script = (
@@ -308,11 +303,11 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_rebuilt(shared: Se
 def test_a_lost_file_is_made_again_with_all_views_by_the_next_publication_or_by_reindexing(own: Service) -> None:
     publish(own)
     publish(own, "acme/other")
-    save(own, "a", order("Ada"))
+    save(own, "a", named("Ada"))
     for how in ("publication", "reindexing"):
         for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
             path.unlink()
-        save(own, "a", order(how))
+        save(own, "a", named(how))
         if how == "publication":
             publish(own, "acme/third")
         else:
@@ -326,14 +321,14 @@ def test_a_lost_file_is_made_again_with_all_views_by_the_next_publication_or_by_
 def test_reindexing_reads_what_was_edited_by_hand(shared: Service) -> None:
     publish(shared)
     publish(shared, version=2)
-    save(shared, "a", order("Ada"))
-    save(shared, "b", order("Bob"), version=2)
+    save(shared, "a", named("Ada"))
+    save(shared, "b", named("Bob"), version=2)
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Bob",)])
     await_notes(shared)  # what is still to be taken in would be read after the edit
-    (shared.data / "acme/order/data/a/data.xml").write_bytes(order("Eve"))
-    (shared.data / "acme/order/data/b/data.xml").write_bytes(order("Eve"))
+    (shared.data / "acme/order/data/a/data.xml").write_bytes(named("Eve"))
+    (shared.data / "acme/order/data/b/data.xml").write_bytes(named("Eve"))
     with reporting(shared) as report:
         header = {"Svc-Form-Definition-Version": "2"}
         assert shared.raw("POST", "/reindex/acme/order", header, b"").status == 200
@@ -346,8 +341,8 @@ def test_reindexing_reads_what_was_edited_by_hand(shared: Service) -> None:
 @pytest.mark.parametrize("command", [("reindex", "--verify"), ("check", "--repair")])
 def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, command: tuple[str, ...]) -> None:
     publish(shared)
-    save(shared, "a", order("Ada", "Pump"))
-    save(shared, "b", order("Bob"))
+    save(shared, "a", named("Ada", "Pump"))
+    save(shared, "b", named("Bob"))
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY name"), [("Ada",), ("Bob",)])
         assert shared.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
@@ -368,7 +363,7 @@ def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_
         publish(service)
     with running(tmp_path, module=module, env=env) as service:
         with suppress(ConnectionError):  # the worker is killed after the commit, perhaps before it has answered
-            save(service, "a", order("Ada", "Pump"))
+            save(service, "a", named("Ada", "Pump"))
         with reporting(service) as report:
             report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
             assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == [("Pump",)]
@@ -378,7 +373,7 @@ def test_rows_of_another_time_are_read_again_when_the_service_starts(tmp_path: P
     """As after a power cut, which may have taken the last changes of the tables and the notes of them."""
     with serving(tmp_path) as service:
         publish(service)
-        save(service, "a", order("Ada"))
+        save(service, "a", named("Ada"))
         with reporting(service) as report:
             report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
     with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
@@ -391,7 +386,7 @@ def test_rows_of_another_time_are_read_again_when_the_service_starts(tmp_path: P
 def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         publish(service)
-        save(service, "a", order("Ada"))
+        save(service, "a", named("Ada"))
     shutil.rmtree(service.data / ".index")
 
     def names() -> list[Row]:
@@ -413,13 +408,13 @@ def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Pa
 )
 def test_tables_that_somebody_has_dropped_come_back(own: Service, harm: str) -> None:
     publish(own)
-    save(own, "a", order("Ada"))
+    save(own, "a", named("Ada"))
     with reporting(own) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
     with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
         connection.execute(harm)
     for number in range(10):  # by both workers
-        save(own, f"b{number}", order("Bob"))
+        save(own, f"b{number}", named("Bob"))
     expected = [("Ada",), *[("Bob",)] * 10]
 
     def names() -> list[Row]:
@@ -437,7 +432,7 @@ def test_a_file_of_somebody_else_is_replaced(own: Service) -> None:
     for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
         path.unlink()
     (own.data / ".index/.flat/flat.sqlite").write_text("not a database" * 1000)
-    save(own, "a", order("Ada"))
+    save(own, "a", named("Ada"))
 
     def names() -> list[Row]:
         try:

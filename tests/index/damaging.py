@@ -98,18 +98,6 @@ def cut_short(path: Path, rng: random.Random) -> None:
         file.truncate(rng.choice((0, 1, 99, 100, 512, 4096, size - 1, size - 4096, rng.randrange(size))))
 
 
-def flip_header(path: Path, rng: random.Random) -> None:
-    _flip(path, rng.randrange(100), rng)
-
-
-def flip_page(path: Path, rng: random.Random) -> None:
-    _flip(path, rng.randrange(100, path.stat().st_size), rng)
-
-
-def zero_page(path: Path, rng: random.Random) -> None:
-    _put(path, rng.randrange(path.stat().st_size // 4096) * 4096, bytes(4096))
-
-
 def swap_pages(path: Path, rng: random.Random) -> None:
     pages = path.stat().st_size // 4096
     data = path.read_bytes()
@@ -118,20 +106,16 @@ def swap_pages(path: Path, rng: random.Random) -> None:
     _put(path, second, data[first : first + 4096])
 
 
-def noise(path: Path, rng: random.Random) -> None:
-    _put(path, rng.randrange(path.stat().st_size - 600), rng.randbytes(512))
-
-
 NOTICED: dict[str, Callable[[Path, random.Random], None]] = {
     "cut short": cut_short,
-    "a bit in the header": flip_header,
-    "a page of zeros": zero_page,
+    "a bit in the header": lambda path, rng: _flip(path, rng.randrange(100), rng),
+    "a page of zeros": lambda path, rng: _put(path, rng.randrange(path.stat().st_size // 4096) * 4096, bytes(4096)),
 }
 """What SQLite or we must notice."""
 
 UNNOTICED: dict[str, Callable[[Path, random.Random], None]] = {
-    "a bit anywhere": flip_page,
-    "a sector of noise": noise,
+    "a bit anywhere": lambda path, rng: _flip(path, rng.randrange(100, path.stat().st_size), rng),
+    "a sector of noise": lambda path, rng: _put(path, rng.randrange(path.stat().st_size - 600), rng.randbytes(512)),
     "two pages swapped": swap_pages,
 }
 """What nobody can: SQLite has no checksums, and a text with another letter is a text."""

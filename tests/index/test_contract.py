@@ -23,7 +23,7 @@ from persistence.storage.reader import StoreReader
 from persistence.wire import CallPolicy, Connection
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
-from tests.postgresql.indexed import IndexedDatabase
+from tests.postgresql.indexing import IndexedDatabase
 from tests.served import served
 from tests.service import Service
 

@@ -58,9 +58,13 @@ def memory() -> Memory:
     return memory
 
 
-def file_of(root: Path) -> Path:
+def pointer_of(root: Path) -> Path:
     (pointer,) = root.glob(".index/*/*/current")
-    return pointer.parent / pointer.read_text()
+    return pointer
+
+
+def file_of(root: Path) -> Path:
+    return pointer_of(root).parent / pointer_of(root).read_text()
 
 
 def change(memory: Memory, journal: Journal, document: str, text: str, number: int) -> None:
@@ -106,68 +110,34 @@ def test_a_mistake_is_told_from_damage(memory: Memory, tmp_path: Path, monkeypat
 # What is lost of the files under a running service, which has them open.
 
 
-def _remove_all(root: Path) -> None:
-    shutil.rmtree(root / ".index")
-
-
-def _remove_file(root: Path) -> None:
-    file_of(root).unlink()
-
-
-def _remove_log(root: Path) -> None:
-    os.unlink(f"{file_of(root)}-wal")
-
-
-def _remove_shared_memory(root: Path) -> None:
-    os.unlink(f"{file_of(root)}-shm")
-
-
-def _remove_companions(root: Path) -> None:
-    _remove_log(root)
-    _remove_shared_memory(root)
-
-
-def _remove_pointer(root: Path) -> None:
-    next(root.glob(".index/*/*/current")).unlink()
-
-
-def _point_to_nothing(root: Path) -> None:
-    next(root.glob(".index/*/*/current")).write_text("0" * 40 + ".sqlite")
-
-
-def _point_astray(root: Path) -> None:
-    next(root.glob(".index/*/*/current")).write_text("../../../layout.json")
-
-
 def _put_another(root: Path) -> None:
     path = file_of(root)
     shutil.copy(path, f"{path}.copy")
     os.rename(f"{path}.copy", path)
 
 
-def _another_schema(root: Path) -> None:
-    path = file_of(root)
-    with closing(sqlite3.connect(path)) as connection:
+def _write_another_schema(root: Path) -> None:
+    with closing(sqlite3.connect(file_of(root))) as connection:
         write_fact(connection, SCHEMA_FACT, 10**6)
         connection.commit()
 
 
-LOSSES: tuple[Callable[[Path], None], ...] = (
-    _remove_all,
-    _remove_file,
-    _remove_log,
-    _remove_shared_memory,
-    _remove_companions,
-    _remove_pointer,
-    _point_to_nothing,
-    _point_astray,
-    _put_another,
-)
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "all": lambda root: shutil.rmtree(root / ".index"),
+    "file": lambda root: file_of(root).unlink(),
+    "log": lambda root: os.unlink(f"{file_of(root)}-wal"),
+    "shared memory": lambda root: os.unlink(f"{file_of(root)}-shm"),
+    "companions": lambda root: [os.unlink(f"{file_of(root)}-{end}") for end in ("wal", "shm")],
+    "pointer": lambda root: pointer_of(root).unlink(),
+    "pointer to nothing": lambda root: pointer_of(root).write_text("0" * 40 + ".sqlite"),
+    "pointer astray": lambda root: pointer_of(root).write_text("../../../layout.json"),
+    "file for another": _put_another,
+}
 
 
-@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
 def test_files_that_are_lost_under_a_running_service_are_rebuilt(
-    lose: Callable[[Path], None], memory: Memory, tmp_path: Path
+    lose: Callable[[Path], object], memory: Memory, tmp_path: Path
 ) -> None:
     index, journal = index_of(tmp_path, memory)
     other, _ = index_of(tmp_path, memory)
@@ -187,9 +157,9 @@ def test_files_that_are_lost_under_a_running_service_are_rebuilt(
         assert len(names(each)) == 5
 
 
-@pytest.mark.parametrize("lose", [*LOSSES, _another_schema])
+@pytest.mark.parametrize("lose", [*LOSSES.values(), _write_another_schema], ids=[*LOSSES, "another schema"])
 def test_files_that_are_lost_while_nobody_serves_are_rebuilt(
-    lose: Callable[[Path], None], memory: Memory, tmp_path: Path
+    lose: Callable[[Path], object], memory: Memory, tmp_path: Path
 ) -> None:
     """As after kill -9 of all workers: the last changes are in the log only."""
     index, journal = index_of(tmp_path, memory)

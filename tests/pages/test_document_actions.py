@@ -51,7 +51,7 @@ def test_one_document_is_deleted_after_a_question(found: Browser) -> None:
     assert "Delete the document Ada" in found.text
     assert status(found, "d-1") == 200
     found.do(f"{ACTIONS}/document-delete/{ORDER}?document=d-1")
-    assert "1 document deleted." in found.text
+    assert "Documents deleted: 1." in found.text
     assert status(found, "d-1") == 404
 
 
@@ -59,10 +59,10 @@ def test_a_selection_is_deleted_and_brought_back(found: Browser, tmp_path: Path)
     found.get(f"{ACTIONS}/document-delete/{BOTH}")
     assert f"Delete 2 documents of {ORDER}?" in found.text
     found.do(f"{ACTIONS}/document-delete/{BOTH}")
-    assert "2 documents deleted." in found.text
+    assert "Documents deleted: 2." in found.text
     assert [status(found, each) for each in ("d-1", "d-2")] == [404, 404]
     found.do(f"{ACTIONS}/document-restore/{BOTH}")
-    assert "2 documents brought back." in found.text
+    assert "Documents brought back: 2." in found.text
     assert [status(found, each) for each in ("d-1", "d-2")] == [200, 200]
     lines = [json.loads(line) for line in (tmp_path / "audit/audit.jsonl").read_text().splitlines()]
     done = {each["action"]: each for each in lines}
@@ -94,7 +94,7 @@ def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -
     found.get(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
     assert "The stage becomes approved." in found.text
     found.do(f"{ACTIONS}/document-change/{BOTH}&change=stage&stage=approved")
-    assert "2 documents changed." in found.text
+    assert "Documents changed: 2." in found.text
     found.do(f"{ACTIONS}/document-change/{ORDER}?document=d-1&change=owner&owner=zoe&group=staff")
     after = found.client.get(f"{CRUD}/{ORDER}/data/d-1/data.xml", environ_base=PEER)
     assert after.data == before.data
@@ -128,7 +128,7 @@ def test_a_selection_that_cannot_be_is_refused(found: Browser, query: str, cause
 
 def test_what_cannot_be_deleted_is_named_and_the_others_go(found: Browser) -> None:
     found.do(f"{ACTIONS}/document-delete/{ORDER}?document=gone&document=d-3")
-    assert "1 document deleted. 1 not:" in found.text
+    assert "Documents deleted: 1. 1 not:" in found.text
     assert status(found, "d-3") == 404
 
 

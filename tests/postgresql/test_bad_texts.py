@@ -8,6 +8,7 @@ import pytest
 
 from tests import orders
 from tests.in_process import serving
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Answer, Service
@@ -42,12 +43,8 @@ def service(database_server: Server, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("bad-texts")
     with serving(directory, place=database_server.uri(postgresql.fresh_schema())) as service:
         assert service.put(f"{_FORM}/form/form.xhtml", orders.definition()).status == 201
-        assert service.put(f"{_FORM}/data/D/data.xml", _order(b"Ada"), Form_Definition_Version=1).status == 201
+        assert service.put(f"{_FORM}/data/D/data.xml", named(b"Ada"), Form_Definition_Version=1).status == 201
         yield service
-
-
-def _order(name: bytes) -> bytes:
-    return b"<form><customer><name>%s</name></customer></form>" % name
 
 
 def _refused(answer: Answer) -> None:
@@ -71,7 +68,7 @@ def test_names(service: Service, face: str, name: str) -> None:
     )
     for place in places:
         for method in ("GET", "HEAD", "PUT", "DELETE", "LOCK", "UNLOCK"):
-            body = _order(b"Ada") if method == "PUT" else None
+            body = named(b"Ada") if method == "PUT" else None
             headers = {"Content-Type": "application/xml", "Svc-Form-Definition-Version": "1"}
             answer = service.raw(method, f"{face}/crud/{place}", headers, body)
             assert answer.status == 400, (method, place, answer.body)
@@ -85,7 +82,7 @@ def test_names(service: Service, face: str, name: str) -> None:
 @pytest.mark.parametrize("text", _XML.values(), ids=_XML)
 def test_xml(service: Service, text: bytes) -> None:
     for place in (f"{_FORM}/data/E/data.xml", f"{_FORM}/draft/E/data.xml", f"{_FORM}/form/form.xhtml"):
-        _refused(service.put(place, _order(text), Form_Definition_Version=1))
+        _refused(service.put(place, named(text), Form_Definition_Version=1))
     assert service.get(f"{_FORM}/data/E/data.xml").status == 404
 
 
@@ -101,7 +98,7 @@ def test_searches(service: Service, text: bytes, match: bytes) -> None:
 def test_searches_for_what_only_looks_bad(service: Service, text: str) -> None:
     """What a statement could take for something else is found as it is, and nothing else is."""
     place = f"{_FORM}/data/L/data.xml"
-    assert service.put(place, _order(f"a{text}b".encode()), Form_Definition_Version=1).status in (201, 204)
+    assert service.put(place, named(f"a{text}b".encode()), Form_Definition_Version=1).status in (201, 204)
     for sought, found in ((text, 1), (f"b{text}", 0)):
         body = _SEARCH % (b"substring", sought.encode())
         answer = service.raw("POST", f"{PUBLIC}/search/{_FORM}", {"Content-Type": "application/xml"}, body)
@@ -116,7 +113,7 @@ def test_headers(service: Service, name: str, text: bytes) -> None:
     if name != "Form-Definition-Version":
         sent["Svc-Form-Definition-Version"] = "1"
     for place in (f"{_FORM}/data/F/data.xml", f"{_FORM}/data/F/a.bin"):
-        answer = service.raw("PUT", f"{PUBLIC}/crud/{place}", sent, _order(b"Ada"))
+        answer = service.raw("PUT", f"{PUBLIC}/crud/{place}", sent, named(b"Ada"))
         is_latin = name == "Workflow-Stage" and text == _HEADERS["bad UTF-8"]
         assert answer.status in ((201, 204) if is_latin else (400,)), answer.body
 
@@ -125,7 +122,7 @@ def test_headers(service: Service, name: str, text: bytes) -> None:
 def test_version_numbers(service: Service, number: str) -> None:
     headers = {"Svc-Form-Definition-Version": number.encode().decode("latin-1"), "Content-Type": "application/xml"}
     for place in (f"{_FORM}/data/G/data.xml", f"{_FORM}/draft/G/data.xml", f"{_FORM}/form/form.xhtml"):
-        body = orders.definition() if place.endswith("xhtml") else _order(b"Ada")
+        body = orders.definition() if place.endswith("xhtml") else named(b"Ada")
         _refused(service.raw("PUT", f"{PUBLIC}/crud/{place}", headers, body))
         assert 400 <= service.raw("GET", f"{PUBLIC}/crud/{place}", headers).status < 500
     assert 400 <= service.raw("POST", f"{PUBLIC}/reindex/{_FORM}", headers).status < 500

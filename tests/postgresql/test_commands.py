@@ -18,6 +18,7 @@ from tests import orders
 from tests.cli.command_runner import Ended, ended
 from tests.http.test_export import Archive, real_archive
 from tests.opened import opened
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 
@@ -39,15 +40,11 @@ def client(tmp_path: Path, database_uri: str) -> FlaskClient:
     """A service on the database, with a form and a document of two revisions that ``ann`` has stored."""
     settings = Settings(data=database_uri, local=str(tmp_path / "local"), keys=str(tmp_path / "keys.json"))
     asking = opened(create_app(settings)).test_client()
-    stored = {"form/form.xhtml": orders.definition(), "data/D/a.bin": b"a cat", "data/D/data.xml": _order("Ann")}
+    stored = {"form/form.xhtml": orders.definition(), "data/D/a.bin": b"a cat", "data/D/data.xml": named("Ann")}
     for path, body in stored.items():
         assert asking.put(f"{CRUD}/{path}", data=body, headers=BY_ANN).status_code == 201
-    assert asking.put(f"{CRUD}/data/D/data.xml", data=_order("Bea"), headers=BY_ANN).status_code == 204
+    assert asking.put(f"{CRUD}/data/D/data.xml", data=named("Bea"), headers=BY_ANN).status_code == 204
     return asking
-
-
-def _order(name: str) -> bytes:
-    return f"<form><customer><name>{name}</name></customer></form>".encode()
 
 
 def _read(client: FlaskClient) -> tuple[int, bytes]:
@@ -82,13 +79,13 @@ def test_an_archive_of_the_real_system_goes_round(
 
 def test_a_document_and_a_form_come_back_out_of_a_backup(run: Run, client: FlaskClient, tmp_path: Path) -> None:
     assert run("backup", str(tmp_path / "backups")).status == 0
-    assert client.put(f"{CRUD}/data/D/data.xml", data=_order("Zoe"), headers=BY_ANN).status_code == 204
+    assert client.put(f"{CRUD}/data/D/data.xml", data=named("Zoe"), headers=BY_ANN).status_code == 204
     assert run("restore", str(tmp_path / "backups"), "acme/order/D").status == 0
-    assert _read(client) == (200, _order("Bea"))
+    assert _read(client) == (200, named("Bea"))
     for path in ("form/form.xhtml", "data/D/data.xml"):
         assert client.delete(f"{CRUD}/{path}", headers=BY_ANN).status_code == 204
     assert "1 document came back" in run("restore", str(tmp_path / "backups"), "acme/order").out
-    assert _read(client) == (200, _order("Bea"))
+    assert _read(client) == (200, named("Bea"))
     assert client.get(f"{CRUD}/form/form.xhtml", headers=BY_ANN).status_code == 200
     assert "Bea" in run("search", "acme/order", "--path", "customer/name=Bea").out
     assert run("check", "--deep").status == 0
@@ -104,13 +101,13 @@ def test_a_damaged_document_comes_back(run: Run, client: FlaskClient, tmp_path: 
         )
     assert _read(client)[0] == 500
     assert run("restore", str(tmp_path / "backups"), "acme/order/D").status == 0
-    assert _read(client) == (200, _order("Bea"))
+    assert _read(client) == (200, named("Bea"))
     assert "its content has 4" in run("check", "--deep").out, "the damaged revision is in the history"
 
 
 def test_a_revision_is_brought_back(run: Run, client: FlaskClient) -> None:
     assert run("revert", DOCUMENT, "--as", "eve").status == 0
-    assert _read(client) == (200, _order("Ann"))
+    assert _read(client) == (200, named("Ann"))
 
 
 def test_old_revisions_are_purged(run: Run, client: FlaskClient) -> None:
@@ -118,7 +115,7 @@ def test_old_revisions_are_purged(run: Run, client: FlaskClient) -> None:
     newest = json.loads(instants[0])["modified"]
     assert "1 revision" in run("purge", "--revisions", "--older-than", newest, "--yes").out
     assert run("history", DOCUMENT).out.splitlines()[-1] == "1 revision"
-    assert _read(client) == (200, _order("Bea"))
+    assert _read(client) == (200, named("Bea"))
 
 
 def test_attachments_are_purged_that_no_data_may_name(run: Run, client: FlaskClient) -> None:
@@ -182,7 +179,7 @@ def test_flat_views_follow_what_is_stored_over_http(client: FlaskClient, databas
             return [name for (name,) in found]
 
     assert names() == ["Bea"]
-    assert client.put(f"{CRUD}/data/D/data.xml", data=_order("Cid"), headers=BY_ANN).status_code == 204
+    assert client.put(f"{CRUD}/data/D/data.xml", data=named("Cid"), headers=BY_ANN).status_code == 204
     assert names() == ["Cid"]
     assert client.post("/fr/service/persistence/reindex", headers=BY_ANN).status_code == 200
     assert client.delete(f"{CRUD}/data/D/data.xml", headers=BY_ANN).status_code == 204

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
-from tests.postgresql.test_faults import ServedDatabase, becomes_ready, order, recovers, served, unavailable
+from tests.postgresql.test_faults import ServedDatabase, becomes_ready, recovers, served, unavailable
 from tests.rigs import disks
 from tests.service import Answer
 from tests.waiting import at_once
@@ -75,7 +76,7 @@ class Saved:
         for number in range(len(self.answers), len(self.answers) + _SAVES):
             folder = f"acme/order/data/d{number}"
             began = time.monotonic()
-            answer = asked.service.put(f"{folder}/data.xml", order(str(number)), Form_Definition_Version=1)
+            answer = asked.service.put(f"{folder}/data.xml", named(str(number)), Form_Definition_Version=1)
             large = asked.service.put(f"{folder}/large.bin", secrets.token_bytes(700_000))
             assert time.monotonic() - began < 2 * 6
             self.answers += [answer, large]
@@ -91,7 +92,7 @@ class Saved:
     def are_there(self, asked: ServedDatabase) -> None:
         """Every acknowledged document is there, whole."""
         for number in self.acknowledged:
-            assert asked.service.get(f"acme/order/data/d{number}/data.xml").body == order(str(number))
+            assert asked.service.get(f"acme/order/data/d{number}/data.xml").body == named(str(number))
 
 
 @pytest.mark.parametrize(("kind", "is_log"), [(_DATA, False), (_LOG, True)], ids=["data", "log"])
@@ -145,7 +146,7 @@ def test_a_disk_that_hangs_costs_a_request_one_deadline(tmp_path: Path, monkeypa
         kinds: list[Callable[[], Answer]] = [
             lambda: asked.put("Bob"),
             lambda: asked.service.put(large, b"x" * 3_000_000),
-            lambda: asked.service.put("acme/new/data/D/data.xml", order("Cid")),
+            lambda: asked.service.put("acme/new/data/D/data.xml", named("Cid")),
         ]
         with hanging(small.disk):
             began = time.monotonic()

@@ -24,10 +24,10 @@ from tests import orders
 from tests import service as services
 from tests.in_process import serving
 from tests.opened import opened
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.cutting import Cutter
-from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, require_no_password
-from tests.postgresql.stopping import stopped
+from tests.postgresql.server import DATABASE, PASSWORD, Server, fresh_schema, require_no_password, stopped
 from tests.rigs import disks
 from tests.service import Answer, Service, running
 from tests.waiting import at_once, eventually
@@ -59,7 +59,7 @@ class ServedDatabase:
 
     def put(self, name: str, **headers: str) -> Answer:
         own = {header.replace("_", "-"): value for header, value in headers.items()}
-        return self.service.put(DOCUMENT, order(name), own, Form_Definition_Version="1")
+        return self.service.put(DOCUMENT, named(name), own, Form_Definition_Version="1")
 
     def execute(self, statement: str) -> None:
         self.server.execute(statement)
@@ -70,10 +70,6 @@ class ServedDatabase:
 
     def is_ready(self) -> Answer:
         return self.service.raw("GET", "/readyz")
-
-
-def order(name: str) -> bytes:
-    return f"<form><customer><name>{name}</name></customer></form>".encode()
 
 
 def unavailable(answer: Answer, text: str, status: int = 503) -> None:
@@ -95,13 +91,14 @@ def served(
     *,
     uri: str = "",
     start: Callable[..., AbstractContextManager[Service]] = serving,
+    patience: float = 1,
 ) -> Iterator[ServedDatabase]:
-    """A service with a form and a document, for the length of a block."""
+    """A service with a form and a document, for the length of a block, which waits so many seconds for locks."""
     name = fresh_schema()
     uri = uri or server.uri(name)
     with ExitStack() as stack, monkeypatch.context() as patched:
         patched.setattr(services, "place_of", lambda _: uri.replace("SCHEMA", name))
-        env = {"PERSISTENCE_LOCAL": str(directory / "local"), "PERSISTENCE_LOCK_TIMEOUT": "1"}
+        env = {"PERSISTENCE_LOCAL": str(directory / "local"), "PERSISTENCE_LOCK_TIMEOUT": str(patience)}
         service: Service = stack.enter_context(start(directory, env=env))
         asked = ServedDatabase(service, server, name)
         assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 201
@@ -114,6 +111,14 @@ def asked(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> It
     """A service that waits shortly for the database."""
     monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 1)
     with served(tmp_path, server, monkeypatch) as asked:
+        yield asked
+
+
+@pytest.fixture
+def hasty(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDatabase]:
+    """A service that waits for the database as shortly as it can."""
+    monkeypatch.setattr("persistence.postgresql.connections.CONNECT_SECONDS", 0.3)
+    with served(tmp_path, server, monkeypatch, patience=0.3) as asked:
         yield asked
 
 
@@ -134,23 +139,23 @@ def test_a_database_that_can_only_be_read_is_read(asked: ServedDatabase) -> None
 
 
 def test_a_password_that_changes_and_connections_that_are_refused_say_nothing_of_it(
-    asked: ServedDatabase, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    hasty: ServedDatabase, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for fault, mend, text in (
         ("PASSWORD 'another'", f"PASSWORD '{PASSWORD}'", "password authentication failed"),
         ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "too many connections for role"),
         ("NOLOGIN", "LOGIN", "is not permitted to log in"),
     ):
-        asked.execute(f"ALTER ROLE keeper {fault}")
-        asked.end_connections()
+        hasty.execute(f"ALTER ROLE keeper {fault}")
+        hasty.end_connections()
         try:
-            unavailable(asked.get(), "")  # a connection may end while it is used
-            unavailable(asked.get(), text)
-            unavailable(asked.is_ready(), "no connection to database forms at 127.0.0.1")
+            unavailable(hasty.get(), "")  # a connection may end while it is used
+            unavailable(hasty.get(), text)
+            unavailable(hasty.is_ready(), "no connection to database forms at 127.0.0.1")
         finally:
-            asked.execute(f"ALTER ROLE keeper {mend}")
+            hasty.execute(f"ALTER ROLE keeper {mend}")
         assert text in caplog.text
-        recovers(asked)
+        recovers(hasty)
     require_no_password(caplog.text + "".join(capfd.readouterr()))
 
 
@@ -162,7 +167,7 @@ def recovers(asked: ServedDatabase) -> None:
         if answer.status != 200:
             unavailable(answer, "")
             return False
-        return answer.body == order("Ada")
+        return answer.body == named("Ada")
 
     eventually(is_served, PATIENCE)
 
@@ -273,7 +278,7 @@ def test_a_save_that_no_replica_confirms_ends_and_others_do_not_begin(asked: Ser
         began = time.monotonic()
         unavailable(asked.put("Bob"), "the commit was not confirmed (no synchronous replica has answered for 1.")
         assert 0.9 < time.monotonic() - began < 4
-        assert asked.get().body == order("Ada")
+        assert asked.get().body == named("Ada")
         unavailable(asked.put("Cid"), "no synchronous replica confirms commits")
         unavailable(asked.is_ready(), "no synchronous replica confirms commits")
         began = time.monotonic()
@@ -282,7 +287,7 @@ def test_a_save_that_no_replica_confirms_ends_and_others_do_not_begin(asked: Ser
             unavailable(answer, "no synchronous replica confirms commits")
         assert time.monotonic() - began < 6
     becomes_ready(asked)
-    assert asked.get().body == order("Bob")
+    assert asked.get().body == named("Bob")
     assert asked.put("Cid").status == 204
 
 
@@ -296,18 +301,18 @@ def test_a_commit_that_is_cut_is_found_out_by_the_entity_tag(
             for name in ("Amy", "Ada"):  # statements that are repeated are sent by a name
                 for _ in range(6):
                     assert asked.put(name).status == 204
-            asked.service.put(DOCUMENT.replace("data", "draft", 1), order("Zoe"))
+            asked.service.put(DOCUMENT.replace("data", "draft", 1), named("Zoe"))
             before = asked.get()["ETag"] or ""
             cutter.arm()
             unavailable(asked.put("Bob", If_Match=before), "whether it is stored, the entity tag says")
             found = asked.get()
             assert (found.body, found["ETag"] != before) == (
-                (order("Bob"), True) if is_forwarded else (order("Ada"), False)
+                (named("Bob"), True) if is_forwarded else (named("Ada"), False)
             )
             assert asked.service.get(DOCUMENT.replace("data", "draft", 1)).status == (404 if is_forwarded else 200)
             again = asked.put("Bob", If_Match=before)
             assert again.status == (412 if is_forwarded else 204)
-            assert asked.get().body == order("Bob")
+            assert asked.get().body == named("Bob")
 
 
 def test_a_disk_that_is_full_is_507_and_what_was_stored_stays(
@@ -326,16 +331,16 @@ def test_a_disk_that_is_full_is_507_and_what_was_stored_stays(
             with served(tmp_path, server, monkeypatch) as asked:
                 disks.fill(disk / "fill")
                 answers = [
-                    asked.service.put(f"acme/order/data/{number}/data.xml", order("x" * 50_000)) for number in range(40)
+                    asked.service.put(f"acme/order/data/{number}/data.xml", named("x" * 50_000)) for number in range(40)
                 ]
                 full = [answer for answer in answers if answer.status != 201]
                 assert full
                 for answer in full:
                     unavailable(answer, "could not extend file", 507)
-                assert asked.get().body == order("Ada")
+                assert asked.get().body == named("Ada")
                 (disk / "fill").unlink()
                 assert asked.put("Bob").status == 204
-                assert asked.get().body == order("Bob")
+                assert asked.get().body == named("Bob")
                 server.execute(f"DROP SCHEMA {asked.schema} CASCADE")
         finally:
             server.execute("ALTER ROLE keeper RESET default_tablespace", "postgres")

@@ -23,6 +23,7 @@ from tests.http import (
 from tests.http.test_leases import lock, unlock
 from tests.in_process import serving
 from tests.metrics.test_metrics import samples, value
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PROVIDER, PUBLIC, Service
@@ -84,15 +85,11 @@ def _find(service: Service, form: str, name: str) -> int:
     return answer.body.count(b"<document ")
 
 
-def _order(name: str) -> bytes:
-    return f"<form><customer><name>{name}</name></customer></form>".encode()
-
-
 def test_what_is_saved_changed_and_deleted_is_found_at_once(service: Service, form: str) -> None:
     assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
-    assert service.put(f"{form}/data/D/data.xml", _order("Ann"), Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/data/D/data.xml", named("Ann"), Form_Definition_Version=1).status == 201
     assert _find(service, form, "Ann") == 1
-    service.put(f"{form}/data/D/data.xml", _order("Bea"), Form_Definition_Version=1)
+    service.put(f"{form}/data/D/data.xml", named("Bea"), Form_Definition_Version=1)
     assert (_find(service, form, "Ann"), _find(service, form, "Bea")) == (0, 1)
     service.delete(f"{form}/data/D/data.xml", Form_Definition_Version=1)
     assert _find(service, form, "Bea") == 0
@@ -128,7 +125,7 @@ def test_data_is_where_the_properties_say(service: Service, form: str, app: str)
     """In another database, or in a tree beside the databases; each is named on the provider API, too."""
     form = f"{app}/{form[4:12]}"
     assert service.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
-    assert service.put(f"{form}/data/D/data.xml", _order("Ann"), Form_Definition_Version=1).status == 201
+    assert service.put(f"{form}/data/D/data.xml", named("Ann"), Form_Definition_Version=1).status == 201
     assert _find(service, form, "Ann") == 1
     service.face = PROVIDER
     names = {"far": "other", "near": "tree"}

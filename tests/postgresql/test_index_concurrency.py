@@ -24,7 +24,7 @@ from persistence.postgresql.database_check import maintained
 from tests import orders
 from tests.index.contract import NAME, STATUS, exact, only
 from tests.opened import opened
-from tests.postgresql.indexed import FormInDatabase, IndexedDatabase
+from tests.postgresql.indexing import FormInDatabase, IndexedDatabase
 from tests.waiting import PATIENCE, at_once, eventually
 
 FORM = Form("acme", "order")
@@ -234,7 +234,7 @@ from persistence.postgresql import database_index
 from persistence.postgresql.index_rows import IndexRows
 from tests.waiting import PATIENCE, at_once, eventually
 from tests.opened import opened
-from tests.postgresql.indexed import IndexedDatabase
+from tests.postgresql.indexing import IndexedDatabase
 database_index.REREAD_AT_ONCE, database_index._READERS = 2, 2
 reread = IndexRows.reread
 def slowly(*given, **named):

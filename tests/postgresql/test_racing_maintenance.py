@@ -22,6 +22,7 @@ from persistence.postgresql.connections import parse
 from persistence.postgresql.database import Database
 from tests import encrypted_form, orders
 from tests.in_process import serving
+from tests.orders import named
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server
 from tests.service import PUBLIC, Service
@@ -34,10 +35,6 @@ _SEARCHES = 6
 _SEARCH = b'<search><query path="customer/name" match="substring">o</query></search>'
 _SLOW = "SELECT set_config('statement_timeout', %s, true), pg_sleep(1.5)"
 """What a search begins with, and what makes it take long."""
-
-
-def _order(name: str) -> bytes:
-    return f"<form><customer><name>{name}</name></customer></form>".encode()
 
 
 def same(path: str, content: bytes) -> bytes:
@@ -56,7 +53,7 @@ class Saver:
 
     service: Service
     name: str
-    body: Callable[[str], bytes] = _order
+    body: Callable[[str], bytes] = named
     statuses: set[int] = field(default_factory=set)
     current: dict[str, bytes] = field(default_factory=dict)
 
@@ -129,7 +126,7 @@ def test_purges_beside_saves_take_only_what_is_old(administered: Service) -> Non
 
     def remove(number: int) -> None:
         path = f"{_FORM}/data/gone-{number}/data.xml"
-        administered.put(path, _order("x"), Form_Definition_Version=1)
+        administered.put(path, named("x"), Form_Definition_Version=1)
         deleted = administered.delete(path, Form_Definition_Version=1)
         statuses["delete"].add(deleted.status)
         instant = deleted["Svc-Last-Modified"]

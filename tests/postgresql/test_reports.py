@@ -39,7 +39,7 @@ from persistence.storage.stored_revision import StoredRevision
 from tests import orders
 from tests.http.test_reporting import examples
 from tests.opened import opened
-from tests.orders import ORDER
+from tests.orders import ORDER, named
 from tests.postgresql.generated import generated
 from tests.postgresql.server import Server, fresh_schema
 from tests.published import Planter
@@ -153,11 +153,6 @@ def ordered(both: Both) -> Both:
     return both
 
 
-def order(name: str, *products: str) -> bytes:
-    lines = "".join(f"<lines><product>{product}</product></lines>" for product in products)
-    return f"<form><customer><name>{name}</name></customer><items>{lines}</items></form>".encode()
-
-
 def renamed(name: str) -> bytes:
     form = orders.definition().replace(b'id="name-control"', f'id="{name}-control"'.encode())
     return form.replace(b'ref="name"', f'ref="{name}"'.encode())
@@ -248,7 +243,7 @@ def test_a_save_that_began_before_the_publication_and_ends_after_it_is_not_lost(
             assert goes_on.wait(20)
 
     kept, ordered.rows = ordered.rows, Late(ordered.database, ordered.source)
-    saving = in_thread(lambda: ordered.save(ORDER, "d-1", order("Eve")))
+    saving = in_thread(lambda: ordered.save(ORDER, "d-1", named("Eve")))
     assert has_begun.wait(20)
     ordered.rows = kept
     publishing = in_thread(lambda: ordered.reports.create(ORDER, 1))
@@ -272,7 +267,7 @@ def test_saves_go_on_while_views_are_filled_and_nobody_sees_half(
     saving: list[threading.Thread] = []
 
     def save(document: str, name: str) -> None:
-        ordered.save(ORDER, document, order(name).replace(b"name>", b"who>"))
+        ordered.save(ORDER, document, named(name).replace(b"name>", b"who>"))
 
     def happening(document: str) -> None:
         """Save the document that is being read, one that was read and one that is new, at once."""
@@ -331,7 +326,7 @@ def test_what_an_interrupted_publication_has_left_goes_with_the_next(ordered: Bo
     views = read_flat_views(orders.definition(), ORDER, 1, NAMING)
     with ordered.database.transaction("leaving") as connection:
         database_reports.add_generation(connection, ORDER, 1, views)
-    ordered.save(ORDER, "d-1", order("Eve"))
+    ordered.save(ORDER, "d-1", named("Eve"))
     assert ordered.views() == {}
     assert ordered.ask("SELECT count(*) FROM flat_row") == [(1,)]
     ordered.reports.create(ORDER, 1)
@@ -400,7 +395,7 @@ def test_a_report_that_runs_delays_new_columns_and_no_save(ordered: Both, monkey
         report.execute(sql.SQL("SELECT * FROM {}").format(view))
         with pytest.raises(BusyError, match="reports that are running"):
             ordered.reports.create(ORDER, 1)
-        ordered.save(ORDER, "d-1", order("Eve"))
+        ordered.save(ORDER, "d-1", named("Eve"))
         assert names(ordered) == {**NAMES, "d-1": "Eve"}
         ordered.undefine(ORDER, 1)
         ordered.reports.drop(ORDER, 1)
@@ -437,7 +432,7 @@ def test_names_are_cut_to_what_the_database_takes(ordered: Both) -> None:
     body = orders.definition().replace(b'id="lines-grid"', b'id="%s-grid"' % (b"l" * 99))
     for form in long:
         ordered.define(form, 1, body)
-        ordered.save(form, "x", order(form.name))
+        ordered.save(form, "x", named(form.name))
         ordered.reports.create(form, 1)
     found = ordered.views()
     assert len(found) == 4

@@ -51,6 +51,13 @@ def storage(storage_uri: str, tmp_path: Path) -> DatabaseStorage:
     return storage_at(storage_uri, tmp_path / "local", lock_timeout=1)
 
 
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents of more than ten bytes are in pieces."""
+    monkeypatch.setattr(revision_rows, "INLINE", 10)
+    monkeypatch.setattr(revision_rows, "PIECE", 1000)
+
+
 def count_up(uri: str, local: str, rounds: int, clock: float) -> None:
     """Add one so many times to the number that a document holds, by a clock that is wrong, and without locks."""
     now = time.time_ns
@@ -229,11 +236,8 @@ def test_a_form_number_that_leads_nowhere_stores_nothing(storage: DatabaseStorag
     assert len(rows(storage)) == 1
 
 
-def test_contents_in_pieces_are_swept_when_no_revision_has_them(
-    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
-    monkeypatch.setattr(revision_rows, "PIECE", 1000)
+@pytest.mark.usefixtures("pieces")
+def test_contents_in_pieces_are_swept_when_no_revision_has_them(storage: DatabaseStorage) -> None:
     write(storage, DRAFT, "x" * 5000)
     write(storage, DRAFT, "y" * 5000)
     with storage.upload(FILE) as upload:
@@ -253,11 +257,10 @@ def commit_first(storage: DatabaseStorage, upload: Upload) -> None:
         writer.commit(FILE, next_sidecar(upload, None), upload, over=None)
 
 
+@pytest.mark.usefixtures("pieces")
 def test_an_upload_of_which_not_all_pieces_were_stored_is_refused(
     storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
-    monkeypatch.setattr(revision_rows, "PIECE", 1000)
     with storage.upload(FILE) as upload:
         upload.write(b"z" * 5000)
         with monkeypatch.context() as broken:
@@ -269,8 +272,8 @@ def test_an_upload_of_which_not_all_pieces_were_stored_is_refused(
     assert rows(storage) == set()
 
 
-def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
+@pytest.mark.usefixtures("pieces")
+def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage) -> None:
     with storage.upload(FILE) as upload:
         upload.write(b"z" * 5000)
         upload.flush()
@@ -280,11 +283,8 @@ def test_an_upload_that_was_swept_is_refused(storage: DatabaseStorage, monkeypat
     assert rows(storage) == set()
 
 
-def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
-    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
-    monkeypatch.setattr(revision_rows, "PIECE", 1000)
+@pytest.mark.usefixtures("pieces")
+def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(storage: DatabaseStorage) -> None:
     write(storage, DRAFT, "x" * 50_000)
     with revision(storage.read(DRAFT, content=True)).opened as file:
         first = file.read(100)
@@ -298,10 +298,8 @@ def test_a_content_in_pieces_is_read_while_it_is_replaced_and_discarded(
             file.read(20_000)
 
 
-def test_what_is_erased_is_gone_at_once_with_its_pieces(
-    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
+@pytest.mark.usefixtures("pieces")
+def test_what_is_erased_is_gone_at_once_with_its_pieces(storage: DatabaseStorage) -> None:
     for address in (DATA, FILE, DRAFT, DATA):
         write(storage, address, "x" * 5000)
     write(storage, DRAFT, "y" * 5000)
@@ -316,11 +314,9 @@ def test_what_is_erased_is_gone_at_once_with_its_pieces(
     assert list(files.listed()) == []
 
 
-def test_two_revisions_with_one_id_do_not_share_pieces(
-    storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("pieces")
+def test_two_revisions_with_one_id_do_not_share_pieces(storage: DatabaseStorage) -> None:
     """An archive in which a document was given another name brings the ids of the document that is still there."""
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
     own = write(storage, FILE, "x" * 5000)
     other = replace(FILE, document="E")
     with storage.upload(other) as upload:
@@ -384,9 +380,9 @@ def test_a_form_without_history_keeps_one_revision(storage_uri: str, tmp_path: P
     assert storage.sidecar(DATA) == deleted
 
 
-def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("pieces")
+def test_a_revision_is_rewritten_as_the_same(storage: DatabaseStorage) -> None:
     """Encrypted again, say: its instant and tag stay, and of the content before nothing is kept."""
-    monkeypatch.setattr(revision_rows, "INLINE", 10)
     first, second = write(storage, DATA, "one" * 10), write(storage, DATA, "two" * 10)
     for instant, over in ((first.modified, first), (None, second)):
         for is_same in (True, False):

@@ -40,6 +40,14 @@ def file_of(root: Path, name: str = "data.xml") -> Path:
     return root / "hr/leave/data/D" / name
 
 
+@pytest.fixture
+def store(root: Path) -> Store:
+    """A tree with one revision of a document."""
+    store = store_at(root)
+    put(store, DATA, b"<d>one</d>")
+    return store
+
+
 def served(store: Store, address=DATA) -> tuple[bytes, bool]:  # type: ignore[no-untyped-def]
     found = store.read(address, content=True)
     return content(found), found.is_edited
@@ -91,9 +99,7 @@ def test_the_right_content_under_another_time_keeps_its_tag(root: Path, hand_edi
     assert served(store) == (b"<d>one</d>", False)
 
 
-def test_a_file_is_looked_at_once_per_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_a_file_is_looked_at_once_per_state(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file_of(root).write_bytes(EDIT)
     past = os.stat(file_of(root)).st_mtime_ns - 60_000_000_000
     os.utime(file_of(root), ns=(past, past))
@@ -120,10 +126,8 @@ def _counted(function, calls: list[str]):  # type: ignore[no-untyped-def]
     return call
 
 
-def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
+def test_a_file_that_has_just_changed_is_looked_at_again(store: Store, root: Path) -> None:
     """It may change once more within the tick of the file system's clock."""
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
     file_of(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
     status = os.stat(file_of(root))
@@ -134,10 +138,8 @@ def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
         served(store)
 
 
-def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
+def test_the_content_of_an_older_revision_is_no_edit(store: Store, root: Path) -> None:
     """A disk that went back, or a copy of a busy tree: well-formed, and an acknowledged save is missing."""
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
     put(store, DATA, b"<d>two</d>")
     older = next((file_of(root).parent / HISTORY).glob("*.data.xml"))
     file_of(root).unlink()
@@ -156,10 +158,8 @@ def test_an_older_revision_is_never_edited(root: Path) -> None:
         store.read_revision(DATA, first.modified, content=True)
 
 
-def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> None:
+def test_a_digest_is_compared_on_reading_where_that_is_wanted(store: Store, root: Path) -> None:
     """Rot that keeps size and time is what the default cannot see."""
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
     status = os.stat(file_of(root))
     file_of(root).write_bytes(b"<d>ohe</d>")
     os.utime(file_of(root), ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -199,9 +199,7 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed(root: Path) -> None:
     assert harmless < len(data) / 4
 
 
-def test_a_sidecar_belongs_to_one_file_of(root: Path) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_a_sidecar_belongs_to_one_file_of(store: Store, root: Path) -> None:
     os.rename(file_of(root).parent, root / "hr/leave/data/E")
     with pytest.raises(DamagedError, match=r"belongs to hr/leave/data/D/data\.xml"):
         store.read(replace(DATA, document="E"), content=True)
@@ -217,9 +215,7 @@ def test_a_sidecar_belongs_to_one_file_of(root: Path) -> None:
         {"crator": "lea"},
     ],
 )
-def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str, object]) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_a_sidecar_that_somebody_changed_is_damage(store: Store, root: Path, change: dict[str, object]) -> None:
     path = file_of(root).with_name("data.xml.json")
     path.write_text(json.dumps(said(path) | change))
     with pytest.raises(DamagedError, match="sidecar"):
@@ -237,9 +233,7 @@ def test_another_layout_of_the_same_json_is_no_change(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve", ".quarantine", ".index"])
-def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_own_directories_are_made_again_when_they_are_missing(store: Store, root: Path, name: str) -> None:
     files.remove_tree(str(root / name))
     assert store.free_bytes() > 0
     put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
@@ -265,9 +259,7 @@ def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
 
 
 @pytest.mark.parametrize("bad", ["2026-13-01T00-00-00.000Z", "2026-02-30T00-00-00.000Z", "2026-01-01T99-00-00.000Z"])
-def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(root: Path, bad: str) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(store: Store, root: Path, bad: str) -> None:
     put(store, DATA, b"<d>two</d>")
     (file_of(root).parent / HISTORY / f"{bad}.data.xml").write_bytes(b"?")
     file_of(root).write_bytes(EDIT)
@@ -314,9 +306,7 @@ def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
 
 
 @pytest.mark.parametrize("how", ["saved over", "deleted"])
-def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Path, how: str) -> None:
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
+def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(store: Store, root: Path, how: str) -> None:
     stored = put(store, DATA, b"<d>two</d>")
     file_of(root).rename(file_of(root).with_name(f".data.xml.{stored.id}"))
     file_of(root).write_bytes(EDIT)
@@ -327,10 +317,8 @@ def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Pat
     assert EDIT in [path.read_bytes() for path in (root / ".quarantine").rglob("data.xml")]
 
 
-def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(root: Path) -> None:
+def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(store: Store, root: Path) -> None:
     """An unmounted disk: nothing is found missing, and nothing is stored into the mount point."""
-    store = store_at(root)
-    put(store, DATA, b"<d>one</d>")
     root.rename(root.with_name("mounted"))
     root.mkdir()
     for look in (

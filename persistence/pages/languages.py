@@ -1,0 +1,101 @@
+"""The language of the pages: texts stand in the templates in English, and in a catalog for each other language.
+
+A catalog is a file of JSON with the English texts as names. An extension of Jinja wraps each text between tags, and
+each label of an element, into a lookup when a template is compiled, so that templates are plain HTML to read and write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+
+from flask import has_request_context, request
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
+
+ENGLISH = "en"
+_TAG = re.compile(r"<[^<>]*>?|[^<>]*>")
+_LABEL = re.compile(r'((?:aria-label|placeholder|alt|title)=")([^"{}]*)(?=")')
+_LETTERS = re.compile(r"[A-Za-z]{2}")
+_EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+
+
+@cache
+def catalogs() -> Mapping[str, Mapping[str, str]]:
+    """Return the texts of each language by their English."""
+    found = (each for each in files(__package__).joinpath("translations").iterdir() if each.name.endswith(".json"))
+    return {each.name.removesuffix(".json"): json.loads(each.read_text("utf-8")) for each in found}
+
+
+def page_language() -> str:
+    """Return the language of the pages that the browser prefers (``Accept-Language``)."""
+    known = sorted(catalogs(), key=lambda each: each != ENGLISH)
+    return request.accept_languages.best_match((ENGLISH, *known)) or ENGLISH if has_request_context() else ENGLISH
+
+
+def translated(text: str, **values: object) -> str:
+    """Return a text of the pages in the language of the request, with ``values`` in its braces."""
+    found = catalogs().get(page_language(), {}).get(text, text)
+    return found.format(**values) if values else found
+
+
+class Translating(Extension):
+    """Wraps the texts of a template into calls of ``translated``."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
+        reader = TextReader()
+        for token in stream:
+            if token.type != "data":
+                yield token
+                continue
+            for piece, is_text in reader.pieces(token.value):
+                yield from _lookup(piece, token.lineno) if is_text else (Token(token.lineno, "data", piece),)
+
+
+def _lookup(text: str, line: int) -> Iterator[Token]:
+    yield Token(line, "variable_begin", "{{")
+    yield Token(line, "name", "translated")
+    yield Token(line, "lparen", "(")
+    yield Token(line, "string", text)
+    yield Token(line, "rparen", ")")
+    yield Token(line, "variable_end", "}}")
+
+
+class TextReader:
+    """Finds the texts in the HTML of one template, whose tags may go on from one part to the next."""
+
+    def __init__(self) -> None:
+        self._is_in_tag = False
+        self._is_code = False
+
+    def pieces(self, html: str) -> Iterator[tuple[str, bool]]:
+        """Yield the parts of a piece of HTML in order, each with whether it is a text to translate."""
+        for part in re.split(r"([<>])", html):
+            if part in {"<", ">"}:
+                self._is_in_tag = part == "<"
+                yield part, False
+            elif self._is_in_tag:
+                self._is_code = part.startswith(("code", "script", "style"))
+                yield from self._labels(part)
+            else:
+                yield from self._text(part)
+
+    def _labels(self, tag: str) -> Iterator[tuple[str, bool]]:
+        at = 0
+        for match in _LABEL.finditer(tag):
+            yield tag[at : match.start(2)], False
+            yield match[2], bool(_LETTERS.search(match[2]))
+            at = match.end()
+        yield tag[at:], False
+
+    def _text(self, text: str) -> Iterator[tuple[str, bool]]:
+        edges = _EDGES.fullmatch(text)
+        if edges is None or self._is_code or not _LETTERS.search(text):
+            yield text, False
+            return
+        yield edges[1], False
+        yield " ".join(edges[2].split()), True
+        yield edges[3], False
