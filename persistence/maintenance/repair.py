@@ -163,11 +163,22 @@ class Adoption:
         now = next_after(None)
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
+    def beside(self, folder: Folder, place: FilePaths) -> Sidecar | None:
+        """Return ``nothing_known`` with the version of another file of the same document, if one tells it."""
+        for name in sorted(list_folder(folder.path).sidecars - {place.name}):
+            with suppress(DamagedError):
+                sibling = stored_revision.read_sidecar(folder.paths(name))
+                if sibling is not None:
+                    return self.nothing_known(sibling.version)
+        return None
+
     def new(self, folder: Folder, place: FilePaths) -> Sidecar:
-        """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
+        """Return ``nothing_known`` with the version beside it, else that which a PUT of a new resource would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
+        if (known := self.beside(folder, place)) is not None:
+            return known
         catalog = self.reader().catalog_of(address.form)
         return self.nothing_known(version_of_new(self.reader().store, catalog, self.dialect, address))
 
@@ -356,12 +367,7 @@ class Repair:
             return older[1]
         if folder.collection is None:
             return self._adoption.nothing_known(int(folder.name))
-        for name in sorted(list_folder(folder.path).sidecars - {place.name}):
-            with suppress(DamagedError):
-                sibling = stored_revision.read_sidecar(folder.paths(name))
-                if sibling is not None:
-                    return self._adoption.nothing_known(sibling.version)
-        return None
+        return self._adoption.beside(folder, place)
 
     def _content_missing(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         if os.path.lexists(place.content):
