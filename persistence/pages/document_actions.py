@@ -19,7 +19,7 @@ from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.versions import Precondition, Tags
 from persistence.pages.document_pages import address_of, document_path
 from persistence.pages.document_table import disposition
-from persistence.pages.languages import translated
+from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import form_path
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.services.document_tables import outline_of
@@ -89,7 +89,7 @@ class DocumentActions:
             instant = before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
-            return shown_document(address, read, outline, None)
+            return shown_document(address, read, outline, language_of(outline.languages))
         except PersistenceError:  # the page of the document says what is wrong
             return ShownDocument()
 
@@ -113,7 +113,10 @@ class DocumentActions:
         notice = translated(word, count=len(done))
         if failed:
             notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=failed[0])
-        return Done(notice, form_path(Form(values["app"], values["form"])))
+        names, app, form = values["document"].split("/"), values["app"], values["form"]
+        is_one = len(names) == 1 and not failed
+        address = address_of(app, form, Collection.DATA.value, names[0])
+        return Done(notice, document_path("document", address) if is_one else form_path(Form(app, form)))
 
     def _each(self, values: Values) -> Iterator[_Selected]:
         found = self._selected(values)

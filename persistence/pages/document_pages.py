@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +30,7 @@ from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.pages.document_table import disposition, page_number
-from persistence.pages.languages import translated
+from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, title_of
 from persistence.pages.site import NAME, Action, Done, Question, Site, Values
 from persistence.providers.router import Route
@@ -44,7 +45,13 @@ from persistence.services.histories import (
     before_current,
 )
 from persistence.services.rules import Get, Revert
-from persistence.services.shown_documents import ShownDocument, shown_changes, shown_document
+from persistence.services.shown_documents import (
+    DisplayedValue,
+    ShownChange,
+    ShownDocument,
+    shown_changes,
+    shown_document,
+)
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -133,9 +140,13 @@ class DocumentPages:
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
         shown = self._shown(address, asked_instant())
-        language = request.args.get("lang") or None
         outline = outline_of(shown.route, shown.revision.version if shown.revision else 1)
-        values = self._contents(shown, language)
+        language = language_of(outline.languages)
+        living = shown
+        if shown.is_deleted and shown.instant is None:  # its last values are shown
+            with suppress(NotFoundError):
+                living = self._shown(address, before_current(self.documents, address))
+        values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
         revisions, total = _revisions(shown, number)
@@ -152,6 +163,7 @@ class DocumentPages:
             shown=shown,
             title=title_of(published),
             values=values,
+            at=living.instant,
             languages=outline.languages,
             language=language if language in outline.languages else next(iter(outline.languages), None),
             files=shown.report.attachments,
@@ -206,7 +218,10 @@ class DocumentPages:
         return self._sent(address_of(app, form, collection, document, name), own, "")
 
     def _sent(self, address: DocumentAddress, name: str, content_type: str) -> AnyResponse:
-        read = self.documents.read(address, Get(instant=asked_instant()))
+        instant = asked_instant()
+        # An attachment is older than the revision of the data that names it.
+        get = Get(instant=instant) if address.is_main else Get(as_of=instant)
+        read = self.documents.read(address, get)
         found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
@@ -233,6 +248,8 @@ class DocumentPages:
         pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = DiffOptions(language, in_removed=True)
+        before = shown.route.storage.read_revision(address, older, content=False)
+        facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
         rows = list(islice(shown_changes(differing, address, language), VALUES_SHOWN + 1))
         return render_template(
@@ -243,7 +260,7 @@ class DocumentPages:
             shown=shown,
             images=_images(shown.report),
             by=found.sidecar.modifier or "",
-            rows=rows[:VALUES_SHOWN],
+            rows=facts + rows[:VALUES_SHOWN],
             has_more=len(rows) > VALUES_SHOWN,
         )
 
@@ -317,6 +334,17 @@ class DocumentPages:
         except PreconditionError as error:
             raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
         return Done(translated("The lease of {user} is broken.", user=lease.user), document_path("document", address))
+
+
+def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
+    for label, before, after in (
+        ("Stage", older.stage, newer.stage),
+        ("Owner", older.creator, newer.creator),
+        ("Group of the owner", older.group, newer.group),
+    ):
+        if before != after:
+            was, now = (DisplayedValue(each) if each else None for each in (before, after))
+            yield ShownChange("", translated(label), was, now)
 
 
 def _images(report: DocumentReport) -> frozenset[str]:

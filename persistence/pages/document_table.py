@@ -26,7 +26,7 @@ from persistence.limits import (
 from persistence.maintenance.reports import last_days
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Hits, Query, Sort
-from persistence.pages.languages import translated
+from persistence.pages.languages import page_language, translated
 from persistence.pages.served_forms import ShownVersion
 from persistence.pages.service_pages import bar_plot
 from persistence.pages.site import time_zone
@@ -180,10 +180,14 @@ def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tup
     return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
 
 
+def _language() -> str:
+    return request.args.get("lang") or page_language()
+
+
 def table_of(shown: ShownVersion) -> DocumentTable:
     if shown.is_designer:
         return DocumentTable.of_designer(shown.route)
-    return DocumentTable.of(shown.route, shown.version, shown.numbers or (1,), request.args.get("lang") or None)
+    return DocumentTable.of(shown.route, shown.version, shown.numbers or (1,), _language())
 
 
 def documents(shown: ShownVersion) -> str:
@@ -255,7 +259,7 @@ def xlsx(shown: ShownVersion) -> AnyResponse:
     """Send everything that the table finds as a workbook with all controls."""
     table = table_of(shown)
     asked = table_query(request.args, table)
-    pieces = table.xlsx(asked.query, asked.drafts, request.args.get("lang") or None)
+    pieces = table.xlsx(asked.query, asked.drafts, _language())
     return _file(shown, "xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", pieces)
 
 

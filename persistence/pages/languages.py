@@ -36,6 +36,12 @@ def page_language() -> str:
     return request.accept_languages.best_match((ENGLISH, *known)) or ENGLISH if has_request_context() else ENGLISH
 
 
+def language_of(known: Iterable[str]) -> str | None:
+    """Return the language of a form's labels: the one asked for, else that of the page; ``None`` is the first."""
+    asked, own = request.args.get("lang") if has_request_context() else None, page_language()
+    return asked or (own if own in known else None)
+
+
 def translated(text: str, **values: object) -> str:
     """Return a text of the pages in the language of the request, with ``values`` in its braces."""
     found = catalogs().get(page_language(), {}).get(text, text)

@@ -18,6 +18,7 @@ from persistence.limits import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
 from persistence.maintenance.reports import DeletedDocument, DocumentCounts, FormCounts, TreeReader, count_documents
 from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
+from persistence.pages.languages import ENGLISH, page_language
 from persistence.pages.site import NAME
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
@@ -116,9 +117,9 @@ class ServedForms:
 
 
 def title_of(published: PublishedVersion | None) -> str:
-    """Return the English title of a version, else its first one."""
+    """Return the title of a version in the language of the page, else in English, else its first one."""
     titles = {} if published is None else published.metadata.titles
-    return titles.get("en", next(iter(titles.values()), ""))
+    return titles.get(page_language()) or titles.get(ENGLISH) or next(iter(titles.values()), "")
 
 
 def published_of(route: Route) -> list[PublishedVersion]:

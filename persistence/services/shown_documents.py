@@ -46,6 +46,7 @@ _HEADED = 2  # Values of indexed controls in the heading of a document
 _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+")
 _NUMBER = re.compile(r"(-?)([0-9]{5,30})(\.[0-9]+)?", re.ASCII)
 _NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
+_MOMENTS = frozenset({"date", "dateTime", "time", "boolean"})
 _BOOLEANS = {"true": "Yes", "false": "No"}
 _ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, as nh3 writes them
 
@@ -130,7 +131,8 @@ def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: st
         return ShownDocument(cause="The data has too many elements to be shown: see the XML.")
     reader = _Reader(address, language)
     lines = list(islice(reader.lines(tree, outline.root, 0), VALUES_SHOWN + 1))
-    shown = ShownDocument(" · ".join(reader.headings), file_names=reader.file_names)
+    headings = [text for _, text in sorted(reader.headings, key=itemgetter(0))[:_HEADED]]
+    shown = ShownDocument(" · ".join(headings), file_names=reader.file_names)
     if len(lines) > VALUES_SHOWN:
         shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
     shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
@@ -168,7 +170,7 @@ class _Reader:
 
     def __init__(self, address: DocumentAddress, language: str | None) -> None:
         self.address, self.language = address, language
-        self.headings: list[str] = []
+        self.headings: list[tuple[bool, str]] = []  # values of indexed controls, with false for those that name a thing
         self.file_names: dict[str, str] = {}
 
     def lines(
@@ -187,8 +189,9 @@ class _Reader:
                 if known.is_control:
                     if known.has_value:
                         values = self._values(inner, known)
-                        if known.is_indexed and len(self.headings) < _HEADED:
-                            self.headings += [cut(each.text, LONGEST_HEADING) for each in values[:1] if each.text]
+                        if known.is_indexed and values and values[0].text:
+                            is_name = not (known.choices or known.type in _NUMBERS or known.type in _MOMENTS)
+                            self.headings.append((not is_name, cut(values[0].text, LONGEST_HEADING)))
                         line = ShownLine(depth, label or known.name, known.name, is_relevant=applies, values=values)
                         yield replace(line, is_control=True)
                 elif known.is_iteration:

@@ -45,6 +45,7 @@ class _Sheet:
 
     sheet: Worksheet
     columns: dict[Path, int] = field(default_factory=dict)
+    headings: set[str] = field(default_factory=set)
     row: int = 1
 
 
@@ -80,6 +81,7 @@ class SpreadsheetWriter:
         for column, heading in enumerate(facts):
             found.sheet.write_string(0, column, heading, self._bold)
         found.columns = {("", fact): column for column, fact in enumerate(facts)}
+        found.headings = set(facts)
         return found
 
     def _define(self, node: OutlineNode, sheet: _Sheet, repeat: Path, at: Path) -> None:
@@ -95,7 +97,10 @@ class SpreadsheetWriter:
                 if len(sheet.columns) >= SHEET_COLUMNS:
                     self.problems[f"a sheet has at most {SHEET_COLUMNS} columns: {'/'.join(here)} has none"] = None
                     continue
-                sheet.sheet.write_string(0, len(sheet.columns), (label or name)[:SHEET_CHARACTERS], self._bold)
+                heading = label or name
+                heading = f"{heading} ({'/'.join(here)})" if heading in sheet.headings else heading
+                sheet.headings.add(heading)
+                sheet.sheet.write_string(0, len(sheet.columns), heading[:SHEET_CHARACTERS], self._bold)
                 sheet.columns[here] = len(sheet.columns)
             self._define(inner, sheet, repeat, here)
 

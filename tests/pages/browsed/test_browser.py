@@ -112,7 +112,7 @@ def test_the_login_has_no_findings(browsed: Browsed) -> None:
 
 
 def test_a_table_that_goes_on_is_shaded_at_that_edge(window: Window) -> None:
-    columns = ("owner", "created", "stage", "saved", "by", *INDEXED)
+    columns = ("owner", "created", "version", "stage", "id", "saved", "by", *INDEXED)
     wide = "/admin/forms/acme/order/1?" + "&".join(f"col={name}" for name in columns)
     for (kind, path), scheme in product({"phone": "/admin/forms", "desktop": wide}.items(), SCHEMES):
         window.look(WIDTHS[kind], scheme)
