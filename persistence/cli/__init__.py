@@ -23,7 +23,7 @@ _COMMANDS = (
     ("serve", "config"),
     ("key_commands", "api-key encryption-key signing-key password token"),
     ("report_commands", "forms show"),
-    ("document_commands", "history diff revert search"),
+    ("document_commands", "change history diff revert search"),
     ("tree_commands", "leases"),
     ("auditing", "audit"),
     ("transfer_commands", "export import"),

@@ -1,4 +1,4 @@
-"""Commands about documents: search, history, diff and revert."""
+"""Commands about documents: search, history, diff, revert and change."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from persistence.cli.options import (
     form_names,
     instant,
     managing,
+    parts_of,
     reader_of,
     reading,
     usage_errors,
@@ -41,11 +42,19 @@ from persistence.cli.terminal import (
     to_second,
 )
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    DamagedError,
+    LockedError,
+    NotFoundError,
+    PersistenceError,
+    PreconditionError,
+)
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
-from persistence.model.addresses import DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
@@ -56,7 +65,7 @@ from persistence.providers.opened import Providers, unheard
 from persistence.providers.tree_provider import open_index
 from persistence.services.access import AdministratorAccess
 from persistence.services.codec import AS_STORED, EncryptionCodec
-from persistence.services.documents import Documents
+from persistence.services.documents import Documents, FactsChange
 from persistence.services.histories import (
     DiffOptions,
     RestorePlan,
@@ -65,7 +74,7 @@ from persistence.services.histories import (
     RevisionPair,
     before_current,
 )
-from persistence.services.rules import Revert
+from persistence.services.rules import Revert, must_live
 from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
@@ -360,6 +369,63 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
         if not dry_run:
             reverting.restore(plan)
     say_restored(plan, is_trial=dry_run)
+
+
+@command("change", "Give documents another owner or stage.", TREES, audits=unless_dry, subject="path")
+@exits(
+    "changed",
+    "could not: no such document, another user's tree",
+    remains="a document was not changed, as its line says: somebody saved it meanwhile, or it is damaged",
+)
+@click.argument("path", metavar="APP/FORM[/data/DOCUMENT]")
+@click.option("--owner", metavar="USER", help="The new owner.")
+@click.option("--group", metavar="GROUP", help="The group of the new owner.")
+@click.option("--no-owner", is_flag=True, help="Nobody is the owner any more.")
+@click.option("--stage", metavar="STAGE", help="The new stage; an empty one removes it.")
+@click.option("--owned-by", metavar="USER", help="Of a form: all documents of this owner.")
+@click.option("--as", "user", metavar="USER", help="The last modifier of the new revisions.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
+def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, choice: TreeChoice, **to: Any) -> int:
+    """Give a document, or all documents of an owner, another owner or stage, as a new revision with the same content.
+
+    \b
+    persistence change hr/leave --owned-by bob --owner zoe --group staff
+    persistence change hr/leave/data/DOCUMENT --stage approved
+
+    The draft of a document is removed, as with a save. Permissions do not count, leases do where the property
+    enforce-lease is set. The service may run. The next run completes one that was interrupted.
+    """  # noqa: D301 - click's mark for lines that stay apart
+    if not (to["owner"] or to["no_owner"] or to["stage"] is not None) or (to["owner"] and to["no_owner"]):
+        raise click.UsageError("one of --owner and --no-owner, or --stage, says what is changed")
+    with usage_errors():
+        parts, by = parts_of(path, "APP/FORM", "APP/FORM/data/DOCUMENT"), User(name=short(user, "user name"))
+        owner = User(name=short(to["owner"], "user name"), group=short(to["group"], "group"))
+    form, document = Form(parts["APP"], parts["FORM"]), parts.get("DOCUMENT")
+    if (document is None) == (owned_by is None):
+        raise click.UsageError("--owned-by says which documents of a form; one document has no such option")
+    changed, failed = list[Facts](), 0
+    with opened_documents(choice.tree_of(form)) as documents:
+        storage = documents.router.of(form).data.storage
+        for each in (document,) if document is not None else storage.documents(form):
+            address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
+            try:
+                found = storage.read(address, content=False)
+                if owned_by is not None and (
+                    found is None or found.sidecar.deleted or found.sidecar.creator != owned_by
+                ):
+                    continue
+                found = must_live(found, address)
+                new = owner if to["owner"] or to["no_owner"] else None
+                if not dry_run:
+                    documents.change_facts(address, FactsChange(found.etag, by, new, to["stage"]))
+            except (BusyError, DamagedError, LockedError, PreconditionError) as error:
+                failed += 1
+                say_error(safe(str(error)))
+            else:
+                changed.append({"document": each, "owner": found.sidecar.creator, "stage": found.sidecar.stage})
+    say_table(changed, (("DOCUMENT", "document"), ("OWNER BEFORE", "owner"), ("STAGE BEFORE", "stage")))
+    say_error(f"{counted(len(changed), 'document')} {'would be ' * dry_run}changed")
+    return REMAINS if failed else 0
 
 
 @contextmanager

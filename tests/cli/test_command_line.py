@@ -108,6 +108,7 @@ def test_a_missing_or_empty_data_directory_is_a_failure_and_nothing_is_made(name
         "restore": [str(tmp_path)],
         "erase": ["--owner", "lea"],
         "purge": ["--older-than", "30d", "--drafts"],
+        "change": ["hr/leave/data/1", "--stage", "x"],
         **{each: ["hr/leave/data/1"] for each in ("history", "diff", "revert")},
     }
     (tmp_path / "unmounted").mkdir()
