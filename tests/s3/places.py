@@ -51,9 +51,6 @@ class BucketPlace(Place):
         self.server.objects[f"{_D}/cat.bin/stray"] = Stored(b"stray")
         return {"stray", *self.ids()}
 
-    def settle(self) -> None:
-        self.sweep()
-
     def ids(self, address: DocumentAddress = CAT) -> set[str]:
         """The content ids of the objects of an attachment."""
         prefix = f"attachments/pics/album/{address.collection.value}/{address.document}/{address.name}/"

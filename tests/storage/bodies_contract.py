@@ -52,10 +52,6 @@ class Place:
         """Leave bodies of the document that no record names; return the names that an erasure has for them."""
         raise NotImplementedError
 
-    def settle(self) -> None:
-        """Finish or remove what crashes have left, however young it is."""
-        raise NotImplementedError
-
     # What a test does.
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:

@@ -53,6 +53,7 @@ class DirectoryPlace(Place):
         return {"cat.bin", "cat.bin.json", "stray.bin", "old.bin"}
 
     def settle(self) -> None:
+        """Finish or remove what crashes have left."""
         self.rewriter.finish(CAT.main)
 
     def names(self, address: DocumentAddress = CAT) -> list[str]:
