@@ -281,6 +281,7 @@ LONGEST_CELL = 200  # characters of a text in a table; the rest is "…"
 VALUES_SHOWN = 2_000  # lines of values on the page of a document, and of controls on that of a definition
 LONGEST_OUTPUT = 1 << 18  # each stream of a command that is kept and read, and the last line: a thousand findings
 LONGEST_OUTPUT_LINE = 1 << 16  # a line of them; a longer one counts as several
+MOST_OUTPUT = 1 << 20  # read of a file with both streams of a command, or of several runs: some thousand repairs
 MOST_FINDINGS_SHOWN = 200  # findings of a check on a page; the command prints all
 AUDIT_BYTES_READ = 32 << 20  # audit that is read for a page, from its end; the page says where it stopped
 AUDIT_LINES_SHOWN = 100  # lines of the audit on a page

@@ -368,11 +368,11 @@ def outcome_of(facts: Facts) -> str:
 
 
 def newest(  # noqa: PLR0913 - the parts of a question
-    path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, before: int, most: int
+    path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, until: str, before: int, most: int
 ) -> NewestLines:
     """Return the ``most`` newest lines of a kind, with numbers below ``before`` if that is not 0.
 
-    At most ``AUDIT_BYTES_READ`` are read.
+    They are of the times from ``since`` up to ``until``, if these are not empty. At most ``AUDIT_BYTES_READ`` are read.
     """
     found: list[Facts] = []
     lowest, read = 0, 0
@@ -386,7 +386,7 @@ def newest(  # noqa: PLR0913 - the parts of a question
             if before and lowest >= before:
                 continue
             read += len(line)
-            if is_of_kind(facts, wanted, since):
+            if is_of_kind(facts, wanted, since) and not (until and str(facts.get("at", "")) >= until):
                 found.append(facts)
             if len(found) == most or read > AUDIT_BYTES_READ:
                 return NewestLines(tuple(found), lowest if lowest > 1 else 0)

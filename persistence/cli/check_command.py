@@ -346,7 +346,7 @@ def _line(shown: _Shown, report: Report) -> str:
     elif report.outcome is Outcome.FAILED:
         end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
-        end = kind.deed if kind.remedy is Remedy.NONE else f"{kind.remedy.value} {kind.deed}"
+        end = finding.deed if finding.remedy is Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
     return f"{kind.severity.value}: {shown.path(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
@@ -358,8 +358,8 @@ def _facts(shown: _Shown, report: Report) -> dict[str, object]:
         "kind": kind.label,
         "severity": kind.severity.value,
         "what": one_line(finding.what),
-        "remedy": kind.remedy.value,
-        "does": kind.deed,
+        "remedy": finding.remedy.value,
+        "does": finding.deed,
         "outcome": report.outcome.value,
         "said": one_line(report.said),
         "difference": "\n".join(report.difference),

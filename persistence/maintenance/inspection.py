@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
@@ -180,8 +180,10 @@ class _Inspection:
         elif match is ContentMatch.OTHER:
             yield self._changed(place, sidecar)
         else:
-            newest = f"; {self._newest_whole(place)}" if match is ContentMatch.ROTTEN else ""
-            yield from _faults(match, place, sidecar, newest)
+            if match is ContentMatch.ROTTEN:
+                yield self._lost_unless_older(FindingKind.DIGEST_WRONG, place, f"its digest is not {sidecar.digest}")
+            else:
+                yield from _faults(match, place, sidecar)
             is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
             if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
                 what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
@@ -198,8 +200,7 @@ class _Inspection:
         except (StateChangedError, FileNotFoundError):
             return FindingKind.BUSY.at(place.content, "it is being changed")
         except DamagedError as error:
-            what = f"{_after_colon(error)}; {self._newest_whole(place)}"
-            return FindingKind.CONTENT_DAMAGED.at(place.content, what, place)
+            return self._lost_unless_older(FindingKind.CONTENT_DAMAGED, place, _after_colon(error))
         if is_same:
             return FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
         what = f"edited by hand since {sidecar.modified}; it is served as it is"
@@ -209,11 +210,11 @@ class _Inspection:
             what = f"{what}, but {error}"
         return FindingKind.EDITED.at(place.content, what, place)
 
-    def _newest_whole(self, place: FilePaths) -> str:
+    def _lost_unless_older(self, kind: FindingKind, place: FilePaths, what: str) -> Finding:
         newest = newest_whole(self.history, place.name, living=True)
         if newest is None:
-            return "no older revision is whole"
-        return f"the newest whole revision is of {newest[1].modified}"
+            return replace(kind.at(place.content, f"{what}; no older revision is whole", place), is_lost=True)
+        return kind.at(place.content, f"{what}; the newest whole revision is of {newest[1].modified}", place)
 
     def _marks(self, name: str, path: str, sidecar: Sidecar) -> Iterator[Finding]:
         if name != self.folder.main or (self.folder.collection is not None and not self.by.deep):
@@ -319,9 +320,9 @@ class _Inspection:
             yield FindingKind.OUTDATED_DRAFT.at(self.folder.path, what)
 
 
-def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
+def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
     if match is ContentMatch.ROTTEN:
-        yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}{newest}", place)
+        yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}", place)
     elif match is ContentMatch.TIMES_LOST:
         yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
 

@@ -192,7 +192,7 @@ class DocumentPages:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
             return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
         except DamagedError as error:
-            return ShownDocument(cause=f"It is damaged: {error}")
+            return ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")

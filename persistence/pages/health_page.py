@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import msgspec
 from flask import render_template, url_for
+from msgspec.structs import asdict, replace
 
 from persistence import processes
-from persistence.errors import BadRequestError, BusyError, NotFoundError, disk_errors
-from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN
+from persistence.errors import BadRequestError, BusyError, NotFoundError, PreconditionError, disk_errors
+from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
+from persistence.model.instants import to_datetime
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.processes import Child
 from persistence.providers.router import Router
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.settings import GIVEN, Effective, passed_on
 from persistence.storage import files, root
-from persistence.storage.findings import Outcome, Remedy
-from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout
+from persistence.storage.findings import Outcome, Remedy, Severity
+from persistence.storage.layout import FOLDER_DEPTH, PAGES, Layout, unescape
 from persistence.storage.locks import try_lock
 
 # Commands that the pages begin: each runs in a process of its own, and its output is kept for all workers.
@@ -31,18 +35,34 @@ from persistence.storage.locks import try_lock
 # one.
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The output of a command: the first lines, at most ``LONGEST_OUTPUT`` bytes, and the last one.
+class Output(msgspec.Struct, frozen=True):
+    """The output of a run, of which the file of a command has these fields as a first line.
 
-    ``errors`` has what it printed on standard error. ``began`` is in seconds since the epoch.
+    ``lines`` are what the command has printed, on standard error, too. Times are in seconds since the epoch.
     """
 
-    is_running: bool
     began: float
-    lines: tuple[bytes, ...]
-    last: bytes
-    errors: str
+    about: dict[str, str] = {}
+    is_running: bool = False
+    ended: float = 0.0
+    lines: list[bytes] = []
+
+    @property
+    def text(self) -> str:
+        """The lines that are not JSON: the result of most commands, and the errors of a check."""
+        return b"\n".join(line for line in self.lines if not line.startswith(b"{")).decode(errors="replace").strip()
+
+    @property
+    def totals(self) -> CheckTotals | None:
+        """The totals of a check; ``None`` until its end, and if it was stopped."""
+        for line in reversed(self.lines):
+            with suppress(msgspec.DecodeError):
+                return _totals(line)
+        return None
+
+
+_BEGUN = b'{"began":'
+_begun = msgspec.json.Decoder(Output).decode
 
 
 class BackgroundCommand:
@@ -55,49 +75,65 @@ class BackgroundCommand:
         self._path = f"{self._directory}/{purpose or name}"
         self._process: Child | None = None
 
-    def begin(self, arguments: Sequence[str]) -> None:
+    def begin(
+        self, arguments: Sequence[str], about: Mapping[str, str] | None = None, *, keeps_output: bool = False
+    ) -> None:
+        """Begin a run; ``keeps_output`` adds its output to that of the runs before."""
         with disk_errors(f"running persistence {self._name}"), ExitStack() as stack:
             root.ensure_pages(self._effective.settings.home)
-            opened = (files.open_shared(f"{self._path}.{each}") for each in ("lock", "out", "err"))
-            lock, out, err = (stack.enter_context(files.closing(each)) for each in opened)
-            if not try_lock(lock):
+            opened = (files.open_shared(f"{self._path}.{each}", os.O_APPEND) for each in ("lock", "out"))
+            lock, out = (stack.enter_context(files.closing(each)) for each in opened)
+            if self.is_running() or not try_lock(lock):
                 raise BusyError(f"persistence {self._name} is running already: wait for its end")
-            for each in (out, err):
-                files.set_size(each, 0)
+            if not keeps_output:
+                files.set_size(out, 0)
+            elif os.fstat(out).st_size > MOST_OUTPUT - 2 * (LONGEST_OUTPUT + LONGEST_OUTPUT_LINE):
+                raise PreconditionError("so much was repaired since the last check that you must check again first")
+            files.write_all(out, b'%s%.3f,"about":%s}\n' % (_BEGUN, time.time(), msgspec.json.encode(about or {})))
             self._process = processes.start(  # it holds the lock from here on
                 *("-m", "persistence.processes"),
                 *("-m", "persistence.cli", self._name, "--config", GIVEN, *arguments),
                 given=passed_on(self._effective),
                 stdout=out,
-                stderr=err,
+                stderr=out,
                 pass_fds=(lock,),
                 start_new_session=True,
             )
 
-    def output(self) -> Output | None:
-        """Return the output of the current or last run; ``None`` if it was never run from here."""
+    def outputs(self) -> list[Output]:
+        """Return the output of each run that is kept, oldest first."""
         with disk_errors(f"looking at persistence {self._name}"):
             is_running = self.is_running()
             try:
                 descriptor = files.open_to_read(f"{self._path}.out")
             except (FileNotFoundError, NotADirectoryError):
-                return None
+                return []
             with open(descriptor, "rb") as file:
-                lines = file.read(LONGEST_OUTPUT + LONGEST_OUTPUT_LINE).splitlines()
-            began = os.stat(f"{self._path}.err").st_mtime if is_running else os.stat(f"{self._path}.out").st_mtime
-            with open(files.open_to_read(f"{self._path}.err"), "rb") as file:
-                errors = file.read(LONGEST_OUTPUT).decode(errors="replace").strip()
-            return Output(is_running, began, tuple(lines), lines[-1] if lines else b"", errors)
+                lines, ended = file.read(MOST_OUTPUT).splitlines(), os.fstat(descriptor).st_mtime
+        runs: list[Output] = []
+        for line in lines:
+            if line.startswith(_BEGUN):
+                with suppress(msgspec.DecodeError):  # the disk was full, or more is not read
+                    runs.append(replace(_begun(line), ended=ended))
+            elif runs:
+                runs[-1].lines.append(line)
+        return [*runs[:-1], *(replace(each, is_running=is_running) for each in runs[-1:])]
+
+    def output(self) -> Output | None:
+        """Return the output of the current or last run; ``None`` if it was never run from here."""
+        return next(reversed(self.outputs()), None)
 
     def is_running(self) -> bool:
         """Tell whether it runs, also if another worker has begun it."""
-        if self._process is not None and self._process.poll() is not None:  # or else it would stay as a zombie
-            self._process = None
         with (
             suppress(FileNotFoundError, NotADirectoryError),
             files.closing(files.open_to_read(f"{self._path}.lock")) as it,
         ):
-            return not try_lock(it)
+            if not try_lock(it):
+                return True
+            process, self._process = self._process, None
+            if process is not None:
+                process.wait()  # it is ending, and would stay as a zombie
         return False
 
 
@@ -122,8 +158,15 @@ _MODES = {
         ),
     ),
 }
-_REPAIR, _ADOPT, _OPEN = Remedy.REPAIR.value, Remedy.ADOPT.value, Outcome.FOUND.value
+_REPAIR, _ADOPT = Remedy.REPAIR.value, Remedy.ADOPT.value
+_OPEN, _MENDED, _FAILED, _RUNNING = Outcome.FOUND.value, Outcome.MENDED.value, Outcome.FAILED.value, "running"
+_STOPPED = "the command was stopped before its end"
+_NOTICE = Severity.NOTICE.value
 _DEEP = "Every content is read, and compared with its digest: on a large tree this takes long."
+
+
+Key = tuple[str, str, str]
+"""The tree, path and kind of a finding."""
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
@@ -140,12 +183,45 @@ class CheckFinding(msgspec.Struct, frozen=True):
     tree: str = ""
 
     @property
+    def key(self) -> Key:
+        return self.tree, self.path, self.kind
+
+    @property
     def is_open(self) -> bool:
         """Tell whether it can be repaired or adopted alone. The service's own files are parts of a whole."""
-        return self.outcome == _OPEN and self.remedy in (_REPAIR, _ADOPT) and not self.path.startswith(".")
+        has_remedy = self.remedy in (_REPAIR, _ADOPT) and not self.path.startswith(".")
+        return has_remedy and self.outcome in (_OPEN, _FAILED)
+
+    @property
+    def remains(self) -> bool:
+        """Tell whether it counts as remaining, as for the command."""
+        return self.outcome == _FAILED or (self.outcome != _MENDED and self.severity != _NOTICE)
+
+    @property
+    def page(self) -> str:
+        """The path of the page of its document or version; empty if it has none."""
+        match [] if self.path.startswith(".") else [unescape(part) for part in self.path.split("/")]:
+            case [app, form, "data" | "draft" as collection, document, *_]:
+                return url_for("pages.document", app=app, form=form, collection=collection, document=document)
+            case [app, form, "form", version, *_] if version.isdecimal():
+                return url_for("pages.version-definition", app=app, form=form, version=int(version))
+        return ""
+
+
+class CheckTotals(msgspec.Struct, frozen=True):
+    """The totals of a check, as ``persistence check --json`` prints them in its last line."""
+
+    folders: int
+    damage: int
+    leftover: int
+    notice: int
+    mended: int
+    remaining: int
+    edits: int
 
 
 _finding = msgspec.json.Decoder(CheckFinding).decode
+_totals = msgspec.json.Decoder(CheckTotals).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,30 +247,55 @@ class HealthPage:
         site.action(Action("reencrypt", _ask_to_reencrypt, self._reencrypt, ("app", "form")))
 
     def show(self) -> str:
-        checked, mended, reindexed = self.check.output(), self.mend.output(), self.reindex.output()
-        findings = _findings(checked)
-        if checked is not None and mended is not None and mended.began >= checked.began:
-            outcomes = {(each.path, each.kind): each for each in _findings(mended) if each.outcome != _OPEN}
-            findings = [outcomes.get((each.path, each.kind), each) for each in findings]  # of one tree, unnamed
+        checked, reindexed = self.check.output(), self.reindex.output()
+        findings = self._standing(checked)
+        totals = None if checked is None else _counted(checked, findings)
+        last_check = self.last_check()
         return render_template(
             "health.html",
             check=checked,
-            mend=mended,
+            is_mending=self.mend.is_running(),
             trees=self.trees,
             findings=findings[:MOST_FINDINGS_SHOWN],
-            more=max(0, len(findings) - MOST_FINDINGS_SHOWN),
-            is_stopped=checked is not None and not checked.is_running and b'"folders"' not in checked.last,
-            last_check=last(self.home, LastCheck),
+            totals=totals,
+            is_stopped=checked is not None and not checked.is_running and checked.totals is None,
+            last_check=last_check,
+            is_outdated=checked is not None and last_check is not None and _seconds(last_check) > checked.ended + 1,
             last_backup=last(self.home, LastBackup),
             reindex=reindexed,
             reindexing=self.router.reindexing_status(),
             reencryptions=self.reencrypts.states(),
         )
 
+    def last_check(self) -> LastCheck | None:
+        """Return the record of the last full check, with what was repaired on the page since."""
+        record, checked = last(self.home, LastCheck), self.check.output()
+        if record is None or checked is None or checked.totals is None:
+            return record
+        if not checked.began <= _seconds(record) <= checked.ended + 1:  # one by the command, earlier or later
+            return record
+        return replace(record, **asdict(_counted(checked, self._standing(checked))))
+
+    def _standing(self, checked: Output | None) -> list[CheckFinding]:
+        """Return the findings of a check, each with what came of its repair since, and those that repairs have met."""
+        found = {each.key: each for each in _findings(checked)}
+        for run in self.mend.outputs():
+            asked = run.about.get("tree", ""), run.about.get("path", ""), run.about.get("kind", "")
+            if checked is None or run.began < checked.began or asked not in found:
+                continue
+            found[asked] = replace(found[asked], outcome=_OPEN, said="")
+            met = {each.key: each for each in (replace(each, tree=asked[0]) for each in _findings(run))}
+            for key, each in met.items():
+                if each.outcome != _OPEN or found.get(key, each).outcome == _MENDED or key not in found:
+                    found[key] = each
+            if found[asked].outcome == _OPEN:
+                found[asked] = replace(found[asked], **_without_result(run, is_there=asked in met))
+        return list(found.values())
+
     def _check(self, values: Values, by: str) -> Done:
         options = {"look": [], "repair": ["--repair"], "adopt": ["--adopt", "--all", "--as", by]}[values["mode"]]
         self.check.begin(["--json", *options, *(["--deep"] if values["deep"] else [])])
-        return Done("The check has begun. Load this page again to see what it finds.", _back())
+        return Done("The check has begun. What it finds is listed below.", _back())
 
     def _ask_to_mend(self, values: Values) -> Question:
         finding = self._found(values)
@@ -209,15 +310,18 @@ class HealthPage:
         return Question(f"Adopt {finding.path}?", effects, "Adopt", _back())
 
     def _mend(self, values: Values, by: str) -> Done:
-        finding = self._found(values)
+        finding, checked, mended = self._found(values), self.check.output(), self.mend.output()
         remedy = [_REPAIR] if finding.remedy == _REPAIR else [_ADOPT, "--as", by]
-        self.mend.begin(["--json", *remedy, *self.trees[finding.tree], "--", finding.path])
-        return Done(f"{finding.path} is being looked at. Load this page again to see what came of it.", _back())
+        is_of_check = mended is not None and checked is not None and mended.began >= checked.began
+        arguments = ["--json", "--deep", *remedy, *self.trees[finding.tree], "--", finding.path]
+        self.mend.begin(arguments, {name: values[name] for name in ("tree", "path", "kind")}, keeps_output=is_of_check)
+        what = "repair" if finding.remedy == _REPAIR else "adoption"
+        return Done(f"The {what} of {finding.path} has begun. Its result is shown beside the finding.", _back())
 
     def _found(self, values: Values) -> CheckFinding:
         asked = (values["tree"], values["path"], values["kind"])
-        for each in _findings(self.check.output()) if values["tree"] in self.trees else ():
-            if (each.tree, each.path, each.kind) == asked and each.is_open:
+        for each in self._standing(self.check.output()) if values["tree"] in self.trees else ():
+            if each.key == asked and each.is_open:
                 return each
         raise NotFoundError("the last check has found nothing there that can be repaired or adopted alone")
 
@@ -265,6 +369,36 @@ def _findings(output: Output | None) -> list[CheckFinding]:
         except msgspec.DecodeError:
             continue
     return found
+
+
+def _without_result(run: Output, *, is_there: bool) -> dict[str, str]:
+    if run.is_running:
+        return {"outcome": _RUNNING}
+    if run.totals is None:
+        return {"outcome": _FAILED, "said": (run.text or _STOPPED).splitlines()[-1].removeprefix("Error: ")}
+    if is_there:
+        return {"outcome": _FAILED, "said": "it cannot be repaired alone"}
+    return {"outcome": _MENDED, "said": "it is no longer there"}
+
+
+def _counted(checked: Output, standing: Iterable[CheckFinding]) -> CheckTotals:
+    """Return the totals of a check with what came of repairs since. The file of its output may lack findings."""
+    before, now = _count(_findings(checked)), _count(standing)
+    whole = {"folders": 0, **before} if checked.totals is None else asdict(checked.totals)
+    return CheckTotals(**{name: count + now[name] - before[name] for name, count in whole.items()})
+
+
+def _count(findings: Iterable[CheckFinding]) -> Counter[str]:
+    count = Counter(dict.fromkeys(CheckTotals.__struct_fields__, 0))
+    for each in findings:
+        is_edit = each.outcome == _OPEN and each.remedy == _ADOPT
+        count[each.severity] += 1
+        count.update(mended=each.outcome == _MENDED, remaining=each.remains, edits=is_edit)
+    return count
+
+
+def _seconds(record: LastCheck) -> float:
+    return to_datetime(record.at).timestamp()
 
 
 def _back() -> str:

@@ -121,22 +121,24 @@ class Pages:
         LoginPage(sessions).add_to(site)
         dialect = DIALECTS[effective.settings.dialect]
         forms = ServedForms(providers, dialect)
-        OverviewPage(effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes).add_to(site)
-        documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
-        FormPages(forms, documents).add_to(site)
-        DocumentPages(forms, documents).add_to(site)
-        DocumentActions(documents).add_to(site)
         check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
-        mend = BackgroundCommand("check", effective, "mend")
-        HealthPage(
+        health = HealthPage(
             effective.settings.home,
             {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
             providers.router,
             check,
-            mend,
+            BackgroundCommand("check", effective, "mend"),
             reindex,
             self.reencrypts,
+        )
+        OverviewPage(
+            effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes, health.last_check
         ).add_to(site)
+        documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
+        FormPages(forms, documents).add_to(site)
+        DocumentPages(forms, documents).add_to(site)
+        DocumentActions(documents).add_to(site)
+        health.add_to(site)
         AuditPage(effective.settings, keys, audit).add_to(site)
         KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)

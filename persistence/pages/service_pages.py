@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
+from http.client import responses
 from itertools import islice
 from urllib.parse import urlencode
 
@@ -18,7 +20,7 @@ from markupsafe import Markup
 
 from persistence import processes
 from persistence.audit.audit_log import seals
-from persistence.audit.verification import NewestLines, newest, outcome_of, subject_of
+from persistence.audit.verification import Facts, NewestLines, newest, outcome_of, subject_of
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name, warnings_of
@@ -30,16 +32,17 @@ from persistence.limits import (
     LARGEST_ERRORS,
     LONGEST_CAUSE,
     LONGEST_DETAIL,
+    LONGEST_VALUE,
     MOST_PLOTTED,
 )
 from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.instruments import Span
 from persistence.metrics.service import Metrics
-from persistence.model import instants
 from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, time_zone
+from persistence.pages.languages import translated
+from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
 from persistence.providers.locations import (
     ShownValue,
     effective_properties,
@@ -276,6 +279,7 @@ class OverviewPage:
     errors: RecentErrors
     at_rest: EncryptionKeys
     routes: Callable[[], Iterable[Route]]
+    last_check: Callable[[], LastCheck | None]
 
     def add_to(self, site: Site) -> None:
         site.page(ROOT, "overview", self.show, "Overview")
@@ -289,7 +293,7 @@ class OverviewPage:
             warnings=list(self._warnings()),
             facts=list(self._facts()),
             places=[(place, spaces.get(place.address)) for place in served],
-            last_check=last(home, LastCheck),
+            last_check=self.last_check(),
             last_backup=last(home, LastBackup),
             reindexing=self.providers.router.reindexing_status(),
             plots=[] if self.metrics is None else _plots(self.metrics.spans(_PLOTTED)),
@@ -359,6 +363,26 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * _MILLISECONDS
 
 
+SUBJECTS: Mapping[str, Sequence[str]] = {
+    subject: names.split()
+    for subject, names in {
+        "Where and how it serves": "data local bind admin_bind time_zone dialect workers threads gunicorn "
+        "accel_redirect",
+        "Who may call": "trusted keys insecure hosts origins foreign_headers administrators token_issuers "
+        "publish_to admin",
+        "Limits": "max_xml max_body lock_timeout min_free progress_timeout worker_memory remote_connect "
+        "remote_timeout remote_calls",
+        "Integrity and encryption": "hand_edits verify verify_up_to encryption_keys encryption_key",
+        "Audit": "audit audit_file audit_required audit_sync audit_signed audit_size audit_days audit_keep "
+        "audit_syslog",
+        "Log": "log_format log_level log_users log_file",
+        "Metrics": "metrics metrics_from",
+        "More trees": "datasource",
+    }.items()
+}
+"""The names of the settings by subject, as in docs/settings.md."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
     """The page. It changes nothing: settings are in a file, and the service reads them again on SIGHUP."""
@@ -370,6 +394,7 @@ class SettingsPage:
 
     def show(self) -> str:
         properties, roots = self.effective.properties, self.effective.settings.roots
+        shown = {each.name: each for each in effective_settings(self.effective)}
         kept = [(each, "forms") for each in properties.form_providers]
         kept += [(each, "attachments") for each in properties.attachment_providers]
         # Its name, what it keeps and where, and whether it is asked where all are.
@@ -380,7 +405,7 @@ class SettingsPage:
         return render_template(
             "settings.html",
             file=self.effective.file,
-            settings=_own_first(effective_settings(self.effective)),
+            settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
             properties=_own_first(effective_properties(self.effective)),
             providers=providers,
         )
@@ -523,6 +548,18 @@ def _back() -> str:
 
 
 _FILTERS = ("user", "key", "action", "app", "form", "document")
+_OUTCOMES = {
+    "begin": "begun",
+    "done": "done",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "status 1": "failed",
+    "status 2": "failed: wrong usage",
+    "status 3": "done: all that was found is repaired",
+    "status 4": "incomplete: something is left or damaged",
+    "status 5": "done: edits by hand are left",
+}
+"""Outcomes of commands in words, as docs/cli.md has their exit statuses."""
 _LARGEST = 18
 """Digits of the number of a line."""
 
@@ -540,7 +577,7 @@ class AuditPage:
         site.action(Action("audit-verify", self._ask, self._verify))
 
     def show(self) -> str:
-        asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "before")}
+        asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "until", "before")}
         found, problem = None, self._absence()
         if not problem:
             try:
@@ -555,7 +592,7 @@ class AuditPage:
         return render_template(
             "audit.html",
             asked=asked,
-            rows=[{"place": subject_of(each), "outcome": outcome_of(each), **each} for each in lines],
+            rows=[_row(each) for each in lines],
             problem=problem,
             older=older,
             verified=self.verification.output(),
@@ -570,12 +607,14 @@ class AuditPage:
 
     def _found(self, asked: Values) -> NewestLines:
         wanted = {name: asked[name] for name in _FILTERS if asked[name]}
-        since = instants.from_datetime(instants.parse_time(asked["since"], "since")) if asked["since"] else ""
+        since = midnight(asked["since"]) if asked["since"] else ""
+        until = midnight(asked["until"], 1) if asked["until"] else ""
         before = asked["before"]
         if before and not (before.isascii() and before.isdecimal() and len(before) <= _LARGEST):
             raise BadRequestError("before is the number of a line")
         path, seal_of = self.settings.audit_file, seals(self.keys)
-        return newest(path, seal_of, wanted, since=since, before=int(before or 0), most=AUDIT_LINES_SHOWN)
+        number = int(before or 0)
+        return newest(path, seal_of, wanted, since=since, until=until, before=number, most=AUDIT_LINES_SHOWN)
 
     def _ask(self, _values: Values) -> Question:
         if self._absence():
@@ -586,3 +625,22 @@ class AuditPage:
     def _verify(self, _values: Values, _by: str) -> Done:
         self.verification.begin(["verify"])
         return Done("The audit is being verified.", url_for("pages.audit"))
+
+
+def _row(facts: Facts) -> dict[str, object]:
+    status, outcome = facts.get("status"), outcome_of(facts)
+    if isinstance(status, int):
+        text = "failed: {result}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused: {result}"
+        text = text if status >= HTTPStatus.BAD_REQUEST else "done"
+        outcome = f"{status} {responses.get(status, '')}".rstrip()
+    else:
+        text = _OUTCOMES.get(outcome, "failed: {result}" if outcome.startswith("status ") else "{result}")
+    result, is_bad = translated(text, result=outcome), text.startswith(("failed", "refused"))
+    return {**facts, "place": subject_of(facts), "said": _details(facts), "outcome": result, "is_bad": is_bad}
+
+
+def _details(facts: Facts) -> str:
+    details = facts.get("details")
+    given = details.items() if isinstance(details, dict) else ()
+    texts = ((name, ", ".join(map(str, each)) if isinstance(each, list) else each) for name, each in given)
+    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[:LONGEST_VALUE]

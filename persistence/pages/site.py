@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -20,13 +20,22 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__
-from persistence.errors import ForbiddenError, NotFoundError, PersistenceError, one_line, status_of
+from persistence.errors import (
+    BadRequestError,
+    DamagedError,
+    ForbiddenError,
+    NotFoundError,
+    PersistenceError,
+    one_line,
+    status_of,
+)
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
+from persistence.model.instants import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.pages.sessions import Sessions, forget
 
@@ -128,6 +137,15 @@ def time_zone() -> tzinfo | None:
     return zone
 
 
+def midnight(day: str, days_later: int = 0) -> Instant:
+    """Return the beginning of a day such as ``2026-03-04``, or of one after it, in the zone of the pages."""
+    try:
+        wanted = date.fromisoformat(day) + timedelta(days=days_later)
+        return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
+    except (ValueError, OverflowError) as error:
+        raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
+
+
 def instant(text: str | None) -> Markup:
     """Return an instant in the zone of the pages to the second, with UTC behind it; it may wrap after the date."""
     if not text:
@@ -169,15 +187,15 @@ def duration(seconds: float) -> str:
     return ""
 
 
-def page(status: int, cause: str, headers: Headers | None = None) -> Response:
+def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged: bool = False) -> Response:
     """Return the page of an error, and hand its cause to the log."""
     request.environ[CAUSE] = one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
     g.setdefault("session", None)
     title, number = HTTPStatus(status).phrase, request.environ.get(REQUEST_ID, "")
-    body = render_template("error.html", title=title, status=status, cause=request.environ[CAUSE], request_id=number)
-    return Response(body, status, headers)
+    facts = {"status": status, "cause": request.environ[CAUSE], "request_id": number, "is_damaged": is_damaged}
+    return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
 def _http_error(error: HTTPException) -> Response:
@@ -244,7 +262,10 @@ class Site:
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
         self._blueprint.register_error_handler(
-            PersistenceError, lambda error: page(status_of(error), str(error), headers_of(error))
+            PersistenceError,
+            lambda error: page(
+                status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError)
+            ),
         )
         self._blueprint.register_error_handler(HTTPException, _http_error)
         self._blueprint.register_error_handler(Exception, _unexpected)

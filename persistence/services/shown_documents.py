@@ -98,6 +98,7 @@ class ShownDocument:
     folded: list[ShownLine] = field(default_factory=list)
     file_names: dict[str, str] = field(default_factory=dict)
     cause: str = ""
+    is_damaged: bool = False
     xml: list[str] = field(default_factory=list)
     is_xml_cut: bool = False
 

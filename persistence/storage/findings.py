@@ -144,7 +144,8 @@ class Finding:
     """One thing found: ``path`` is absolute, ``what`` is half a line.
 
     ``place`` is the resource or older revision that it belongs to; ``None`` if it belongs to none. ``mend`` applies the
-    remedy of its kind, and is ``None`` where that cannot be done, or only under the lock of a folder.
+    remedy of its kind, and is ``None`` where that cannot be done, or only under the lock of a folder. That remedy finds
+    nothing to go back to if ``is_lost``.
     """
 
     kind: FindingKind
@@ -152,6 +153,15 @@ class Finding:
     what: str
     place: FilePaths | None = None
     mend: Callable[[], object] | None = field(default=None, compare=False)
+    is_lost: bool = False
+
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy.NONE if self.is_lost else self.kind.remedy
+
+    @property
+    def deed(self) -> str:
+        return _ADOPT_OR_RESTORE if self.is_lost else self.kind.deed
 
     def mended_by(self, mend: Callable[[Finding], object]) -> Finding:
         return replace(self, mend=partial(mend, self))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
+from persistence.pages.service_pages import SUBJECTS
 from persistence.properties.property_table import (
     KNOWN,
     SHIPPED,
@@ -50,6 +51,13 @@ def test_every_setting_is_described_with_its_default(name: str) -> None:
 
 def test_no_other_setting_is_described() -> None:
     assert set(described_settings(PAGE.read_text())) == set(Settings.__struct_fields__)
+
+
+def test_the_subjects_of_settings_are_those_of_the_page() -> None:
+    page = PAGE.read_text().partition("## Properties")[0]
+    parts = [part.partition("\n") for part in page.split("\n## ")[1:]]
+    described = [(title, list(described_settings(text))) for title, _, text in parts]
+    assert [(subject, list(names)) for subject, names in SUBJECTS.items()] == described
 
 
 def test_every_property_in_effect_is_described_and_the_reverse() -> None:

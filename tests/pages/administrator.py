@@ -84,7 +84,7 @@ class Browser:
     @property
     def text(self) -> str:
         """The text of the page, without markup."""
-        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text)).split())
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.page.text.replace("<wbr>", ""))).split())
 
 
 def browser(given: Settings, properties: Properties | None = None) -> Browser:

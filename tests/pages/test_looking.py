@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
+import msgspec
 import pytest
+from lxml import html
 
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.service_pages import KeyUses, RecentErrors, Series, line_plot
+from persistence.pages.service_pages import KeyUses, RecentErrors, Series, SettingsPage, line_plot
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
@@ -41,7 +50,7 @@ def test_the_overview_says_what_is_served(tmp_path: Path) -> None:
         "callers with the API key",
         "Last check never",
         "Last backup never",
-        "Errors none",
+        "Errors none No server errors recorded.",
     ):
         assert each in found.text
 
@@ -63,11 +72,27 @@ def test_the_overview_warns_of_what_an_administrator_should_mend(tmp_path: Path)
 
 
 def test_values_that_were_set_come_first(tmp_path: Path) -> None:
+    """Within each subject, in the order of docs/settings.md."""
     found = administrator(tmp_path)
     found.get("/admin/settings")
-    assert (
-        found.text.index(" administrators ") < found.text.index(" with their defaults ") < found.text.index(" max_xml ")
-    )
+    places = [
+        found.text.index(text)
+        for text in (
+            *(" Where and how it serves ", " data ", " 8 with their defaults ", " dialect "),
+            *(" Who may call ", " administrators ", " 8 with their defaults Name Value From Meaning trusted "),
+            *(" Limits ", " 9 with their defaults ", " max_xml "),
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_the_origin_of_a_setting_breaks_at_slashes(tmp_path: Path) -> None:
+    file = tmp_path / "config/persistence.toml"
+    file.parent.mkdir()
+    file.write_text("threads = 7\n")
+    with administrator(tmp_path).client.application.test_request_context("/admin/settings"):
+        page = SettingsPage(load(str(file), environment={})).show()
+    assert "/<wbr>config/<wbr>persistence.toml<br>" in page
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
@@ -148,7 +173,7 @@ def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_pa
     one = "/admin/actions/mend?tree=&path=hr/leave/data/one"
     found.do(f"{one}/note.txt&kind=no-sidecar")
     ended(found, "mend", given)
-    assert "Adopt hr/leave/data/one/note.txt?" in (found.get(f"{one}/note.txt&kind=no-sidecar") and found.text)
+    assert found.get(f"{one}/note.txt&kind=no-sidecar").status_code == 404  # it is done
     assert (tmp_path / "data/hr/leave/data/one/note.txt.json").exists()
     found.do(f"{one}/data.xml&kind=times-lost")
     ended(found, "mend", given)
@@ -156,11 +181,192 @@ def test_one_finding_is_repaired_or_adopted_and_the_others_are_left_alone(tmp_pa
         folder = tmp_path / "data/hr/leave/data" / document
         assert ((folder / "data.xml").stat().st_mtime != 1) == is_taken_care_of
         assert (folder / "note.txt.json").exists() == is_taken_care_of
-    assert "done" in found.text
+    assert found.text.count(" done ") == 2
     lines = (tmp_path / "audit/audit.jsonl").read_text()
     assert lines.count('"action":"mend"') == 2
     for path in (f"{one}/data.xml&kind=no-sidecar", f"{one}/none&kind=times-lost", "/admin/actions/mend?path=--all"):
         assert found.get(path).status_code == 404
+
+
+@dataclass
+class Damaged:
+    """A service with damage, its administrator, and a list of what a check has found."""
+
+    given: Settings
+    browser: Browser
+    secret: str
+    data: Path
+
+    def row(self, path: str) -> str:
+        """Return the line of the list about a path, without markup."""
+        rows = [" ".join(each.text_content().split()) for each in html.fromstring(self.browser.page.text).iter("tr")]
+        return next(each for each in rows if path in each)
+
+    def mend(self, path: str, kind: str) -> None:
+        """Repair or adopt one finding, and look at the page when that is done."""
+        self.browser.do(f"/admin/actions/mend?tree=&path=hr/leave/{path}&kind={kind}")
+        ended(self.browser, "mend", self.given)
+
+    def check(self, mode: str = "look") -> None:
+        """Check everything, and look at the page when that is done."""
+        self.browser.do(f"/admin/actions/check?mode={mode}")
+        ended(self.browser, "check", self.given)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Damaged:
+    """Return a service with three notices, a leftover and three damaged documents, after a check."""
+    given = settings(tmp_path, administrators=(NAME,))
+    secret, found = keys_of(given).add(NAME), browser(given)
+    for document in ("one", "two", "three", "four"):
+        save(found, document, secret)
+    sent = {"Authorization": f"Bearer {secret}", "Svc-Form-Definition-Version": "1"}
+    for path, body in (("data/three/scan.bin", b"x" * 100), ("draft/four/data.xml", b"<form/>")):
+        assert found.client.put(f"{CRUD}/{path}", data=body, headers=sent).status_code == 201
+    found.log_in(NAME, secret)
+    forms = tmp_path / "data/hr/leave"
+    for path in ("data/one/note.txt", "draft/four/note.txt", "form/1/note.txt"):
+        (forms / path).write_text("by hand")
+    (forms / f"data/four/.data.xml.{'0' * 40}").write_text("of a crash")
+    (forms / "data/one/data.xml").unlink()
+    (forms / "data/two/data.xml.json").write_text("no sidecar")
+    (forms / "data/three/scan.bin").write_bytes(b"y" * 90)
+    there = Damaged(given, found, secret, forms)
+    there.check()
+    return there
+
+
+def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
+    there = damaged.browser
+    assert (
+        "7 findings: damage 3, leftovers 1, notices 3; taken care of 0. 4 findings remain, notices apart." in there.text
+    )
+    damaged.mend("data/one/data.xml", "content-missing")
+    damaged.mend("data/one/note.txt", "no-sidecar")
+    damaged.mend("data/two/data.xml.json", "sidecar-unreadable")
+    stray = f"data/four/.data.xml.{'0' * 40}"
+    (damaged.data / stray).unlink()  # somebody else was quicker
+    damaged.mend(stray, "stray-file")
+    shutil.rmtree(damaged.data / "draft/four")
+    damaged.mend("draft/four/note.txt", "no-sidecar")
+    for path, said in (
+        ("data/one/data.xml", "done nothing of it is left: it counts as never stored; its sidecar is in .quarantine"),
+        ("data/one/note.txt", "done takes it in as a new resource"),
+        (
+            "data/two/data.xml.json",
+            "failed nothing tells its form version; with --adopt it becomes that of a new document",
+        ),
+        (stray, "done it is no longer there"),
+        ("draft/four/note.txt", "failed hr/leave/draft/four/note.txt is not in the data directory"),
+    ):
+        assert said in damaged.row(path)
+        assert "Repair this" not in damaged.row(path)
+        assert ("Try again" in damaged.row(path)) == ("failed" in said)
+    counts = "damage 3, leftovers 1, notices 3; taken care of 3"
+    assert f"7 findings: {counts}. 3 findings remain, notices apart." in there.text
+    assert "Last check 3 findings remain notices apart Ended" in there.text
+    assert there.text.count(counts) == 2
+    assert "Last check 3 remain" in (there.get("/admin/") and there.text)
+    (damaged.data / "data/two/data.xml.json").unlink()  # the content is then one without a sidecar
+    damaged.mend("data/two/data.xml.json", "sidecar-unreadable")
+    assert "done it is no longer there" in damaged.row("data/two/data.xml.json")
+    assert "Adopt this" in damaged.row("data/two/data.xml no-sidecar")
+    (damaged.data / "data/one/note.txt.json").unlink()  # the same finding again
+    damaged.check()
+    assert "Adopt this" in damaged.row("data/one/note.txt")
+    assert " done " not in there.text
+    assert "taken care of 0" in there.text
+
+
+def test_what_only_a_deep_check_finds_is_repaired(damaged: Damaged) -> None:
+    scan, version = damaged.data / "data/four/scan.bin", {"Svc-Form-Definition-Version": "1"}
+    for body in (b"a" * 100, b"b" * 100):
+        damaged.browser.client.put(
+            f"{CRUD}/data/four/scan.bin", data=body, headers={**version, "Authorization": f"Bearer {damaged.secret}"}
+        )
+    before = scan.stat()
+    scan.write_bytes(b"x" * 100)
+    os.utime(scan, ns=(before.st_atime_ns, before.st_mtime_ns))
+    damaged.check("look&deep=yes")
+    assert "Repair this" in damaged.row("data/four/scan.bin")
+    damaged.mend("data/four/scan.bin", "digest-wrong")
+    assert "done went back to the revision of" in damaged.row("data/four/scan.bin")
+    assert scan.read_bytes() == b"a" * 100
+
+
+def test_results_are_those_of_their_tree_and_may_be_missing(tmp_path: Path) -> None:
+    """As they are in the files: of a service with two trees, whose commands were killed, and a disk that was full."""
+    found = administrator(tmp_path)
+    pages = Path(settings(tmp_path).home, ".pages")
+    finding = {"kind": "stray-file", "severity": "leftover", "what": "lost", "remedy": "--repair", "outcome": "found"}
+    totals = {"folders": 4, "damage": 0, "leftover": 3, "notice": 0, "mended": 0, "remaining": 3, "edits": 0}
+
+    def run(lines: Iterable[dict[str, object]], **about: str) -> str:
+        begun = {"began": 5.0, "about": {**about, "kind": "stray-file"}}
+        return "".join(f"{msgspec.json.encode(each).decode()}\n" for each in (begun, *lines))
+
+    def row(tree: str) -> str:
+        page = html.fromstring(found.get("/admin/health").text)
+        return next(" ".join(each.itertext()) for each in page.iter("tr") if f"({tree})" in "".join(each.itertext()))
+
+    trees = ("data", "datasource/x", "datasource/y")
+    (pages / "check.out").write_text(run([*({**finding, "path": "hr/a", "tree": tree} for tree in trees), totals]))
+    mended = {**finding, "path": "hr/a", "outcome": "mended", "said": "moved it"}
+    runs = run([mended, totals], tree="data", path="hr/a") + run([], tree="datasource/x", path="hr/a")
+    (pages / "mend.out").write_text(f'{runs}{{"began":6.0,"abo\n')
+    assert "done moved it" in " ".join(row("data").split())
+    assert "failed the command was stopped before its end" in " ".join(row("datasource/x").split())
+    assert "lost --repair" in " ".join(row("datasource/y").split())
+    assert "taken care of 1. 2 findings remain." in found.text
+    with (pages / "mend.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "running Look again" in " ".join(row("datasource/x").split())
+
+
+def test_results_that_would_be_too_many_are_refused(damaged: Damaged) -> None:
+    damaged.mend("data/one/note.txt", "no-sidecar")
+    with Path(damaged.given.home, ".pages/mend.out").open("a") as kept:
+        kept.write(f'{{"path":"{"x" * 1000}"}}\n' * 500)
+    damaged.browser.get("/admin/actions/mend?tree=&path=hr/leave/form/1/note.txt&kind=no-sidecar")
+    assert damaged.browser.send().status_code == 412
+    assert "check again first" in damaged.browser.text
+    assert damaged.browser.get("/admin/health").text.count(">done<") == 1
+    damaged.check()
+    damaged.mend("form/1/note.txt", "no-sidecar")
+    assert "done" in damaged.row("form/1/note.txt")
+
+
+def test_nothing_is_offered_where_nothing_can_be_repaired(damaged: Damaged) -> None:
+    assert damaged.row("data/three/scan.bin").endswith("is whole restore it from a backup, or name the file to --adopt")
+    path = "/admin/actions/mend?tree=&path=hr/leave/data/three/scan.bin&kind=content-damaged"
+    assert damaged.browser.get(path).status_code == 404
+
+
+def test_findings_and_the_pages_of_their_documents_lead_to_each_other(damaged: Damaged) -> None:
+    page = html.fromstring(damaged.browser.page.text)
+    links = {each.text_content(): each.get("href") for each in page.findall(".//td/a[code]")}
+    for path, to in (
+        ("hr/leave/data/three/scan.bin", "/admin/forms/hr/leave/data/three"),
+        ("hr/leave/draft/four/note.txt", "/admin/forms/hr/leave/draft/four"),
+        ("hr/leave/form/1/note.txt", "/admin/forms/hr/leave/1/definition"),
+    ):
+        assert links[path] == to
+        assert damaged.browser.get(to).status_code == 200
+    for document in ("one", "two", "three"):
+        answer = damaged.browser.get(f"/admin/forms/hr/leave/data/{document}")
+        assert 'href="/admin/health#findings"' in answer.text
+    assert 'href="/admin/health#findings"' not in damaged.browser.get("/admin/forms/hr/leave/data/four").text
+
+
+def test_a_list_that_is_older_than_the_last_check_says_so(damaged: Damaged) -> None:
+    said = "The last check is later than this list."
+    assert said not in damaged.browser.text
+    record = Path(damaged.given.home, ".pages/LastCheck.json")
+    later = json.loads(record.read_text())
+    record.write_text(json.dumps({**later, "at": "2100-01-01T00:00:00.000Z", "remaining": 9}))
+    damaged.mend("data/one/data.xml", "content-missing")
+    assert said in damaged.browser.text
+    assert "9 findings remain" in damaged.browser.text
 
 
 def test_the_output_of_a_command_is_bounded() -> None:
@@ -216,11 +422,63 @@ def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypa
     found.get(f"/admin/audit?user{older}")
     assert "hr/leave/data/three" not in found.text
     for query, said in (
-        ("since=x", "since"),
+        ("since=x", "a day is such as 2026-03-04, not 'x'"),
+        ("until=x", "a day is such as 2026-03-04, not 'x'"),
         ("before=x", "number of a line"),
         ("user=nobody", "No line is of this kind"),
     ):
         assert said in (found.get(f"/admin/audit?{query}") and found.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"status": 303, "details": {"name": "<b>"}}, "<th>name &lt;b&gt;</th><th>done</th>"),
+        ({"status": 412, "app": "hr"}, "<th>hr</th><th>refused: 412 Precondition Failed</th>"),
+        ({"status": 507}, "<th></th><th>failed: 507 Insufficient Storage</th>"),
+        ({"status": 599}, "<th></th><th>failed: 599</th>"),
+        ({"command": "persistence init", "outcome": "done"}, "<th>persistence init</th><th>done</th>"),
+        ({"details": {"document": ["d-1", "d-2"], "deep": True}}, "<th>document d-1, d-2; deep</th><th></th>"),
+        ({"outcome": "status 4"}, "<th></th><th>incomplete: something is left or damaged</th>"),
+        ({"outcome": "status 9"}, "<th></th><th>failed: status 9</th>"),
+        ({"phase": "begin"}, "<th></th><th>begun</th>"),
+        ({"details": {"document": ["d-1"] * 200}}, "<th>{cut}{whole}</th><th></th>"),
+    ],
+)
+def test_a_line_of_the_audit_says_what_was_done_and_with_which_result(
+    tmp_path: Path, line: dict[str, object], said: str
+) -> None:
+    found = administrator(tmp_path, audit="file")
+    line = {"n": 2, "at": "2026-03-04T05:06:07.089Z", "action": "x", **line}
+    (tmp_path / "audit/audit.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    row = html.fromstring(found.get("/admin/audit").text).xpath("//tbody/tr")[0]
+    cells = ["".join(each.itertext()).strip() for each in row]
+    whole = "document " + ", ".join(["d-1"] * 200)
+    expected = said.format(cut=f"{whole[:200]}…", whole=whole)
+    assert f"<th>{escape(cells[3])}</th><th>{cells[6]}</th>" == expected
+    assert (cells[8], "<code" in html.tostring(row, encoding="unicode")) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "days"),
+    [
+        ("", "", "6 5 4 3"),
+        ("2026-03-05", "", "6 5"),
+        ("2026-03-04", "2026-03-05", "5 4"),
+        ("", "2026-03-03", "3"),
+        ("2026-03-07", "", ""),
+    ],
+)
+def test_the_audit_is_shown_from_day_to_day_in_the_zone_of_the_pages(
+    tmp_path: Path, since: str, until: str, days: str
+) -> None:
+    """Each line is of the last minute of its day in Berlin, which is an hour earlier in UTC."""
+    found = administrator(tmp_path, audit="file", time_zone="Europe/Berlin")
+    lines = [{"n": day, "at": f"2026-03-0{day}T22:59:59.000Z", "action": "x", "user": f"u{day}"} for day in range(3, 7)]
+    (tmp_path / "audit/audit.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    page = found.get(f"/admin/audit?since={since}&until={until}").text
+    assert " ".join(re.findall(r'data-label="Line">(\d+)<', page)) == days
+    assert f'<input type="date" id="until" name="until" value="{until}">' in page
 
 
 def test_the_audit_page_says_where_there_is_none(tmp_path: Path) -> None:

@@ -193,6 +193,7 @@ def test_a_running_check_is_followed_without_loading_the_page_again(window: Wind
     assert "The check has begun." in window.text
     window.wait_for("Last check")  # the page is whole
     window.wait_for("ended")
+    window.wait_for("Looked at")  # what is said of the last check follows, too
     assert window.path == "/admin/health"
     assert "The check has begun." in window.text  # it is the same page
     assert window.findings() == []
