@@ -232,7 +232,7 @@ def test_a_compressed_file_that_cannot_be_read_is_a_finding_and_the_rest_is_veri
     assert found.lines == 5
     Path(path).write_bytes(b"".join(changed(lines)))
     assert any("line 5: it was changed" in each for each in verdict(path).findings)
-    kept = newest(path, seal_of, {}, since="", before=0, most=9)
+    kept = newest(path, seal_of, {}, since="", until="", before=0, most=9)
     assert [line["n"] for line in kept.lines] == [5, 4, 3, 2, 1]
 
 
