@@ -308,15 +308,20 @@ class OverviewPage:
         if lacking := records.remark(settings.home, settings.encryption_keys, self.at_rest):
             yield f"{lacking[0].upper()}{lacking[1:]}.", "keys", ""
         if settings.insecure:
-            yield "Everybody who reaches the address may call: the setting insecure is true.", "settings", "settings"
+            yield (
+                translated("Everybody who reaches the address may call: the setting insecure is true."),
+                "settings",
+                "settings",
+            )
         elif not keys and not settings.trusted:
-            yield "Every program of this machine may call, because there is no API key.", "keys", ""
+            yield translated("Every program of this machine may call, because there is no API key."), "keys", ""
         open_to_all = sum(map(_is_open, islice(self.routes(), FORMS_COUNTED)))
         if open_to_all:
-            are = "1 form has" if open_to_all == 1 else f"{open_to_all} forms have"
-            yield f"{are} a version without permissions: every caller may read and change its data.", "forms", ""
+            one = "1 form has a version without permissions: every caller may read and change its data."
+            several = "{count} forms have a version without permissions: every caller may read and change its data."
+            yield translated(one if open_to_all == 1 else several, count=open_to_all), "forms", ""
         if settings.audit == "off":
-            yield "Nobody records who changed what: the audit is off.", "settings", "settings"
+            yield translated("Nobody records who changed what: the audit is off."), "settings", "settings"
         for text in warnings_of(self.keys, settings.administrators, settings.token_issuers):
             yield f"{text[0].upper()}{text[1:]}.", "keys", ""
 
@@ -458,22 +463,24 @@ class KeysPage:
         name = values["name"]
         require_name(name, "a key")
         scopes, forms = _scopes(values), _forms(values)
-        effects = [f"The log and the audit call the holder of the new key {name}."]
+        effects = [translated("The log and the audit call the holder of the new key {name}.", name=name)]
         end = expires_after(next_after(None), _lifetime(values))
-        effects.append("It does not expire." if end is None else f"It expires on {end[:_DATE]}.")
+        effects.append("It does not expire." if end is None else translated("It expires on {day}.", day=end[:_DATE]))
         if scopes:
             effects.append("It may only read: what it sends changes nothing.")
         if forms:
-            effects.append(f"It may call for these forms or applications only: {', '.join(forms)}.")
+            effects.append(
+                translated("It may call for these forms or applications only: {forms}.", forms=", ".join(forms))
+            )
         if name in self.administrators:
             effects.append(_LIMITED if scopes or forms else _NAMED)
         if not self.keys.read():
             effects.append("It is the first key: from now on, callers who are not trusted need one.")
-        return Question(f"Make the API key {name}?", tuple(effects), "Make the key", _back())
+        return Question(translated("Make the API key {name}?", name=name), tuple(effects), "Make the key", _back())
 
     def _add(self, values: Values, _by: str) -> Done:
         secret = self.keys.add(values["name"], _lifetime(values), _scopes(values), _forms(values))
-        return Done(f"The API key {values['name']} is made", _back(), secret=secret)
+        return Done(translated("The API key {name} is made", name=values["name"]), _back(), secret=secret)
 
     def _ask_to_retire(self, values: Values) -> Question:
         name, known = values["name"], {key.name: key for key in self.keys.read()}
@@ -484,29 +491,46 @@ class KeysPage:
             effects.append("The setting administrators names it: sessions that it has begun end at once.")
         if known.keys() == {name}:
             effects.append(f"It is the last key: {WITHOUT_KEYS}.")
-        return Question(f"Retire the API key {name}?", tuple(effects), "Retire the key", _back(), is_dangerous=True)
+        return Question(
+            translated("Retire the API key {name}?", name=name),
+            tuple(effects),
+            "Retire the key",
+            _back(),
+            is_dangerous=True,
+        )
 
     def _retire(self, values: Values, _by: str) -> Done:
         self.keys.remove(values["name"])
-        return Done(f"The API key {values['name']} is retired.", _back())
+        return Done(translated("The API key {name} is retired.", name=values["name"]), _back())
 
     def _add_signing(self, _values: Values, _by: str) -> Done:
-        return Done(f"The key {self.keys.add_signing()} signs access tokens from now on.", _back())
+        return Done(
+            translated("The key {name} signs access tokens from now on.", name=self.keys.add_signing()), _back()
+        )
 
     def _ask_to_retire_signing(self, values: Values) -> Question:
         key_id = values["id"]
         if not any(key.id == key_id for key in self.keys.signing()):
             raise NotFoundError(f"there is no signing key {key_id}")
         effects = ("Access tokens that it has signed are refused from now on.",)
-        return Question(f"Retire the signing key {key_id}?", effects, "Retire the key", _back(), is_dangerous=True)
+        return Question(
+            translated("Retire the signing key {name}?", name=key_id),
+            effects,
+            "Retire the key",
+            _back(),
+            is_dangerous=True,
+        )
 
     def _retire_signing(self, values: Values, _by: str) -> Done:
         self.keys.remove_signing(values["id"])
-        return Done(f"The signing key {values['id']} is retired.", _back())
+        return Done(translated("The signing key {name} is retired.", name=values["id"]), _back())
 
     def _new(self, _values: Values, _by: str) -> Done:
         made = self.at_rest.new()
-        return Done(f"The encryption key {made} is made. Make a copy of its file, and keep it apart.", _back())
+        return Done(
+            translated("The encryption key {name} is made. Make a copy of its file, and keep it apart.", name=made),
+            _back(),
+        )
 
 
 def _lifetime(values: Values) -> float | None:

@@ -95,7 +95,12 @@ class Action:
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _STEP = 1000
 _WHOLE = 100
-_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_LENGTHS = (
+    (86_400, "1 day", "{count} days"),
+    (3600, "1 hour", "{count} hours"),
+    (60, "1 minute", "{count} minutes"),
+    (1, "1 second", "{count} seconds"),
+)
 _SECOND = 19
 _RICH_TAGS = frozenset(
     {
@@ -175,15 +180,17 @@ def moment(seconds: float | None) -> Markup:
 
 def ago(seconds: float | None) -> str:
     """Return the age of a time in seconds since 1970: ``3 hours ago``."""
-    return "never" if seconds is None else f"{duration(max(0.0, time.time() - seconds))} ago"
+    if seconds is None:
+        return translated("never")
+    return translated("{duration} ago", duration=duration(max(0.0, time.time() - seconds)))
 
 
 def duration(seconds: float) -> str:
     """Return a length of time in its largest unit."""
-    for size, name in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second")):
+    for size, one, several in _LENGTHS:
         count = int(seconds // size)
         if count or size == 1:
-            return f"{count} {name}{'' if count == 1 else 's'}"
+            return translated(one if count == 1 else several, count=count)
     return ""
 
 
