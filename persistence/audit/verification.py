@@ -348,18 +348,17 @@ def facts_of(line: bytes) -> dict[str, object]:
 
 
 def is_of_kind(facts: Facts, wanted: Mapping[str, str], since: str = "") -> bool:
+    """Return whether a line has the wanted facts; one about several documents has the name of each in its details."""
+    several = facts.get("details")
+    several = several if isinstance(several, dict) else {}
     return (
         bool(facts)
-        and all(facts.get(name) == value or _is_among(facts, name, value) for name, value in wanted.items())
+        and all(
+            facts.get(name) == value or (isinstance(each := several.get(name), list) and value in each)
+            for name, value in wanted.items()
+        )
         and str(facts.get("at", "")) >= since
     )
-
-
-def _is_among(facts: Facts, name: str, value: str) -> bool:
-    """Return whether a line about several documents, such as an action on the pages, is about this one, too."""
-    details = facts.get("details")
-    several = details.get(name) if isinstance(details, dict) else None
-    return isinstance(several, list) and value in several
 
 
 def subject_of(facts: Facts) -> str:
