@@ -129,7 +129,7 @@ class DocumentActions:
     def _ask_to_delete(self, values: Values) -> Question:
         effects = (
             "The history stays, and a deleted document can be brought back, until it is purged.",
-            "A draft of a document is removed with it.",
+            "The draft of the document is removed, if there is one.",
         )
         return self._question(values, "delete", effects, is_dangerous=True)
 
@@ -164,7 +164,7 @@ class DocumentActions:
             what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
             raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
-        effects = (what, "This makes a new revision, with the same content.", "A draft of the document is removed.")
+        effects = (what, "This makes a new revision, with the same content.", "The draft of the document is removed, if there is one.")
         return self._question(values, "change", effects)
 
     def _change(self, values: Values, by: str) -> Done:
