@@ -164,7 +164,11 @@ class DocumentActions:
             what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
             raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
-        effects = (what, "This makes a new revision, with the same content.", "The draft of the document is removed, if there is one.")
+        effects = (
+            what,
+            "This makes a new revision, with the same content.",
+            "The draft of the document is removed, if there is one.",
+        )
         return self._question(values, "change", effects)
 
     def _change(self, values: Values, by: str) -> Done:

@@ -22,8 +22,9 @@ from persistence.pages.document_actions import DocumentActions
 from persistence.pages.document_pages import DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
+from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, KeysPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
+from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers

@@ -23,7 +23,7 @@ from persistence.audit.audit_log import seals
 from persistence.audit.verification import Facts, NewestLines, newest, outcome_of, subject_of
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name, warnings_of
+from persistence.keys import Keys, warnings_of
 from persistence.limits import (
     AUDIT_LINES_SHOWN,
     ERRORS_KEPT,
@@ -39,7 +39,6 @@ from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.instruments import Span
 from persistence.metrics.service import Metrics
-from persistence.model.instants import next_after
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
@@ -420,155 +419,6 @@ def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[Sho
     """Return the values that differ from their defaults, and the others."""
     every = list(values)
     return [each for each in every if each.differs], [each for each in every if not each.differs]
-
-
-_DAY = 86_400.0
-_DATE = 10
-_MOST_DIGITS = 5
-_NAMED = "The setting administrators names it: it may export, import and purge, and sign in here."
-_LIMITED = "The setting administrators names it, but a limited key opens no pages, and stays within its limits."
-
-
-@dataclass(frozen=True, slots=True)
-class KeysPage:
-    """The page and its actions. ``administrators`` are the keys that the setting names."""
-
-    keys: Keys
-    administrators: frozenset[str]
-    uses: KeyUses
-    at_rest: EncryptionKeys
-
-    def add_to(self, site: Site) -> None:
-        site.page("/admin/keys", "keys", self.show, "Keys")
-        site.action(Action("api-key-new", self._ask_to_add, self._add, ("name", "days", "scope", "forms")))
-        site.action(Action("api-key-retire", self._ask_to_retire, self._retire, ("name",)))
-        site.action(Action("signing-key-new", _ask_to_sign, self._add_signing))
-        site.action(Action("signing-key-retire", self._ask_to_retire_signing, self._retire_signing, ("id",)))
-        site.action(Action("encryption-key-new", _ask_for_encryption, self._new))
-
-    def show(self) -> str:
-        ring, made = self.at_rest.ring(), {each.id: each.created for each in self.at_rest.list()}
-        return render_template(
-            "keys.html",
-            keys=self.keys.read(),
-            used=self.uses.last(),
-            administrators=self.administrators,
-            passwords=self.keys.passwords(),
-            signing=self.keys.signing(),
-            encryption=[(each, made.get(each, ""), each == ring.writing) for each in ring.keys],
-            are_given=self.at_rest.are_given,
-        )
-
-    def _ask_to_add(self, values: Values) -> Question:
-        name = values["name"]
-        require_name(name, "a key")
-        scopes, forms = _scopes(values), _forms(values)
-        effects = [translated("The log and the audit call the holder of the new key {name}.", name=name)]
-        end = expires_after(next_after(None), _lifetime(values))
-        effects.append("It does not expire." if end is None else translated("It expires on {day}.", day=end[:_DATE]))
-        if scopes:
-            effects.append("It may only read: what it sends changes nothing.")
-        if forms:
-            effects.append(
-                translated("It may call for these forms or applications only: {forms}.", forms=", ".join(forms))
-            )
-        if name in self.administrators:
-            effects.append(_LIMITED if scopes or forms else _NAMED)
-        if not self.keys.read():
-            effects.append("It is the first key: from now on, callers who are not trusted need one.")
-        return Question(translated("Make the API key {name}?", name=name), tuple(effects), "Make the key", _back())
-
-    def _add(self, values: Values, _by: str) -> Done:
-        secret = self.keys.add(values["name"], _lifetime(values), _scopes(values), _forms(values))
-        return Done(translated("The API key {name} is made", name=values["name"]), _back(), secret=secret)
-
-    def _ask_to_retire(self, values: Values) -> Question:
-        name, known = values["name"], {key.name: key for key in self.keys.read()}
-        if name not in known:
-            raise NotFoundError(f"there is no key {name}")
-        effects = ["Programs that call with it are refused from now on. It cannot be brought back."]
-        if name in self.administrators and not known[name].is_limited:
-            effects.append("The setting administrators names it: sessions that it has begun end at once.")
-        if known.keys() == {name}:
-            effects.append(f"It is the last key: {WITHOUT_KEYS}.")
-        return Question(
-            translated("Retire the API key {name}?", name=name),
-            tuple(effects),
-            "Retire the key",
-            _back(),
-            is_dangerous=True,
-        )
-
-    def _retire(self, values: Values, _by: str) -> Done:
-        self.keys.remove(values["name"])
-        return Done(translated("The API key {name} is retired.", name=values["name"]), _back())
-
-    def _add_signing(self, _values: Values, _by: str) -> Done:
-        return Done(
-            translated("The key {name} signs access tokens from now on.", name=self.keys.add_signing()), _back()
-        )
-
-    def _ask_to_retire_signing(self, values: Values) -> Question:
-        key_id = values["id"]
-        if not any(key.id == key_id for key in self.keys.signing()):
-            raise NotFoundError(f"there is no signing key {key_id}")
-        effects = ("Access tokens that it has signed are refused from now on.",)
-        return Question(
-            translated("Retire the signing key {name}?", name=key_id),
-            effects,
-            "Retire the key",
-            _back(),
-            is_dangerous=True,
-        )
-
-    def _retire_signing(self, values: Values, _by: str) -> Done:
-        self.keys.remove_signing(values["id"])
-        return Done(translated("The signing key {name} is retired.", name=values["id"]), _back())
-
-    def _new(self, _values: Values, _by: str) -> Done:
-        made = self.at_rest.new()
-        return Done(
-            translated("The encryption key {name} is made. Make a copy of its file, and keep it apart.", name=made),
-            _back(),
-        )
-
-
-def _lifetime(values: Values) -> float | None:
-    days = values["days"]
-    if days and not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
-        raise BadRequestError("days is a number of days")
-    return int(days) * _DAY if days else None
-
-
-def _scopes(values: Values) -> tuple[Scope, ...]:
-    found = tuple(each for each in SCOPES if each == values["scope"])
-    if values["scope"] and not found:
-        raise BadRequestError(f"the scope of a key is {' or '.join(SCOPES)}, or none")
-    return found
-
-
-def _forms(values: Values) -> tuple[str, ...]:
-    return distinct_forms(each for line in values["forms"].splitlines() if (each := line.strip()))
-
-
-def _ask_to_sign(_values: Values) -> Question:
-    effects = (
-        "Access tokens are signed with the new key from now on.",
-        "Tokens that other keys have signed stay valid until they expire, or until their key is retired.",
-    )
-    return Question("Make a key that signs access tokens?", effects, "Make the key", _back())
-
-
-def _ask_for_encryption(_values: Values) -> Question:
-    effects = (
-        "New data is encrypted with the new key. The keys before it stay, for reading.",
-        "The file of these keys must be backed up, apart from the data: without it, what is encrypted is lost.",
-    )
-    return Question("Make an encryption key?", effects, "Make the key", _back())
-
-
-def _back() -> str:
-    return url_for("pages.keys")
 
 
 _FILTERS = ("user", "key", "action", "app", "form", "document")
