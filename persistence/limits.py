@@ -276,6 +276,7 @@ MOST_OPTIONS = 100  # values in a list to choose from; for more, there is a text
 HITS_OF_A_FORM = 5  # documents of each form that a search of all forms shows
 SEARCH_ALL_SECONDS = 3.0  # after which a search of all forms looks into no other form, and says how many it left out
 SHEET_ROWS, SHEET_COLUMNS = 1_048_576, 16_384  # of a sheet of an XLSX workbook, as Excel has them
+MOST_SHEETS = 200  # of a workbook: each has an open file until its end; further repeats are left out, and reported
 SHEET_CHARACTERS = 32_767  # of a cell of such a sheet; the rest is left out, and reported
 LONGEST_CELL = 200  # characters of a text in a table; the rest is "…"
 VALUES_SHOWN = 2_000  # lines of values on the page of a document, and of controls on that of a definition
@@ -288,6 +289,9 @@ AUDIT_LINES_SHOWN = 100  # lines of the audit on a page
 ERRORS_KEPT = 50  # answers with a status from 500 that the overview shows
 LARGEST_ERRORS = 1 << 16  # file of these answers, above which the older half is removed
 KEY_USE_NOTED = 60.0  # between two notes of a worker about which keys were used
+ITEMS_SHOWN = 100  # selected items of one value that are shown by their labels; more of them stand as they are
+# A character of a value counts one, the value itself 100, and a control that is looked for in an element one.
+MOST_SHOWN = 4 << 20  # counted so, in the values of a document, or in changes: some 1.5 s, and a page of 6 MB
 LONGEST_VALUE = 10_000  # characters of one value on the page of a document; the rest is "…"
 LARGEST_SHOWN = 1 << 20  # form data whose values are shown; larger data can be downloaded
 LARGEST_XML_SHOWN = 256 << 10  # XML that is shown indented, from its beginning

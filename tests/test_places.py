@@ -66,6 +66,10 @@ def test_every_provider_that_forms_have_has_a_place(text: str) -> None:
             '"svc.persistence.provider.a.*.*.attachments" = "fs"\n"svc.persistence.fs.base-path" = "/srv/disk2/x"',
             "the directory /srv/disk2/x lies within /srv/disk2: each tree needs one of its own",
         ),
+        (
+            '"svc.persistence.provider.a.*.*.attachments" = "fs"\n"svc.persistence.fs.base-path" = "/srv/disk2"',
+            "the directory /srv/disk2 lies within /srv/disk2: each tree needs one of its own",
+        ),
     ],
 )
 def test_a_provider_without_its_place_is_refused(text: str, cause: str) -> None:

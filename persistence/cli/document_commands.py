@@ -400,6 +400,7 @@ def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, 
     with usage_errors():
         parts, by = parts_of(path, "APP/FORM", "APP/FORM/data/DOCUMENT"), User(name=short(user, "user name"))
         owner = User(name=short(to["owner"], "user name"), group=short(to["group"], "group"))
+        short(to["stage"], "stage")
     form, document = Form(parts["APP"], parts["FORM"]), parts.get("DOCUMENT")
     if (document is None) == (owned_by is None):
         raise click.UsageError("--owned-by says which documents of a form; one document has no such option")

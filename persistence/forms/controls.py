@@ -429,6 +429,18 @@ class OutlineNode:
     is_rich_text: bool = False
     choices: Mapping[str, Label] = field(default_factory=dict)
     inside: dict[str, OutlineNode] = field(default_factory=dict)
+    _iteration: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def iteration(self) -> str:
+        """Return the name of the iterations inside a repeat, of a whole outline; empty for any other element.
+
+        In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
+        """
+        if self._iteration is None:
+            found = (name for name, inner in self.inside.items() if inner.is_iteration and inner.name == self.name)
+            self._iteration = next(found, "")
+        return self._iteration
 
     @property
     def has_value(self) -> bool:

@@ -9,7 +9,8 @@ between elements. What JSON leaves out stays as it is when JSON is written over 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lxml import etree
@@ -49,7 +50,7 @@ def _values(element: Element, node: OutlineNode) -> dict[str, Any]:
 
 
 def _value(element: Element, node: OutlineNode) -> Any:
-    iteration = _iteration(node)
+    iteration = node.iteration
     if iteration:
         return [_values(row, node.inside[iteration]) for row in element.iterchildren(iteration)]
     children = _children(element)
@@ -73,14 +74,6 @@ def _by_name(element: Element) -> dict[str, list[Element]]:
     return found
 
 
-def _iteration(node: OutlineNode) -> str:
-    """Return the name of the iterations inside a repeat; empty for any other element.
-
-    In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
-    """
-    return next((name for name, inner in node.inside.items() if inner.is_iteration and inner.name == node.name), "")
-
-
 def _text(element: Element) -> str:
     return (element.text or "") + "".join(child.tail or "" for child in element)
 
@@ -93,7 +86,7 @@ def structure_as_json(outline: Outline) -> bytes:
 def _contents(node: OutlineNode) -> dict[str, Any]:
     found = {}
     for name, inner in node.inside.items():
-        iteration = _iteration(inner)
+        iteration = inner.iteration
         is_repeat = bool(iteration) or inner.is_iteration
         inside = inner.inside[iteration] if iteration else inner
         facts: dict[str, Any] = {"kind": "control" if inner.is_control else "repeat" if is_repeat else "section"}
@@ -119,6 +112,8 @@ class _Merge:
 
     def __init__(self, outline: Outline) -> None:
         self._root = outline.root
+        self._numbers: dict[int, dict[str, int]] = {}
+        """The positions of elements in the form, by the id of the node around them and their names."""
         self._made = Bound(MOST_TREE_NODES, f"the data has more than {MOST_TREE_NODES} elements, which is too many")
 
     def tree(self, tree: Tree, values: Mapping[str, Any], *, is_new: bool) -> bytes:
@@ -141,6 +136,10 @@ class _Merge:
 
     def _write(self, element: Element, node: OutlineNode, values: Mapping[str, Any], at: str) -> None:
         by_name = _by_name(element)
+        if id(node) not in self._numbers:
+            self._numbers[id(node)] = {name: number for number, name in enumerate(node.inside)}
+        numbers = self._numbers[id(node)]
+        present = sorted((numbers[name], name) for name in by_name if name in numbers)
         for name, value in values.items():
             path = f"{at}/{name}" if at else name
             inner, children = node.inside.get(name), by_name.get(name, [])
@@ -154,11 +153,17 @@ class _Merge:
                 for child, each in zip(children, value, strict=True):
                     self._write_value(child, inner or _NODE, each, path)
             else:
-                child = children[0] if children else self._added(element, name, node, by_name)
+                child = children[0] if children else self._new(name, node.inside[name])
+                if not children:  # it comes before what follows it in the form
+                    at_next = bisect_right(present, (numbers[name], name))
+                    if at_next < len(present):
+                        by_name[present[at_next][1]][0].addprevious(child)
+                    else:
+                        element.append(child)
                 self._write_value(child, inner or _NODE, value, path)
 
     def _write_value(self, element: Element, node: OutlineNode, value: Any, path: str) -> None:
-        iteration = _iteration(node)
+        iteration = node.iteration
         children = _children(element)
         if iteration:
             self._write_rows(element, iteration, node.inside[iteration], value, path)
@@ -225,18 +230,6 @@ class _Merge:
             for comment in list(element):
                 element.remove(comment)
             _set(element, None, text, path)
-
-    def _added(
-        self, element: Element, name: str, node: OutlineNode, by_name: Mapping[str, Sequence[Element]]
-    ) -> Element:
-        """Add an element that the form has and the data lacks, before what follows it in the form."""
-        made, names = self._new(name, node.inside[name]), list(node.inside)
-        following = next((each for each in names[names.index(name) + 1 :] if each in by_name), None)
-        if following is None:
-            element.append(made)
-        else:
-            by_name[following][0].addprevious(made)
-        return made
 
 
 def _set(element: Element, name: str | None, text: str, path: str) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import BadRequestError, PersistenceError, PreconditionError
+from persistence.errors import BadRequestError, DamagedError, PersistenceError, PreconditionError
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.limits import ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, ERRORS_ENTRY, Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.permissions import ANONYMOUS, User
+from persistence.model.texts import short
 from persistence.model.versions import Precondition, Tags
 from persistence.pages.document_pages import address_of, document_path
-from persistence.pages.document_table import disposition
+from persistence.pages.document_table import disposition, file_name
 from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import form_path
 from persistence.pages.site import Action, Done, Question, Site, Values
@@ -42,7 +43,7 @@ _SUBJECT = "/<app>/<form>"
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    """A document that an action is about, with its entity tag, empty where nothing is stored, and its title."""
+    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
 
     address: DocumentAddress
     tag: str
@@ -71,15 +72,15 @@ class DocumentActions:
             raise BadRequestError("no document is selected: go back, and tick some")
         if len(names) > ROWS_SHOWN:
             raise BadRequestError(f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once")
-        found = []
+        found = list[_Selected]()
         route = self.documents.router.of(Form(values["app"], values["form"]))
         for name in names:
             address = address_of(values["app"], values["form"], Collection.DATA.value, name)
             stored = route.storage.read(address, content=False)
             if stored is not None:
-                found.append(
-                    _Selected(address, stored.etag, self._shown(address, deleted=stored.sidecar.deleted).title)
-                )
+                is_listed = len(found) < _LISTED
+                title = self._shown(address, deleted=stored.sidecar.deleted).title if is_listed else ""
+                found.append(_Selected(address, stored.etag, title))
         if not found:
             raise BadRequestError("none of the selected documents exists")
         return found
@@ -156,7 +157,10 @@ class DocumentActions:
         return self._done(values, done, failed, "Documents brought back: {count}.")
 
     def _ask_to_change(self, values: Values) -> Question:
-        owner, group, stage = values["owner"], values["group"], values["stage"]
+        owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
+        stage = short(values["stage"], "stage")
+        if group and not owner:
+            raise BadRequestError("a group needs an owner")
         if values["change"] == "owner":
             member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
             what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
@@ -186,10 +190,13 @@ class DocumentActions:
 
     def zip(self, app: str, form: str) -> AnyResponse:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""
-        names = request.args.getlist("document")
+        names = list(dict.fromkeys(request.args.getlist("document")))
         if len(names) > ROWS_SHOWN:
             raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
         route = self.documents.router.of(Form(app, form))
+        for name in names:  # a bad name is refused before the answer begins
+            with suppress(DamagedError):
+                route.storage.sidecar(address_of(app, form, Collection.DATA.value, name))
         pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
         headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
         body = Unbroken(pieces, request.environ.get(REQUEST_ID))
@@ -200,11 +207,10 @@ class DocumentActions:
         with ZipStream() as archive:
             for name in names:
                 main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
-                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, set[str]()
+                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, {DATA_XML}
                 stored = storage.sidecar(main)
                 for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
-                    shown = file if file == DATA_XML else own.get(file, file)
-                    shown = _free_name(shown.replace("/", "_").replace("\\", "_"), taken)
+                    shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
                     try:
                         yield from self._entry(archive, main.moved(Collection.DATA, file), f"{name}/{shown}")
                     except LEFT_OUT as error:
@@ -225,13 +231,13 @@ class DocumentActions:
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """Return a name that no other file of the folder has: ``a.pdf``, then ``a (2).pdf``."""
+    """Return a name that no other file of the folder has, in any letter case: ``a.pdf``, then ``a (2).pdf``."""
     stem, dot, suffix = name.rpartition(".")
     number, free = 1, name
-    while free in taken or free in {"", ".", ".."}:
+    while free.lower() in taken or free in {"", ".", ".."}:
         number += 1
         free = f"{stem} ({number}){dot}{suffix}" if stem else f"{name} ({number})"
-    taken.add(free)
+    taken.add(free.lower())
     return free
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,7 +22,7 @@ from persistence.errors import (
 )
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
-from persistence.limits import REVISIONS_SHOWN, VALUES_SHOWN
+from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import AttachmentFacts, DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, parse
@@ -251,7 +250,12 @@ class DocumentPages:
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
-        rows = list(islice(shown_changes(differing, address, language), VALUES_SHOWN + 1))
+        rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
+        for row in shown_changes(differing, address, language):
+            if has_more := len(rows) == VALUES_SHOWN or left <= 0:
+                break
+            rows.append(row)
+            left -= row.cost
         return render_template(
             "changes.html",
             address=address,
@@ -260,8 +264,8 @@ class DocumentPages:
             shown=shown,
             images=_images(shown.report),
             by=found.sidecar.modifier or "",
-            rows=facts + rows[:VALUES_SHOWN],
-            has_more=len(rows) > VALUES_SHOWN,
+            rows=facts + rows,
+            has_more=has_more,
         )
 
     def _ask_to_revert(self, values: Values) -> Question:

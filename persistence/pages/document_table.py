@@ -242,8 +242,23 @@ def _found(table: DocumentTable, asked: TableQuery, columns: Sequence[str]) -> t
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded, for old browsers
 
 
+_NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
+_LONGEST_SUFFIX = 20  # characters
+_LONGEST_FILE_NAME = 200  # bytes: a file system takes 255, some browsers less; proxies refuse long headers
+
+
+def file_name(name: str) -> str:
+    """Return a name that any system can give a file, without characters that hide what it is, shortened in its stem."""
+    plain = "".join(each if each.isprintable() else "_" for each in _NOT_IN_NAMES.sub("_", name))
+    stem, dot, suffix = plain.rpartition(".")
+    end = f"{dot}{suffix}" if stem and len(suffix) <= _LONGEST_SUFFIX else ""
+    most = _LONGEST_FILE_NAME - len(end.encode())
+    return plain.removesuffix(end).encode()[:most].decode(errors="ignore") + end
+
+
 def disposition(name: str, *, is_shown: bool = False) -> str:
     """Return the ``Content-Disposition`` of a download under a name, of any characters (RFC 6266)."""
+    name = file_name(name)
     kind, plain = "inline" if is_shown else "attachment", _UNSAFE.sub("_", name)
     return f'{kind}; filename="{plain}"' + (f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else "")
 

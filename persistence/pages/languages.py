@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
-from flask import has_request_context, request
+from flask import g, has_request_context, request
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
@@ -32,8 +32,12 @@ def catalogs() -> Mapping[str, Mapping[str, str]]:
 
 def page_language() -> str:
     """Return the language of the pages that the browser prefers (``Accept-Language``)."""
-    known = sorted(catalogs(), key=lambda each: each != ENGLISH)
-    return request.accept_languages.best_match((ENGLISH, *known)) or ENGLISH if has_request_context() else ENGLISH
+    if not has_request_context():
+        return ENGLISH
+    if "language" not in g:  # which takes milliseconds for a long header, and a page has hundreds of texts
+        known = sorted(catalogs(), key=lambda each: each != ENGLISH)
+        g.language = request.accept_languages.best_match((ENGLISH, *known)) or ENGLISH
+    return str(g.language)
 
 
 def language_of(known: Iterable[str]) -> str | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import TypeVar
 
 import msgspec
@@ -81,11 +82,10 @@ def buckets_of(properties: Properties) -> list[Bucket]:
 
 def check(properties: Properties, roots: Roots) -> None:
     """Make sure that every provider of a form has a location, and that none lies within another."""
-    every = dict.fromkeys((*roots, *bases_of(properties)))
-    for place in every:
-        for other in every:
-            if other != place and os.path.commonpath((place, other)) == place:
-                raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
+    every = (*dict.fromkeys(roots), *dict.fromkeys(bases_of(properties)))
+    for outer, inner in permutations(every, 2):
+        if os.path.commonpath((outer, inner)) == outer:
+            raise StartupError(f"the directory {inner} lies within {outer}: each tree needs one of its own")
     places = buckets_of(properties)
     for place in places:
         for below in places:

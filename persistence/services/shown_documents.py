@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from operator import itemgetter
 
 import nh3
@@ -27,11 +27,13 @@ from persistence.forms.diffs import (
 )
 from persistence.forms.form_data import readable
 from persistence.limits import (
+    ITEMS_SHOWN,
     LARGEST_SHOWN,
     LARGEST_XML_SHOWN,
     LONGEST_HEADING,
     LONGEST_VALUE,
     MOST_ALIGNED,
+    MOST_SHOWN,
     REPEAT_COLUMNS,
     REPEAT_ROWS,
     VALUES_SHOWN,
@@ -42,6 +44,7 @@ from persistence.providers.router import Route
 from persistence.services.rules import Read
 from persistence.xml import decoded, indented
 
+_VALUE_COSTS = 100  # in the unit of MOST_SHOWN
 _HEADED = 2  # Values of indexed controls in the heading of a document
 _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+")
 _NUMBER = re.compile(r"(-?)([0-9]{5,30})(\.[0-9]+)?", re.ASCII)
@@ -65,6 +68,11 @@ class DisplayedValue:
     image: str = ""
     attachment: str = ""
     is_encrypted: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Return what it costs to show it, in the unit of ``MOST_SHOWN``."""
+        return _VALUE_COSTS + len(self.text) + len(self.raw) + len(self.image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +141,9 @@ def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: st
     lines = list(islice(reader.lines(tree, outline.root, 0), VALUES_SHOWN + 1))
     headings = [text for _, text in sorted(reader.headings, key=itemgetter(0))[:_HEADED]]
     shown = ShownDocument(" · ".join(headings), file_names=reader.file_names)
-    if len(lines) > VALUES_SHOWN:
-        shown.cause = f"Only the first {VALUES_SHOWN} lines are shown: download the XML for the rest."
+    if len(lines) > VALUES_SHOWN or reader.left <= 0:
+        count = min(len(lines), VALUES_SHOWN)
+        shown.cause = f"Only the first {count} lines are shown: download the XML for the rest."
     shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
     shown.folded = list(_headed(lines[:VALUES_SHOWN], is_folded=True))
     return shown
@@ -166,25 +175,28 @@ def _headed(lines: Iterable[ShownLine], *, is_folded: bool) -> Iterator[ShownLin
 
 
 class _Reader:
-    """Reads the values of one revision, with labels in a language."""
+    """Reads the values of one revision, with labels in a language, until nothing of ``MOST_SHOWN`` is ``left``."""
 
     def __init__(self, address: DocumentAddress, language: str | None) -> None:
         self.address, self.language = address, language
+        self.left = MOST_SHOWN
         self.headings: list[tuple[bool, str]] = []  # values of indexed controls, with false for those that name a thing
         self.file_names: dict[str, str] = {}
 
     def lines(
         self, node: DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
     ) -> Iterator[ShownLine]:
-        for element, known in outline.inside.items():
-            found, deeper = node.at(element), depth
+        self.left -= len(outline.inside)
+        known_here = ((known, node.at(element)) for element, known in outline.inside.items() if element in node.inside)
+        for known, found in known_here:
+            deeper = depth
             label = "" if known.label is None else known.label.text(self.language)
-            columns = _columns(known) if known.is_iteration and found else []
+            columns = _columns(known) if known.is_iteration else []
             if columns:
                 heading = "" if outline.name == known.name and outline.label else label
                 yield self._table(ShownLine(depth, heading, known.name), found, columns)
                 continue
-            for number, inner in enumerate(found, 1):
+            for number, inner in enumerate(takewhile(lambda _: self.left > 0, found), 1):
                 applies = is_relevant and inner.is_relevant
                 if known.is_control:
                     if known.has_value:
@@ -206,7 +218,9 @@ class _Reader:
         self, line: ShownLine, found: Sequence[DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
     ) -> ShownLine:
         """Return the iterations of a repeat as a table, of the columns in which there are values."""
-        rows = [[self._values_at(row, path, known) for path, known in columns] for row in found[:REPEAT_ROWS]]
+        rows = list[list[tuple[DisplayedValue, ...]]]()
+        for row in takewhile(lambda _: self.left > 0, found[:REPEAT_ROWS]):
+            rows.append([self._values_at(row, path, known) for path, known in columns])
         filled = [at for at in range(len(columns)) if any(row[at] for row in rows)]
         labels = [known.name if known.label is None else known.label.text(self.language) for _, known in columns]
         return replace(
@@ -227,6 +241,7 @@ class _Reader:
     def _values(self, node: DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
         held = (each for each in (node.value, *node.items) if not each.is_empty)
         found = [value for each in held for value in shown_values(each, known, self.address, self.language)]
+        self.left -= sum(each.cost for each in found)
         self.file_names |= {each.attachment: each.text for each in found if each.attachment}
         return tuple(found)
 
@@ -249,7 +264,10 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
 def shown_values(
     held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None, longest: int = LONGEST_VALUE
 ) -> list[DisplayedValue]:
-    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several."""
+    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several.
+
+    Each of at most ``ITEMS_SHOWN`` items has its label; with more, the value stands as it is.
+    """
     text = held.text
     if held.is_encrypted:
         return [DisplayedValue(is_encrypted=True)]
@@ -262,10 +280,11 @@ def shown_values(
         return [DisplayedValue(image=text)]
     if known.is_rich_text:
         return [DisplayedValue(plain_text(text, longest), cut(text, longest), is_rich_text=True)]
-    items = text.split()
-    chosen = [text] if text in known.choices else (items if all(each in known.choices for each in items) else [])
-    if chosen:
-        return [DisplayedValue(known.choice(each, language), each) for each in chosen]
+    items = text.split(None, ITEMS_SHOWN)
+    if text in known.choices:
+        items = [text]
+    if items and all(each in known.choices for each in items):
+        return [DisplayedValue(cut(known.choice(each, language), longest), each) for each in items]
     return [DisplayedValue(cut(_by_type(readable(text), known.type), longest))]
 
 
@@ -312,6 +331,12 @@ class ShownChange:
     row: tuple[tuple[str, DisplayedValue], ...] = ()
     is_added: bool = False
 
+    @property
+    def cost(self) -> int:
+        """Return what it costs to show it, in the unit of ``MOST_SHOWN``."""
+        held = (self.older, self.newer, *(value for _, value in self.row))
+        return _VALUE_COSTS + sum(each.cost for each in held if each is not None)
+
 
 def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
     """Yield differences as a person reads them."""
@@ -353,7 +378,8 @@ def _joined(
     values = shown_values(held, known, address, language)
     if len(values) == 1:
         return values[0]
-    return DisplayedValue("\n".join(each.text for each in values), " ".join(each.raw for each in values))
+    text, raw = "\n".join(each.text for each in values), " ".join(each.raw for each in values)
+    return DisplayedValue(cut(text, LONGEST_VALUE), cut(raw, LONGEST_VALUE))
 
 
 def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:

@@ -21,7 +21,7 @@ from xlsxwriter.worksheet import Worksheet  # type: ignore[import-untyped]
 from persistence.errors import disk_errors
 from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.diffs import DataNode
-from persistence.limits import CHUNK, SHEET_CHARACTERS, SHEET_COLUMNS, SHEET_ROWS
+from persistence.limits import CHUNK, MOST_SHEETS, SHEET_CHARACTERS, SHEET_COLUMNS, SHEET_ROWS
 from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import DocumentFacts
 from persistence.services.shown_documents import shown_values
@@ -60,7 +60,7 @@ class SpreadsheetWriter:
         self._day = self._book.add_format({"num_format": "yyyy-mm-dd"})
         self._moment = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
         self._sheets: dict[Path, _Sheet] = {}
-        self._names: set[str] = set()
+        self._names = {"history"}  # which Excel keeps for itself
         self.problems: dict[str, None] = {}
         self._main = self._added((), "Documents", _FACTS)
         for outline in outlines:
@@ -70,11 +70,11 @@ class SpreadsheetWriter:
         known = self._sheets.get(repeat)
         if known is not None:
             return known
-        stem = _UNSAFE.sub(" ", name).strip()[:_LONGEST_NAME] or "Rows"
+        stem = _cut(" ".join(_UNSAFE.sub(" ", name).split()), _LONGEST_NAME) or "Rows"
         unique, number = stem, 1
         while unique.lower() in self._names:
             number += 1
-            unique = f"{stem[: _LONGEST_NAME - 1 - len(str(number))]} {number}"
+            unique = f"{_cut(stem, _LONGEST_NAME - 1 - len(str(number)))} {number}"
         self._names.add(unique.lower())
         self._sheets[repeat] = found = _Sheet(self._book.add_worksheet(unique))
         found.sheet.freeze_panes(1, 1)
@@ -90,6 +90,9 @@ class SpreadsheetWriter:
             label = inner.name if inner.label is None else inner.label.text(self._language)
             if inner.is_iteration:
                 own = (*repeat, *here, "")
+                if own not in self._sheets and len(self._sheets) >= MOST_SHEETS:
+                    self.problems[f"a workbook has at most {MOST_SHEETS} sheets: {'/'.join(here)} has none"] = None
+                    continue
                 heading = label if inner.label is not None or node.label is None else node.label.text(self._language)
                 self._define(inner, self._added(own, heading or name, _OF_ROWS), own, ())
                 continue
@@ -177,6 +180,11 @@ class SpreadsheetWriter:
 
     def close(self) -> None:
         self._book.close()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text cut as Excel counts characters: one beyond the first 65,536 is two."""
+    return text.encode("utf-16-le")[: 2 * most].decode("utf-16-le", "ignore").strip()
 
 
 def workbook(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from persistence.forms.controls import Label, Outline, OutlineNode
 from persistence.limits import SHEET_CHARACTERS
 from persistence.model.permissions import User
 from persistence.services import spreadsheets
@@ -110,6 +111,34 @@ def test_what_does_not_fit_is_cut_and_reported(tree: Path, monkeypatch: pytest.M
     found = sheets((tree.parent / "x.xlsx").read_bytes())
     assert [len(each) for each in found.values()] == [2, 2]
     assert max(len(each["The title"]) for each in found["Documents"]) == SHEET_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("label", "sheet"),
+    [
+        ("\U0001f600" * 31, "\U0001f600" * 15),
+        ("History", "History 2"),
+        ("documents", "documents 2"),
+        ("a:\n\tb", "a b"),
+        ("'", "Rows"),
+        ("x" * 40, "x" * 31),
+    ],
+)
+def test_a_sheet_has_a_name_that_excel_takes(label: str, sheet: str) -> None:
+    """It counts characters beyond the first 65,536 as two, and has a name of its own."""
+    repeat = OutlineNode("rows", Label({"": label}, is_html=False), is_iteration=True)
+    outline = Outline(OutlineNode(inside={"rows": repeat}), ())
+    assert list(sheets(b"".join(spreadsheets.workbook([], [outline], None, [])))) == ["Documents", sheet]
+
+
+def test_a_workbook_has_so_many_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an open file until the workbook is written."""
+    monkeypatch.setattr(spreadsheets, "MOST_SHEETS", 3)
+    repeats = {f"r{number}": OutlineNode("same", is_iteration=True) for number in range(5)}
+    problems: list[str] = []
+    book = b"".join(spreadsheets.workbook([], [Outline(OutlineNode(inside=repeats), ())], None, problems))
+    assert list(sheets(book)) == ["Documents", "same", "same 2"]
+    assert problems == [f"a workbook has at most 3 sheets: r{number} has none" for number in (2, 3, 4)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.controls import NO_OUTLINE, Outline, read_outline
+from persistence.forms.controls import NO_OUTLINE, Outline, OutlineNode, read_outline
 from persistence.forms.json_data import as_json, structure_as_json, written_over
 from persistence.limits import MOST_TREE_NODES
 from tests import orders
@@ -139,6 +140,20 @@ def test_what_the_form_does_not_have_is_refused_with_the_cause(sent: dict[str, A
         written(DATA, sent)
     assert cause in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_missing_elements_of_a_wide_form_are_added_in_its_order_and_in_linear_time() -> None:
+    """Some 20 ms; by the square of the controls, it was 16 s."""
+    names = [f"c{number}" for number in range(20_000)]
+    outline = Outline(OutlineNode(inside={name: OutlineNode(name, is_control=True) for name in names}), ())
+    before = "<form><c3>old</c3><c19998/></form>"
+    began = time.process_time()
+    found = etree.fromstring(written(before, dict.fromkeys(names, "v"), outline))
+    assert [each.tag for each in found] == names
+    data = f"<form>{'<s/>' * 100_000}</form>"
+    rows = Outline(OutlineNode(inside={"s": outline.root}), ())
+    assert values(data, rows) == {"s": [{}] * 100_000}
+    assert time.process_time() - began < 10
 
 
 def test_the_structure_of_a_definition_has_kinds_and_labels() -> None:

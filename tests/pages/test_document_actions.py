@@ -6,10 +6,11 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from persistence.limits import ROWS_SHOWN
+from persistence.limits import LONGEST_TEXT, ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.permissions import User
 from tests.orders import ORDER, plant
@@ -119,6 +120,10 @@ def test_the_stage_and_the_owner_are_changed_as_a_new_revision(found: Browser) -
         ),
         ("?document=d-1&change=colour", "owner or stage can be changed"),
         ("?change=stage&document=..", ""),
+        (f"?change=stage&document=d-1&stage={'s' * (LONGEST_TEXT + 1)}", "stage is longer than"),
+        ("?change=stage&document=d-1&stage=a%0D%0Ab", "stage holds control characters"),
+        ("?change=owner&document=d-1&owner=a%00b", "owner holds control characters"),
+        ("?change=owner&document=d-1&group=staff", "a group needs an owner"),
     ],
 )
 def test_a_selection_that_cannot_be_is_refused(found: Browser, query: str, cause: str) -> None:
@@ -154,6 +159,41 @@ def test_documents_are_sent_as_folders_with_files_under_their_own_names(found: B
     with zipfile.ZipFile(io.BytesIO(found.get(f"{FORM}/documents.zip").data)) as archive:
         folders = {name.split("/")[0] for name in archive.namelist()}
     assert folders == {"d-1", "d-2", "d-3"}  # not the deleted ones
+
+
+def test_no_attachment_of_a_folder_passes_for_another_or_has_a_name_that_misleads(found: Browser) -> None:
+    own = {"Svc-Form-Definition-Version": "1", "Content-Type": "application/pdf"}
+    smile = "\U0001f600"
+    names = {
+        "01.bin": "data.xml",
+        "02.bin": "A.pdf",
+        "03.bin": "a.pdf",
+        "04.bin": "a\u202efdp.exe",
+        "05.bin": f"{smile * 300}.pdf",
+        "06.bin": 'a:"b"?',
+    }
+    holders = "".join(
+        f"<email filename={quoteattr(shown)}>{CRUD}/{ORDER}/data/d-1/{name}</email>" for name, shown in names.items()
+    )
+    body = f"<form><customer>{holders}</customer></form>".encode()
+    save(found, "d-1", body)
+    for name in names:
+        path = f"{CRUD}/{ORDER}/data/d-1/{name}"
+        assert found.client.put(path, data=name.encode(), headers=own, environ_base=PEER).status_code == 201
+    answer = found.get(f"{FORM}/documents.zip?document=d-1&document=d-1")
+    with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
+        listed = archive.namelist()
+        assert len(listed) == len(names) + 1
+        assert archive.read("d-1/data.xml") == body
+    shown = {"data.xml", "data (2).xml", "A.pdf", "a (2).pdf", "a_fdp.exe", f"{smile * 49}.pdf", "a__b__"}
+    assert {name.removeprefix("d-1/") for name in listed} == shown
+    sent = found.get(f"{FORM}/data/d-1/attachments/05.bin").headers["Content-Disposition"]
+    assert len(sent) < 1000
+
+
+def test_a_bad_name_is_refused_before_the_archive_begins(found: Browser) -> None:
+    for name in ("../x", "a/b", "", "%00", "x" * 300):
+        assert found.get(f"{FORM}/documents.zip?document=d-1&document={name}").status_code == 400
 
 
 def test_a_search_of_all_forms_names_the_documents_of_each(found: Browser) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jinja2 import Environment
+from werkzeug.datastructures import LanguageAccept
 
 from persistence import pages
 from persistence.pages.languages import TextReader, catalogs
@@ -93,6 +94,15 @@ def test_pages_are_in_the_language_of_the_browser(found: Browser, accepted: str,
     found.get(asked, headers={"Accept-Language": accepted})
     questions = {"de": "2 Dokumente von acme/order löschen?", "fr": "Supprimer 2 documents de acme/order ?"}
     assert questions.get(language, "Delete 2 documents of acme/order?") in found.text
+
+
+def test_the_language_is_chosen_once_for_a_page(found: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long header takes milliseconds to compare, and a page has hundreds of texts."""
+    asked = []
+    best = LanguageAccept.best_match
+    monkeypatch.setattr(LanguageAccept, "best_match", lambda *values: asked.append(values) or best(*values))
+    found.get("/admin/forms/acme/order", headers={"Accept-Language": "de"})
+    assert len(asked) == 1
 
 
 def test_texts_are_found_between_tags_and_in_labels() -> None:

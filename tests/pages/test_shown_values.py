@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from persistence.forms.controls import NO_OUTLINE, OutlineNode, read_outline
-from persistence.forms.diffs import Difference, DiffKind, HeldValue
-from persistence.limits import LONGEST_VALUE, MOST_ALIGNED, REPEAT_ROWS
+from persistence.forms.controls import NO_OUTLINE, Label, OutlineNode, read_outline
+from persistence.forms.diffs import DataNode, Difference, DiffKind, HeldValue
+from persistence.limits import ITEMS_SHOWN, LONGEST_VALUE, MOST_ALIGNED, REPEAT_ROWS
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.versions import V4_0_0
+from persistence.pages import document_pages
 from persistence.pages.site import rich_text
+from persistence.services import shown_documents
 from persistence.services.shown_documents import plain_text, shown_changes, shown_values
 from tests.pages.administrator import Browser, administrator
 from tests.published import Planter
@@ -234,6 +236,49 @@ def test_only_pictures_without_scripts_are_shown_as_pictures(kind: str) -> None:
     assert (value.image, value.text) == ("", f"[{kind}, 1 KB]")
     [value] = shown_values(HeldValue(f'{PICTURE}"onerror=x'), OutlineNode(is_control=True), ADDRESS, None)
     assert value.image == ""
+
+
+def test_of_very_many_items_the_value_is_shown() -> None:
+    """A letter of a value stands for a label, of any length: a small document must not become a page of megabytes."""
+    labels = {"a": Label({"": "All of it"}, is_html=False)}
+    node = OutlineNode(is_control=True, kind="select", choices=labels)
+    assert {each.text for each in shown_values(HeldValue("a " * ITEMS_SHOWN), node, ADDRESS, None)} == {"All of it"}
+    [value] = shown_values(HeldValue("a " * 300_000), node, ADDRESS, None)
+    assert (value.text[:4], len(value.text), value.raw) == ("a a ", LONGEST_VALUE + 1, "")
+    node.choices = {"a": Label({"": "x" * 20_000}, is_html=False)}
+    [change] = shown_changes(
+        [Difference(DiffKind.VALUE_CHANGED, node, (("t", 0),), HeldValue("a a"), HeldValue("a a a"))], ADDRESS, None
+    )
+    assert change.newer is not None
+    assert len(change.newer.text) == LONGEST_VALUE + 1
+
+
+def test_the_values_of_a_page_and_the_changes_are_bounded_together(found: Browser, tmp_path: Path) -> None:
+    many = "".join(row("Sand " * 40, "3") for _ in range(50))
+    with Planter(tmp_path / "data") as planter:
+        body = data(many, title="<title>A garage</title>", tags=f"<tags>{'a ' * ITEMS_SHOWN}</tags>")
+        planter.save(str(FORM), "d", body, LAST, User("bob"))
+    page = found.get(PAGE).text
+    assert page.count('<bdi class="text">Sand') == 50
+    changes = f"{PAGE}/changes?older={FIRST}&newer={LAST}"
+    assert "These are the first" not in (found.get(changes) and found.text)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (shown_documents, document_pages):
+            patch.setattr(module, "MOST_SHOWN", 15_000)
+        page = found.get(PAGE).text
+        assert 0 < page.count('<bdi class="text">Sand') < 50
+        assert "lines are shown: download the XML for the rest" in page
+        assert "These are the first" in (found.get(changes) and found.text)
+
+
+def test_an_element_that_stands_very_often_is_not_searched_for_every_control_each_time() -> None:
+    node = DataNode(inside={"s": [DataNode() for _ in range(1000)]})
+    controls = {f"c{number}": OutlineNode(f"c{number}", is_control=True) for number in range(100)}
+    outline = OutlineNode(inside={"s": OutlineNode(inside=controls)})
+    reader = shown_documents._Reader(ADDRESS, None)  # noqa: SLF001 - what it counts is seen nowhere else
+    reader.left = 5000
+    assert list(reader.lines(node, outline, 0)) == []
+    assert -200 < reader.left <= 0
 
 
 def test_texts_are_compared_for_a_bounded_time() -> None:
