@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from flask import Response, request
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import BadRequestError, DamagedError, PersistenceError, PreconditionError
+from persistence.errors import BadRequestError, DamagedError, NotFoundError, PersistenceError, PreconditionError
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.limits import ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, ERRORS_ENTRY, Collection, DocumentAddress, Form
@@ -194,9 +194,10 @@ class DocumentActions:
         if len(names) > ROWS_SHOWN:
             raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
         route = self.documents.router.of(Form(app, form))
-        for name in names:  # a bad name is refused before the answer begins
+        for name in names:  # a name that leads nowhere is refused before the answer begins
             with suppress(DamagedError):
-                route.storage.sidecar(address_of(app, form, Collection.DATA.value, name))
+                if route.storage.sidecar(address_of(app, form, Collection.DATA.value, name)) is None:
+                    raise NotFoundError(f"{app}/{form} has no document {name}")
         pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
         headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
         body = Unbroken(pieces, request.environ.get(REQUEST_ID))

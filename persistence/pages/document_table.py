@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
 from urllib.parse import quote
 
 from flask import Response, render_template, request
@@ -24,12 +23,11 @@ from persistence.limits import (
     STORED_LISTED,
 )
 from persistence.maintenance.reports import last_days
-from persistence.model.instants import Instant, from_datetime
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Hits, Query, Sort
 from persistence.pages.languages import page_language, translated
 from persistence.pages.served_forms import ShownVersion
 from persistence.pages.service_pages import bar_plot
-from persistence.pages.site import time_zone
+from persistence.pages.site import midnight
 from persistence.services.document_tables import DocumentTable
 
 _CONTROL = "c."
@@ -118,18 +116,10 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
 def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
     found = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
     if "from" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, _midnight(known["from"], 0)))
+        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
     if "to" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, _midnight(known["to"], 1)))
+        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, midnight(known["to"], 1)))
     return tuple(found)
-
-
-def _midnight(day: str, days_later: int) -> Instant:
-    try:
-        wanted = date.fromisoformat(day) + timedelta(days=days_later)
-        return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
-    except (ValueError, OverflowError) as error:
-        raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
 
 
 def page_number(text: str) -> int:

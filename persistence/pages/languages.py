@@ -17,10 +17,9 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 ENGLISH = "en"
-_TAG = re.compile(r"<[^<>]*>?|[^<>]*>")
-_LABEL = re.compile(r'((?:aria-label|placeholder|alt|title)=")([^"{}]*)(?=")')
+_LABELS = ("aria-label=", "placeholder=", "alt=", "title=")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
-_EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+_ANGLE = re.compile(r"([<>])")
 
 
 @cache
@@ -83,7 +82,7 @@ class TextReader:
 
     def pieces(self, html: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a piece of HTML in order, each with whether it is a text to translate."""
-        for part in re.split(r"([<>])", html):
+        for part in _ANGLE.split(html):
             if part in {"<", ">"}:
                 self._is_in_tag = part == "<"
                 yield part, False
@@ -94,18 +93,18 @@ class TextReader:
                 yield from self._text(part)
 
     def _labels(self, tag: str) -> Iterator[tuple[str, bool]]:
-        at = 0
-        for match in _LABEL.finditer(tag):
-            yield tag[at : match.start(2)], False
-            yield match[2], bool(_LETTERS.search(match[2]))
-            at = match.end()
-        yield tag[at:], False
+        parts = tag.split('"')
+        for at, part in enumerate(parts):
+            is_label = 0 < at < len(parts) - 1 and parts[at - 1].endswith(_LABELS)
+            yield part, is_label and _LETTERS.search(part) is not None
+            if at < len(parts) - 1:
+                yield '"', False
 
     def _text(self, text: str) -> Iterator[tuple[str, bool]]:
-        edges = _EDGES.fullmatch(text)
-        if edges is None or self._is_code or not _LETTERS.search(text):
+        if self._is_code or not _LETTERS.search(text):
             yield text, False
             return
-        yield edges[1], False
-        yield " ".join(edges[2].split()), True
-        yield edges[3], False
+        begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        yield text[:begin], False
+        yield " ".join(text.split()), True
+        yield text[end:], False

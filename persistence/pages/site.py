@@ -102,6 +102,7 @@ _LENGTHS = (
     (1, "1 second", "{count} seconds"),
 )
 _SECOND = 19
+_SCHEMES = ("https://", "http://", "mailto:")
 _RICH_TAGS = frozenset(
     {
         *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
@@ -168,8 +169,12 @@ def instant(text: str | None) -> Markup:
 
 def rich_text(text: str) -> Markup:
     """Return rich text with an allow-list of elements: without scripts, styles, images, and other addresses."""
-    schemes = {"http", "https", "mailto"}
-    cleaned = nh3.clean(text, tags=set(_RICH_TAGS), attributes={"a": {"href"}}, url_schemes=schemes)
+
+    def kept(_tag: str, name: str, value: str) -> str | None:
+        """Keep the address of a link, unless it leads to these pages."""
+        return value if name != "href" or value.startswith(_SCHEMES) else None
+
+    cleaned = nh3.clean(text, tags=set(_RICH_TAGS), attributes={"a": {"href"}}, attribute_filter=kept)
     return Markup(cleaned)  # noqa: S704 - nh3 has cleaned it
 
 

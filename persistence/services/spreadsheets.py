@@ -6,7 +6,6 @@ holds one row of each sheet in memory; the workbook grows in temporary files.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +33,9 @@ _FIRST_YEAR = 1900  # of dates in a workbook
 _MOST_DIGITS = 15  # of a number that a spreadsheet keeps exactly
 _UNSAFE = re.compile(r"[\[\]:*?/\\']")
 _BETWEEN = "; "
+
+_DECIMAL = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 Path = tuple[str, ...]
 SheetDocument = tuple[DocumentAddress, DocumentFacts, Outline, DataNode]
@@ -165,10 +167,14 @@ class SpreadsheetWriter:
                 if known.type == "boolean" and text in {"true", "false"}:
                     sheet.write_boolean(row, column, text == "true")
                     return
-                if known.type in _NUMBERS and len(text) <= _MOST_DIGITS and math.isfinite(value := float(text)):
-                    sheet.write_number(row, column, value)
+                if known.type in _NUMBERS and len(text) <= _MOST_DIGITS and _DECIMAL.fullmatch(text):
+                    sheet.write_number(row, column, float(text))
                     return
-                if known.type == "date" and (day := date.fromisoformat(text)).year >= _FIRST_YEAR:
+                if (
+                    known.type == "date"
+                    and _DAY.fullmatch(text)
+                    and (day := date.fromisoformat(text)).year >= _FIRST_YEAR
+                ):
                     sheet.write_datetime(row, column, day, self._day)
                     return
         most = SHEET_CHARACTERS + 1

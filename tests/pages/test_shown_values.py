@@ -198,6 +198,8 @@ def test_a_download_has_the_name_that_the_data_gives_the_file(found: Browser) ->
         ("<a href='javascript:alert(1)'>d</a>", '<a rel="noopener noreferrer">d</a>'),
         ("<a href='https://example.org/'>e</a>", '<a href="https://example.org/" rel="noopener noreferrer">e</a>'),
         ("<h1>f</h1>", "f"),
+        ("<a href='/admin/actions/x'>l</a>", '<a rel="noopener noreferrer">l</a>'),
+        ("<a href='//example.org/'>m</a>", '<a rel="noopener noreferrer">m</a>'),
         ("<iframe src='data:text/html,x'></iframe>g", "g"),
         ("<b>h", "<b>h</b>"),
         ("<svg><style><img src=x onerror=y></style></svg>i", "i"),
