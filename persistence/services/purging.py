@@ -312,9 +312,12 @@ class StoragePurge:
         self._rewriter = RevisionRewriter(store, bodies_of)
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
-        """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
+        """Remove a deleted document, if the tombstone is current and no attachment was saved since.
+
+        One of the same millisecond may have been saved after the deletion: then the document stays.
+        """
         files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
-        later = [each for each in files if each is not None and each.modified > tombstone.modified]
+        later = [each for each in files if each is not None and each.modified >= tombstone.modified]
         if not all(each.deleted for each in later):
             return False
         newest = max((each.modified for each in later), default=tombstone.modified)

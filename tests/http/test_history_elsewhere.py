@@ -15,9 +15,10 @@ from persistence.services import histories
 from tests import orders
 from tests.forms.test_diffs import TRIP, trip
 from tests.forms.vectors import changed, published
-from tests.http.test_flat_views import order, reporting
+from tests.http.test_flat_views import reporting
 from tests.http.test_remote_faults import settings
 from tests.in_process import serving
+from tests.orders import named
 from tests.providers import STORED, Provider, Received, Reply, providing
 from tests.search_faults import found
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
@@ -342,7 +343,7 @@ def search(service: Service, body: str = ADA) -> tuple[list[str], str]:
 
 def save_named(service: Service, *names: str) -> None:
     for name in names:
-        assert service.put(f"{ORDER}/data/{name}/data.xml", order(name), **V1).status in (201, 204)
+        assert service.put(f"{ORDER}/data/{name}/data.xml", named(name), **V1).status in (201, 204)
 
 
 def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(

@@ -59,6 +59,8 @@ RENAMED = {("key", "list"): ("api-key", "list"), ("key", "ring"): ("encryption-k
 _HEADINGS_OF_KEYS = "ID        MADE                      DOES\n"
 """The first line of the list of keys, which it has since then."""
 
+_GOES_BACK = "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine"
+_RESTORE = "restore it from a backup, or name the file to --adopt"
 REWORDED: dict[str, str] = {
     '"notice":7,"mended":0,"remaining":6,"edits":0': '"notice":7,"mended":0,"remaining":6,"edits":6',
     '"notice":5,"mended":0,"remaining":6,"edits":0': '"notice":5,"mended":0,"remaining":6,"edits":4',
@@ -73,10 +75,14 @@ REWORDED: dict[str, str] = {
     '"remedy":"--repair","does":"corrects it if one bit was flipped; else name': (
         '"remedy":"","does":"restore it from a backup, or name'
     ),
+    f"no older revision is whole; --repair {_GOES_BACK}": f"no older revision is whole; {_RESTORE}",
+    f'no older revision is whole","remedy":"--repair","does":"{_GOES_BACK}': (
+        f'no older revision is whole","remedy":"","does":"{_RESTORE}'
+    ),
     "hand: persistence check --adopt PATH takes that in": "hand: 'persistence check --adopt PATH' adopts it",
 }
 """Texts of commands that read otherwise now than when they were recorded: a summary then never counted edits, there
-were no databases, and a flipped bit of a sidecar was repaired."""
+were no databases, a flipped bit of a sidecar was repaired, and a repair was offered where nothing is whole."""
 
 REWORDED_CAUSES = (
     (r"in (<permission>), where elements are meant", r"in \1 instead of elements"),

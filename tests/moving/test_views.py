@@ -15,7 +15,8 @@ from persistence.index.sqlite.flat_file import FlatFile
 from persistence.postgresql.connections import parse
 from tests import in_process
 from tests.cli.command_runner import ended
-from tests.http.test_flat_views import order, publish, save
+from tests.http.test_flat_views import publish, save
+from tests.orders import named
 from tests.postgresql.server import Server, fresh_schema
 
 Views = dict[str, list[tuple[str, ...]]]
@@ -56,9 +57,9 @@ def test_flat_views_are_made_there_and_back(
         file.write_text(f'data = "{service.data}"\nlocal = "{tmp_path}/local"\n')
         publish(service)
         for name in ("one", "two", "three"):
-            save(service, name, order(name, "pump", "valve"))
+            save(service, name, named(name, "pump", "valve"))
         move("--to", uri, "--prepare")
-        save(service, "one", order("changed", "pump"))
+        save(service, "one", named("changed", "pump"))
         assert service.delete("acme/order/data/two/data.xml", Form_Definition_Version=1).status == 204
         move("--to", uri)
         root = service.data

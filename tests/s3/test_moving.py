@@ -179,7 +179,7 @@ def test_bodies_are_not_stored_again_in_the_place_where_they_are(
         ("s3://forms", "each place needs a prefix of its own"),
         ("s3://forms/x?endpoint=nowhere", "must be an address"),
         ("s3://forms/x?key=secret", "without anything else"),
-        ("somewhere", "or with-data"),
+        ("somewhere", "--attachments DIR excludes --to"),
     ],
 )
 def test_places_that_cannot_be_meant_are_refused(server: S3Server, tmp_path: Path, place: str, cause: str) -> None:
