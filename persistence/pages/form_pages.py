@@ -27,6 +27,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.permissions import OPERATIONS
 from persistence.model.queries import Drafts, Hit, Hits, Query
 from persistence.pages.document_table import csv, documents, table_of, xlsx
+from persistence.pages.languages import translated
 from persistence.pages.served_forms import (
     CountedForms,
     ServedForms,
@@ -203,7 +204,7 @@ def _facts(shown: ShownVersion) -> Iterator[tuple[str, str | Markup]]:
     yield "Published", instant(published.created)
     by = f" by {cut(published.modifier)}" if published.modifier else ""
     yield "Last published", instant(published.modified) + by
-    yield "Available", "yes" if published.metadata.available else "no"
-    yield "Singleton", "yes" if is_singleton(published, shown.route.properties) else "no"
+    yield "Available", translated("yes" if published.metadata.available else "no")
+    yield "Singleton", translated("yes" if is_singleton(published, shown.route.properties) else "no")
     yield "Stored data format", shown.route.properties.data_format
     yield "Data is with", shown.route.properties.route.data.name

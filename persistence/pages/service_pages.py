@@ -328,12 +328,19 @@ class OverviewPage:
         settings = self.effective.settings
         yield "Dialect", settings.dialect
         yield "Address", ", ".join(settings.binds)
-        yield "Workers", f"{processes.workers(settings.workers)}, with {settings.threads} threads each"
+        yield (
+            "Workers",
+            translated(
+                "{count}, with {threads} threads each",
+                count=processes.workers(settings.workers),
+                threads=settings.threads,
+            ),
+        )
         keys = len(self.keys.read())
         who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
         who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []
         everybody = "everybody" if settings.insecure else "every program of this machine, until there is an API key"
-        yield "May call", everybody if settings.insecure or not who else ", ".join(who)
+        yield "May call", translated(everybody) if settings.insecure or not who else ", ".join(who)
         yield "Audit", settings.audit_file if settings.audit == "file" else settings.audit
 
 
@@ -358,9 +365,12 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
     rate = Series("requests", [None if each is None else each.rate for each in shown])
     errors = Series("errors", [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]
-    half = Series("median", [None if each is None else _ms(each.median) for each in shown])
-    most = Series("95th percentile", [None if each is None else _ms(each.slow) for each in shown])
-    return [line_plot("Requests per second", rates, labels), line_plot("Latency", [half, most], labels, "ms")]
+    half = Series(translated("median"), [None if each is None else _ms(each.median) for each in shown])
+    most = Series(translated("95th percentile"), [None if each is None else _ms(each.slow) for each in shown])
+    return [
+        line_plot(translated("Requests per second"), rates, labels),
+        line_plot(translated("Latency"), [half, most], labels, "ms"),
+    ]
 
 
 def _ms(seconds: float | None) -> float | None:
