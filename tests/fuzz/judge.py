@@ -66,6 +66,8 @@ def _of_service(exchange: Exchange, answer: Answer, interface: Interface) -> Ite
             wanted.add(405)
         if exchange.request.header(b"Host") is not None:  # whoever calls by another name is refused whatever the path
             wanted.add(421)
+        if exchange.request.header(b"Origin") is not None:  # so is a page of another origin that would change something
+            wanted.add(403)
         if answer.status not in wanted:
             yield f"status {answer.status} where nothing is documented"
     elif answer.status not in operation.headers:
