@@ -230,8 +230,6 @@ def _found(table: DocumentTable, asked: TableQuery, columns: Sequence[str]) -> t
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded, for old browsers
-
-
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 _LONGEST_SUFFIX = 20  # characters
 _LONGEST_FILE_NAME = 200  # bytes: a file system takes 255, some browsers less; proxies refuse long headers
