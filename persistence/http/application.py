@@ -30,6 +30,7 @@ from persistence.keys import TRUSTED
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 from persistence.services.access import Issuing
 from persistence.services.apis import Services
+from persistence.services.changes import ChangeFeed
 from persistence.services.definitions import Publishing
 from persistence.services.exporting import Exporting
 from persistence.services.forced_deletes import PurgeRequests
@@ -106,6 +107,7 @@ class Shared:
     publishing: Publishing
     duplicating: Duplicating
     reencrypts: ReencryptionJobs
+    changes: ChangeFeed
 
 
 @dataclass(frozen=True, slots=True)
