@@ -176,7 +176,8 @@ class AllowedSites:
 
     def __init__(self, binds: Iterable[str], hosts: Iterable[str], origins: Iterable[str]) -> None:
         own = tuple(binds)
-        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, *map(host_of, own)) if host)
+        named = frozenset(host.lower().rstrip(".") for host in (*hosts, *map(host_of, own)) if host)
+        self._hosts = named.union(filter(host_of, own))  # most clients send a name and its port as the settings do
         self._is_everywhere = any(map(binds_everywhere, own))
         self._origins = frozenset(origin.lower() for origin in origins)
 
@@ -186,7 +187,7 @@ class AllowedSites:
         And check whose page has made a browser send a request that may change something.
         """
         host = environ.get("HTTP_HOST")
-        if not has_key and host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
+        if not (has_key or not host or host in self._hosts or (len(host) <= HOST_LENGTH and self._is_own(host))):
             raise MisdirectedError(f"the setting hosts, which has names without port, does not have this one: {host!r}")
         if environ["REQUEST_METHOD"] in _READS:
             return
