@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -55,15 +56,7 @@ from persistence.http.responses import Contents, ResponseHeaders, headers_of, re
 from persistence.keys import TRUSTED, Key, Keys, key_of, refusal_of
 from persistence.limits import HOST_LENGTH
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
-from persistence.model.network_addresses import (
-    UNIX,
-    Peer,
-    Trusted,
-    binds_everywhere,
-    host_of,
-    is_loopback,
-    peer_address,
-)
+from persistence.model.network_addresses import UNIX, Peer, Trusted, binds_everywhere, host_of, peer_address
 from persistence.services.access import Issuing
 from persistence.services.apis import Services
 from persistence.services.definitions import Publishing
@@ -146,7 +139,8 @@ def caller(
     ``authorization`` is the header of that name.
     """
     # Under gunicorn's own command another address may be bound than in the settings: the peer shows it.
-    if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback(peer)):
+    is_loopback = isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
+    if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback):
         return None
     if keys and (secret := presented(authorization)) is not None:
         key = key_of(secret, keys)
@@ -205,7 +199,7 @@ class AllowedSites:
         if name in self._hosts or name == "localhost" or "*" in self._hosts:
             return True
         found = peer_address(name)
-        return is_loopback(found) or (self._is_everywhere and found is not None)
+        return found is not None and (found.is_loopback or self._is_everywhere)
 
 
 @dataclass(slots=True)
