@@ -265,7 +265,9 @@ class Documents:
         except Exception:
             found.close()
             raise
-        read = self.codec.decode(Read(address, found, operations), address, get)
+        read = Read(address, found, operations)
+        if not address.is_main or found.is_edited or found.sidecar.encrypted is not False:  # noted when it was stored
+            read = self.codec.decode(read, address, get)
         if not get.content:
             read.found.close()
             read = replace(read, found=replace(read.found, file=None))
