@@ -49,7 +49,6 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe
 from persistence.providers.router import Route
-from persistence.services.access import Access, AccessTokens, Issuing
 from persistence.services.apis import Services
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
@@ -59,6 +58,7 @@ from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
+from persistence.services.rules import Access, AccessTokens, Issuing
 from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 

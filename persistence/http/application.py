@@ -57,13 +57,13 @@ from persistence.keys import TRUSTED, Key, Keys, key_of, refusal_of
 from persistence.limits import HOST_LENGTH
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 from persistence.model.network_addresses import UNIX, Peer, Trusted, binds_everywhere, host_of, peer_address
-from persistence.services.access import Issuing
 from persistence.services.apis import Services
 from persistence.services.definitions import Publishing
 from persistence.services.exporting import Exporting
 from persistence.services.forced_deletes import PurgeRequests
 from persistence.services.importing import SpooledImports
 from persistence.services.reencryption import ReencryptionJobs
+from persistence.services.rules import Issuing
 from persistence.services.transforms import Duplicating
 
 if TYPE_CHECKING:

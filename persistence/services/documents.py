@@ -26,11 +26,12 @@ from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import LeaseHolder, Precondition, Tags, VersionRequest
 from persistence.providers.router import Route, Router
-from persistence.services.access import READING, Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
 from persistence.services.purging import forget_history
 from persistence.services.rules import (
     RAW,
+    READING,
+    Access,
     Cleared,
     Delete,
     Get,
@@ -41,9 +42,12 @@ from persistence.services.rules import (
     Removed,
     Written,
     check_precondition,
+    is_singleton,
     living,
     must_live,
     next_revision,
+    only_document,
+    subject_of,
     tombstone_of,
 )
 from persistence.storage.attachments import RevisionRewriter
