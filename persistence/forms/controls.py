@@ -58,7 +58,6 @@ _OF_FILES = frozenset(
     }
 )
 """Controls whose text is the path of an attachment (spec forms 6.7)."""
-_TOO_MANY = "the form has too many controls, or too deeply nested ones"
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
@@ -94,6 +93,19 @@ def shown_parts(definition: DefinitionTree) -> Iterator[tuple[FormPart, Names]]:
     yield definition.main, ()
     for use in template_uses(definition):
         yield use.part, use.path
+
+
+def shown_elements(definition: DefinitionTree) -> Iterator[tuple[FormPart, BodyElement, Names, Names]]:
+    """Yield the elements of shown parts that have data, with the paths of each and of its iterations, if it repeats."""
+    count = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones").count
+    for part, start in shown_parts(definition):
+        for each in part.elements:
+            own, iterations = part.paths(each)
+            if own:
+                count(len(start) + len(own))
+                yield part, each, start + own, start + iterations if iterations else ()
+            elif start:  # it is looked at again wherever its template is shown
+                count()
 
 
 Steps = tuple[tuple[str, str], ...]
@@ -134,14 +146,10 @@ class GridPaths:
     @classmethod
     def in_view(cls, definition: DefinitionTree) -> Self:
         """Return the grids of the view that have a bind, listed or not: those that a migration changes."""
-        bound = Bound(MOST_STEPS, _TOO_MANY)
         found: dict[bool, set[Names]] = {True: set(), False: set()}
-        for part, start in shown_parts(definition):
-            for each in part.elements:
-                path, _ = part.paths(each) if each.element.tag == GRID else (None, None)
-                if path:
-                    bound.count(len(start) + len(path))
-                    found[is_plain_grid(each.element)].add(start + path)
+        for _, each, path, _ in shown_elements(definition):
+            if each.element.tag == GRID:
+                found[is_plain_grid(each.element)].add(path)
         return cls(frozenset(found[True]), frozenset(found[False]))
 
     def steps(self, path: Names) -> Steps:
@@ -209,48 +217,37 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
 
 
 def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    grids = GridPaths.listed(definition)
-    bound = Bound(MOST_STEPS, _TOO_MANY)
-    view: GridPaths | None = None
-    own = cache(_own_controls)
+    grids, in_view = GridPaths.listed(definition), cache(partial(GridPaths.in_view, definition))
+    own = cache(_own_control)
     found: dict[tuple[str, Names], Control] = {}
-    for part, start in shown_parts(definition):
-        for each, inside in own(part):
-            path = start + inside
-            bound.count(len(path))
-            control = replace(each, steps=grids.control_steps(path))
-            if control.is_encrypted:
-                view = view or GridPaths.in_view(definition)
-                control = replace(control, view_steps=view.control_steps(path))
-            same = found.get((control.name, path), control)
-            found[control.name, path] = replace(
-                same,
-                is_indexed=same.is_indexed or control.is_indexed,
-                has_index=same.has_index or control.has_index,
-                is_encrypted=same.is_encrypted or control.is_encrypted,
-                view_steps=same.view_steps or control.view_steps,
-            )
+    for _, each, path, _ in shown_elements(definition):
+        if each.is_container:
+            continue
+        control = replace(own(each), steps=grids.control_steps(path))
+        if control.is_encrypted:
+            control = replace(control, view_steps=in_view().control_steps(path))
+        same = found.get((control.name, path), control)
+        found[control.name, path] = replace(
+            same,
+            is_indexed=same.is_indexed or control.is_indexed,
+            has_index=same.has_index or control.has_index,
+            is_encrypted=same.is_encrypted or control.is_encrypted,
+            view_steps=same.view_steps or control.view_steps,
+        )
     return tuple(found.values())
 
 
-def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
-    """Return the controls of a part with their paths in it, and without their steps."""
-    found = []
-    for each in (each for each in part.elements if not each.is_container):
-        path, _ = part.paths(each)
-        if path:
-            names, element = classes(each.element), each.element
-            has_index = _has_index(element)
-            control = Control(
-                each.name or "",
-                etree.QName(element).localname,
-                (),
-                is_indexed=has_index or not names.isdisjoint(INDEXED),
-                has_index=has_index,
-                is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
-            )
-            found.append((control, path))
-    return found
+def _own_control(each: BodyElement) -> Control:
+    names, element = classes(each.element), each.element
+    has_index = _has_index(element)
+    return Control(
+        each.name or "",
+        etree.QName(element).localname,
+        (),
+        is_indexed=has_index or not names.isdisjoint(INDEXED),
+        has_index=has_index,
+        is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
+    )
 
 
 def _has_index(control: Element) -> bool:
@@ -502,14 +499,12 @@ def read_outline(stored: bytes, data_format: str) -> Outline:
 
 def _outline(definition: DefinitionTree, data_format: str) -> Outline:
     grids = GridPaths.listed(definition)
-    bound = Bound(MOST_STEPS, _TOO_MANY)
     resources = cache(_resources)
     label = cache(lambda part, each: _label(resources(part), each))
     choices = cache(lambda part, each: _choices(resources(part), each.element))
     root = OutlineNode()
 
     def add(part: FormPart, each: BodyElement, path: Names, *, is_iteration: bool = False) -> None:
-        bound.count(len(path))
         steps = grids.steps(path) if each.is_container else grids.control_steps(path)
         here = path_in(data_format, steps)
         if not here or not (is_iteration or path_in(data_format, steps[-1:])):
@@ -526,13 +521,11 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
                 node.choices = choices(part, each)
         node.is_iteration |= is_iteration
 
-    for part, start in shown_parts(definition):
-        for each in (each for each in part.elements if each.name):
-            path, iterations = part.paths(each)
+    for part, each, path, iterations in shown_elements(definition):
+        if each.name:
             if iterations:
-                add(part, each, start + iterations, is_iteration=True)
-            if path:
-                add(part, each, start + path)
+                add(part, each, iterations, is_iteration=True)
+            add(part, each, path)
     return Outline(root, tuple(resources(definition.main)))
 
 
