@@ -71,10 +71,8 @@ class TemplateUse:
 
 
 def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
-    """Yield the sections that use an inlined section template, in document order.
-
-    A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
-    """
+    """Yield the sections that use an inlined section template, in document order."""
+    # A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
     main = definition.main
     for container in main.elements:
         section = container.element
@@ -120,11 +118,10 @@ def path_in(data_format: str, steps: Steps) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class GridPaths:
-    """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations.
+    """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations."""
 
-    As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5, 4.2).
-    """
-
+    # As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5,
+    # 4.2).
     plain: frozenset[Names]
     repeated: frozenset[Names]
 
@@ -180,19 +177,15 @@ def _listed(definition: DefinitionTree, version: str, paths_in: Callable[[Any], 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value.
-
-    With ``has_index`` an element marks it as indexed, not only a class. ``view_steps`` lead to an encrypted control by
-    all grids of the view: data may lack elements of grids that are not listed, and must not be plain there.
-    """
+    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value."""
 
     name: str
     kind: str
     steps: Steps
     is_indexed: bool
-    has_index: bool
+    has_index: bool  # an element marks it as indexed, not only a class
     is_encrypted: bool
-    view_steps: Steps = ()
+    view_steps: Steps = ()  # of an encrypted one by all grids of the view: without unlisted ones it must not be plain
 
     def path(self, data_format: str) -> Names:
         return path_in(data_format, self.steps)
@@ -209,10 +202,8 @@ class Control:
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls with a bind to an element: the form's own in document order, then the controls of templates.
-
-    Controls of one name and path are one, indexed or encrypted if one of them is. None without a form model.
-    """
+    """Read the controls with a bind to an element: the form's own in document order, then the controls of templates."""
+    # Controls of one name and path are one, indexed or encrypted if one of them is. None without a form model.
     return on_definition(stored, _controls) or ()
 
 
@@ -409,31 +400,24 @@ _WITHOUT_VALUE = frozenset({"explanation", "trigger"})
 
 @dataclass(slots=True)
 class OutlineNode:
-    """An element that data of a form may have; ``inside`` are the elements in it by name.
+    """An element that data of a form may have; ``inside`` are the elements in it by name."""
 
-    ``name`` is that of the control, section, grid or repeat, if any, ``is_iteration`` one of the iterations of that. Of
-    a control, ``kind`` is the local name of its element, ``type`` that of the type of its bind, if it has one, and
-    ``choices`` has the labels of its items by value.
-    """
-
-    name: str = ""
+    name: str = ""  # that of the control, section, grid or repeat, if any
     label: Label | None = None
     is_control: bool = False
-    is_iteration: bool = False
-    kind: str = ""
-    type: str = ""
+    is_iteration: bool = False  # one of the iterations of what the name is of
+    kind: str = ""  # of a control, the local name of its element
+    type: str = ""  # the local name of the type of its bind, if it has one
     is_indexed: bool = False
     is_rich_text: bool = False
-    choices: Mapping[str, Label] = field(default_factory=dict)
+    choices: Mapping[str, Label] = field(default_factory=dict)  # the labels of its items by value
     inside: dict[str, OutlineNode] = field(default_factory=dict)
     _iteration: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def iteration(self) -> str:
-        """Return the name of the iterations inside a repeat, of a whole outline; empty for any other element.
-
-        In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
-        """
+        """Return the name of the iterations inside a repeat, of a whole outline; empty for any other element."""
+        # In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
         if self._iteration is None:
             found = (name for name, inner in self.inside.items() if inner.is_iteration and inner.name == self.name)
             self._iteration = next(found, "")

@@ -82,12 +82,10 @@ _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 
 
 class MetadataReader(Streaming):
-    """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
+    """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``."""
 
-    The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
-    speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
-    """
-
+    # The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
+    # speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
     def __init__(self, *, is_checked: bool = False) -> None:
         super().__init__()
         self._is_checked = is_checked
@@ -303,14 +301,11 @@ _VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The metadata of a publication: availability for new data, and a comment.
-
-    With ``lists_grids`` the lists of grids are written, by which data of older formats is read (spec forms 1.5).
-    """
+    """The metadata of a publication: availability for new data, and a comment."""
 
     is_available: bool = True
     comment: str | None = None
-    lists_grids: bool = True
+    lists_grids: bool = True  # lists of grids are written, by which data of older formats is read (spec forms 1.5)
 
 
 @dataclass(frozen=True, slots=True)

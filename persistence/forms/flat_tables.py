@@ -42,17 +42,13 @@ class FlatColumn:
 
 @dataclass(frozen=True, slots=True)
 class FlatView:
-    """A view with a row for each document, or one for each iteration of a repeated section or grid.
-
-    For iterations, ``around`` is the name of the view of the repeat or document around them, ``path`` are the element
-    names that lead to them from below the root, and ``repetitions`` the columns of their numbers, the outermost first.
-    """
+    """A view with a row for each document, or one for each iteration of a repeated section or grid."""
 
     name: str
     columns: tuple[FlatColumn, ...] = ()
-    around: str | None = None
-    path: tuple[str, ...] = ()
-    repetitions: tuple[str, ...] = ()
+    around: str | None = None  # of iterations, the name of the view of the repeat or document around them
+    path: tuple[str, ...] = ()  # names that lead to the iterations from below the root
+    repetitions: tuple[str, ...] = ()  # columns of their numbers, the outermost first
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -99,16 +95,12 @@ def _steps(path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FlatNaming:
-    """The rules for names of views, which begin with ``prefix`` and have at most ``longest`` characters.
-
-    With ``prefixes_in_main`` a column of the view of documents has the name of its whole path, else of its control.
-    Columns of numbers of repetitions may be longer (spec search 7.2), up to the database's ``limit`` for any name.
-    """
+    """The rules for names of views, which begin with ``prefix`` and have at most ``longest`` characters."""
 
     prefix: str
     longest: int
-    prefixes_in_main: bool
-    limit: int = sys.maxsize
+    prefixes_in_main: bool  # columns of the view of documents have the name of the whole path
+    limit: int = sys.maxsize  # for columns of numbers of repetitions, which may be longer (spec search 7.2)
     most_columns: int = MOST_COLUMNS
 
 
@@ -120,11 +112,9 @@ def identifier(name: str) -> str:
 
 
 def joined(parts: Sequence[str], longest: int) -> str:
-    """Return the parts with ``_`` between, in at most ``longest`` characters.
-
-    While they are too long, the first of the longest parts loses its last character and the ``_`` before it. That is
-    computed at once down to the length at which only some of the longest parts lose one more.
-    """
+    """Return the parts with ``_`` between, in at most ``longest`` characters."""
+    # While they are too long, the first of the longest parts loses its last character and the ``_`` before it. That is
+    # computed at once down to the length at which only some of the longest parts lose one more.
     room = max(longest - (len(parts) - 1), 0)
     cut = list(parts)
     if sum(map(len, cut)) > room:
@@ -320,11 +310,9 @@ class RowReader:
 
 
 class _Rows(Streaming):
-    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted.
+    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted."""
 
-    ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
-    """
-
+    # ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
     def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_RowStart | _CellText]) -> None:
         super().__init__()
         self.rows: list[list[list[Cell]]] = [[] for _ in columns]

@@ -97,10 +97,8 @@ def _contents(node: OutlineNode) -> dict[str, Any]:
 
 
 def written_over(data: bytes | None, outline: Outline, body: bytes) -> bytes:
-    """Return form data with the values of a body in place of its own; without data, new data of the form.
-
-    The body is read while a turn is held, as the tree is: both take much memory.
-    """
+    """Return form data with the values of a body in place of its own; without data, new data of the form."""
+    # The body is read while a turn is held, as the tree is: both take much memory.
     merge, is_new = _Merge(outline), data is None
     return on_tree(
         data or _EMPTY, lambda tree: merge.tree(tree, read_json(body, _OF_DATA), is_new=is_new), is_stored=True

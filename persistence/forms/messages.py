@@ -23,11 +23,9 @@ _CHILD = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The attributes of the root of a kind of request, and by name its children, each with its attributes.
+    """The attributes of the root of a kind of request, and by name its children, each with its attributes."""
 
-    Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
-    """
-
+    # Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
     request: str
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
@@ -88,11 +86,10 @@ def text_in(element: ET.Element | None) -> str:
 
 
 class ChildReader(Streaming):
-    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time.
+    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time."""
 
-    ``root`` has the name and attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
-    """
-
+    # ``root`` has the name and attributes of the root, and no children. Names have their namespace before
+    # ``SEPARATOR``.
     def __init__(self, take: Callable[[ET.Element], None]) -> None:
         super().__init__()
         self.root = ET.Element("")
@@ -276,11 +273,7 @@ def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ReportedImport:
-    """The report of an import: the counts of ``definitions``, ``documents``, ``drafts`` and ``attachments`` by outcome.
-
-    ``revisions`` of documents were new, and ``known`` stored already. ``causes`` are by name, of the first that were
-    refused or skipped; ``notes`` are counted.
-    """
+    """The report of an import: counts of definitions, documents, drafts and attachments by outcome."""
 
     is_dry: bool
     refused: int
@@ -288,10 +281,10 @@ class ReportedImport:
     documents: Mapping[str, int] = field(default_factory=dict)
     drafts: Mapping[str, int] = field(default_factory=dict)
     attachments: Mapping[str, int] = field(default_factory=dict)
-    revisions: int = 0
-    known: int = 0
-    causes: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, int] = field(default_factory=dict)
+    revisions: int = 0  # of documents; these were new
+    known: int = 0  # these were stored already
+    causes: Mapping[str, str] = field(default_factory=dict)  # by name, of the first that were refused or skipped
+    notes: Mapping[str, int] = field(default_factory=dict)  # each with its count
 
 
 def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
@@ -326,18 +319,15 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedPurge:
-    """The report of a purge: what was removed, or would be if it ``is_dry``; ``freed`` is in bytes.
-
-    ``problems`` say why documents were not purged, or not entirely.
-    """
+    """The report of a purge: what was removed, or would be if it ``is_dry``."""
 
     is_dry: bool
     revisions: int
     documents: int
     drafts: int
     attachments: int
-    freed: int
-    problems: tuple[str, ...]
+    freed: int  # in bytes
+    problems: tuple[str, ...]  # why documents were not purged, or not entirely
 
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
@@ -356,18 +346,14 @@ def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
 
 @dataclass(frozen=True, slots=True)
 class ReportedDifference:
-    """A difference between two revisions of a document (spec crud 8.1).
+    """A difference between two revisions of a document (spec crud 8.1)."""
 
-    ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
-    or ``other`` for all that is not listed; ``iterations`` is how many were added or removed.
-    """
-
-    kind: str
+    kind: str  # a value of ``DiffKind``; ``other`` for all that is not listed
     name: str
     label: str
     older: str | None
     newer: str | None
-    iterations: int
+    iterations: int  # how many were added or removed
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:

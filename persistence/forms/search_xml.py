@@ -320,10 +320,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
-    """Read a request; unknown markup is refused if ``is_strict``.
-
-    The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
-    """
+    """Read a request; unknown markup is refused if ``is_strict``."""
+    # The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
     root = _read(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)

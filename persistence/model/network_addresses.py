@@ -38,11 +38,9 @@ def is_loopback(peer: Peer) -> bool:
 
 
 def binds_loopback(bind: str) -> bool:
-    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings.
-
-    A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
-    ``localhost``, which is not looked up.
-    """
+    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings."""
+    # A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
+    # ``localhost``, which is not looked up.
     host = host_of(bind)
     return host.lower() == "localhost" or is_loopback(peer_address(host))
 
@@ -138,10 +136,8 @@ class RemoteTarget:
 
 
 def parse_server_url(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
-
-    One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
-    """
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
+    # One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:

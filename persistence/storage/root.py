@@ -34,17 +34,13 @@ _MAIN_SIDECARS = {"data.xml.json", "form.xhtml.json"}
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``layout.json``.
+    """The content of ``layout.json``."""
 
-    ``steps`` holds the upgrade steps done, with the instant of each. ``restoring`` names the backup that is being
-    restored, ``upgrading_from`` the format of a tree that is being upgraded: until that has come to its end, the tree
-    must not be served.
-    """
-
+    # Until what ``restoring`` and ``upgrading_from`` say has come to its end, the tree must not be served.
     format: int
-    steps: dict[str, Instant] = {}
-    restoring: str = ""
-    upgrading_from: int = 0
+    steps: dict[str, Instant] = {}  # the upgrade steps done, with the instant of each
+    restoring: str = ""  # the backup that is being restored
+    upgrading_from: int = 0  # the format of a tree that is being upgraded
 
 
 def init(root: str) -> bool:

@@ -221,11 +221,9 @@ class Writer:
         return paths, sidecar
 
     def _settle(self, paths: FilePaths, kept: int | None, directory: int, *, known: bool) -> None:
-        """Make every name durable that the commit will rely on: in the ``directory``, and in the history, both open.
-
-        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the resource
-        is ``known``, its first commit has made the directory itself durable.
-        """
+        """Make every name durable that the commit will rely on: in the ``directory``, and in the history, both open."""
+        # A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
+        # resource is ``known``, its first commit has made the directory itself durable.
         if kept is not None:
             files.sync_open(kept)
         files.sync_open(directory)

@@ -142,12 +142,10 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
 
 
 class IndexFile(Closable):
-    """The connections of this process to one file, which must be there and be an index of this version.
+    """The connections of this process, which it owns, to one file. That is there, and an index of this version."""
 
-    It owns them. ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
-    ``UnusableError``, ``DiskError`` and ``BusyError``.
-    """
-
+    # ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
+    # ``UnusableError``, ``DiskError`` and ``BusyError``.
     def __init__(self, path: str, subject: str) -> None:
         self.path = path
         self.is_ready = False

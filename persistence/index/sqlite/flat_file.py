@@ -61,11 +61,9 @@ FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for 
 
 
 def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
-    """Return what an error says of the file.
-
-    ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
-    the disk or other processes are in the way.
-    """
+    """Return what an error says of the file."""
+    # ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
+    # the disk or other processes are in the way.
     # One that cannot be opened may be in order.
     lost = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     if not isinstance(error, sqlite3.Error) or code_of(error) in lost:
@@ -75,12 +73,10 @@ def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | B
 
 
 class FlatFile:
-    """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it.
+    """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it."""
 
-    Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
-    Methods raise ``OSError`` and ``BusyError``.
-    """
-
+    # Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
+    # Methods raise ``OSError`` and ``BusyError``.
     def __init__(self, root: str) -> None:
         self._directory = Layout(os.path.realpath(root)).own(FLAT)
         self._lock = f"{self._directory}/lock"
@@ -150,21 +146,14 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 class CataloguedVersion(NamedTuple):
-    """A form version with flat views, or one that is to have some.
+    """A form version with flat views, or one that is to have some."""
 
-    ``definition`` is the entity tag of the definition that they were made by; it is empty while they are to be made by
-    the stored one. ``tree`` is the identity of the tree that rows were read from; rows of another one may be stale.
-    """
-
-    definition: str
-    tree: str
+    definition: str  # the entity tag of the one they were made by; empty while they are to be made by the stored one
+    tree: str  # that rows were read from; rows of another one may be stale
 
 
 class FlatCatalogue(Closable):
-    """The catalogue in the file of a connection, which it owns, and the rows of the tables.
-
-    Methods raise ``sqlite3.Error``.
-    """
+    """The catalogue in the file of a connection, which it owns, and the rows. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute

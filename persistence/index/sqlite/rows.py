@@ -141,10 +141,7 @@ class IndexWriter(IndexState):
 
 
 class NewIndex(IndexWriter):
-    """A new index, in a file that no other process has open, filled in one transaction.
-
-    Methods raise ``sqlite3.Error`` and ``OSError``.
-    """
+    """A new index, in a file that no other process has open, filled in one transaction. Raises ``OSError``, too."""
 
     def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
         files.ensure_file(path)
@@ -162,10 +159,8 @@ class NewIndex(IndexWriter):
             raise
 
     def finish(self, tree: str) -> None:
-        """Complete the index, as of when its documents were read, and close it durably.
-
-        ``tree`` is the identity of the tree.
-        """
+        """Complete the index, as of when its documents were read, and close it durably."""
+        # ``tree`` is the identity of the tree.
         for table in TEXTS:
             self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
         self.connection.execute("COMMIT")
@@ -181,10 +176,8 @@ class IndexAuditor(IndexState):
     """Compares the rows of an index with the documents, and with each other. Methods raise ``sqlite3.Error``."""
 
     def difference(self, expected: PreparedDocument) -> str | None:
-        """Return how the rows of a document differ from the document; ``None`` where they do not.
-
-        The rows are of the state of ``expected``; a document with no such row is right.
-        """
+        """Return how the rows of a document differ from the document; ``None`` where they do not."""
+        # The rows are of the state of ``expected``; a document with no such row is right.
         row = self.connection.execute(
             "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
             " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",

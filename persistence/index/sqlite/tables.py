@@ -116,10 +116,8 @@ def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> N
 
 
 def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
-    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6).
-
-    Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
-    """
+    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6)."""
+    # Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
     for table in TEXTS:
         for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
@@ -153,15 +151,11 @@ class IndexedRow(NamedTuple):
 
 
 class IndexedVersion(NamedTuple):
-    """A form version as the index has it.
-
-    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``generation`` changes
-    whenever its documents must be read again.
-    """
+    """A form version as the index has it."""
 
     fingerprint: str
-    controls: tuple[int, ...] | None
-    generation: int
+    controls: tuple[int, ...] | None  # numbers of its indexed controls; ``None`` where it is not published
+    generation: int  # another one whenever its documents must be read again
 
 
 _KEPT = (
@@ -171,10 +165,7 @@ _KEPT = (
 
 
 class IndexState(Closable):
-    """Reads and changes the state of the index at a path, by a connection that it owns.
-
-    Only the engine uses the connection. Methods raise ``sqlite3.Error``.
-    """
+    """Reads and changes the state of an index by a connection that it owns. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -359,11 +350,9 @@ UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
 
 
 class UnusableError(Exception):
-    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that.
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
 
-    ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
-    """
-
+    # ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
     def __init__(self, path: str, cause: str = "", mistake: Exception | None = None) -> None:
         super().__init__(cause or path)
         self.path = path
@@ -487,11 +476,9 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def _is_damage(error: sqlite3.Error, path: str) -> bool:
-    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it.
-
-    If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and a
-    rebuilt index would not understand it either.
-    """
+    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it."""
+    # If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and
+    # a rebuilt index would not understand it either.
     code = getattr(error, "sqlite_errorcode", None)
     try:
         with closing(connected(path)) as connection:
@@ -517,14 +504,11 @@ def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError
 
 
 def require_space(root: str) -> None:
-    """Make sure that SQLite has room to write below a root.
-
-    It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
-    system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
-
-    A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
-    not tell of its quotas. It counts no inodes; there the room is tried out.
-    """
+    """Make sure that SQLite has room to write below a root."""
+    # It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that,
+    # the system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index. A
+    # file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
+    # not tell of its quotas. It counts no inodes; there the room is tried out.
     status = os.statvfs(root)
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
     is_short_of_bytes = status.f_bavail * status.f_frsize < _LEAST
@@ -533,10 +517,8 @@ def require_space(root: str) -> None:
 
 
 def is_full(root: str) -> bool:
-    """Test whether the disk is full by taking room: some file systems report free bytes in another way, or have quotas.
-
-    SQLite reports this as any other error of the disk.
-    """
+    """Test whether the disk is full by taking room: quotas do not show in what some file systems report as free."""
+    # SQLite reports this as any other error of the disk.
     try:
         descriptor = files.open_unnamed(f"{root}/{SPOOL}")
         if descriptor is None:

@@ -40,12 +40,10 @@ T = TypeVar("T")
 
 
 class IndexFiles(Closable):
-    """The index files of the forms of a tree, one for each. It owns the connections to them.
+    """The index files of the forms of a tree, one for each. It owns the connections to them."""
 
-    ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
-    being built, and ``DiskError``.
-    """
-
+    # ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
+    # being built, and ``DiskError``.
     def __init__(
         self, root: str, journal: Journal, source_of: Callable[[Form], Source], begin: Callable[[Form], None]
     ) -> None:
@@ -226,14 +224,12 @@ class _Look(NamedTuple):
 
 
 class IndexCheck(Closable):
-    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index.
+    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index."""
 
-    The service repairs some states itself before it answers, which are no findings: a missing index, one of another
-    version of the service, a document that has just changed. Once an index is found broken, nothing more is reported
-    about it. A user who may not write the tree compares nothing: opening an index would leave files beside it. For one
-    thread; methods raise ``DiskError``.
-    """
-
+    # The service repairs some states itself before it answers, which are no findings: a missing index, one of another
+    # version of the service, a document that has just changed. Once an index is found broken, nothing more is reported
+    # about it. A user who may not write the tree compares nothing: opening an index would leave files beside it. For
+    # one thread; methods raise ``DiskError``.
     def __init__(
         self,
         indexes: IndexFiles,
@@ -391,10 +387,8 @@ class IndexCheck(Closable):
         return self._ask(form, compare)
 
     def _ask(self, form: Form, work: Callable[..., T], *values: object) -> T | None:
-        """Return what some work finds in the index of a form; ``None`` where there is none to be compared.
-
-        Raises ``_BrokenError`` once.
-        """
+        """Return what some work finds in the index of a form; ``None`` where there is none to be compared."""
+        # Raises ``_BrokenError`` once.
         if form != self._form:  # only one is open, because the tree is walked form by form
             self.close()
             self._form = form
