@@ -100,8 +100,7 @@ class MetadataReader(Streaming):
         self._titles: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._encrypts = False
-        self.has_marks = False
-        """True if there may be marks of controls, of encryption or of the index."""
+        self.has_marks = False  # True if there may be marks of controls, of encryption or of the index
 
     @property
     def metadata(self) -> FormMetadata:

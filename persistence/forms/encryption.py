@@ -81,8 +81,7 @@ class LeafEditor(Streaming):
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.parser.ProcessingInstructionHandler = self._instruction
-        self.path: list[str] = []
-        """The local names of the elements that have begun, the root element first."""
+        self.path: list[str] = []  # The local names of the elements that have begun, the root element first
         self._numbered: list[tuple[str, int]] = []
         self._siblings: list[dict[str, int]] = [{}]
         self._dropped_names = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
