@@ -38,7 +38,6 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
-from persistence.storage.findings import Finding
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
 
@@ -352,8 +351,7 @@ class ReindexingStatus:
 class Reindexer(Protocol):
     """Rebuilds indexes on request (spec search 5). Methods raise ``BusyError`` and ``DiskError``."""
 
-    def all(self) -> None:
-        """Rebuild all indexes."""
+    def all(self) -> None: ...
 
     def version(self, form: Form, number: int | None) -> None:
         """Rebuild the index of one version of a form, or of all (``None``); do nothing where there is no such form."""
@@ -368,52 +366,6 @@ class RebuildAim(Enum):
     READY = "ready to be asked"
     VERIFIED = "compared with the tree"
     REBUILT = "rebuilt"
-
-
-class RebuildJob(Protocol):
-    """A rebuild of the indexes of some forms."""
-
-    @property
-    def forms(self) -> int:
-        """Return the number of forms."""
-
-    def count(self) -> int:
-        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
-
-    def run(self, progress: Callable[[int], None]) -> None:
-        """Do it in this process; ``BusyError`` says that another process rebuilt an index for very long."""
-        # ``progress`` gets the number of documents that have been read since.
-
-
-class MaintainedIndex(SearchIndex, Protocol):
-    """Checks, repairs and rebuilds the indexes of all forms. Methods raise ``BusyError`` and ``DiskError``."""
-
-    def has_definition(self, form: Form) -> bool:
-        """Return whether a form has a definition of its own, or had one."""
-
-    def versions(self, form: Form) -> Iterator[int]:
-        """Return the versions of a form that have a definition, or had one."""
-
-    def is_ready(self, form: Form) -> bool:
-        """Return whether a search of a form finds an index, or needs none because there are no documents."""
-
-    def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> RebuildJob:
-        """Return the rebuild of the indexes of some forms, or of one version of one."""
-
-    def is_rebuilding(self) -> bool:
-        """Return whether a process rebuilds an index."""
-
-    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
-        """Find wrong rows of a document or draft; ``deep`` reads it again."""
-
-    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
-        """Find fault with the indexes of the forms below some names; ``deep`` reads all of them."""
-
-    def sweep(self, form: Form) -> None:
-        """Remove the files that a killed rebuild left of the index of a form. Raises ``DiskError``."""
-
-    def recover(self) -> None:
-        """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""
 
 
 # The turn, the progress and the requests of rebuilds: the same for every engine of the index.

@@ -374,7 +374,7 @@ class FlatTask(msgspec.Struct, frozen=True):
 
 
 class IndexJob(msgspec.Struct, frozen=True):
-    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
+    """The rebuild of some indexes in the tree of a root, and then of flat views."""
 
     root: str
     tasks: tuple[IndexTask, ...] = ()
@@ -385,9 +385,11 @@ class IndexJob(msgspec.Struct, frozen=True):
         return len(self.tasks)
 
     def count(self) -> int:
+        """Return roughly how many documents and drafts there are."""
         return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
+        """Do it in this process; ``BusyError`` says that another process rebuilt an index for very long."""
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 

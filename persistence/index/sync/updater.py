@@ -403,7 +403,7 @@ _PAGES = 3  # How often a page is looked for again because documents on it have 
 
 
 class TreeIndex(Closable):
-    """The indexes of the forms of a tree, one file for each. A ``MaintainedIndex``."""
+    """The indexes of the forms of a tree, one file for each. Methods raise ``BusyError`` and ``DiskError``."""
 
     # It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
     # ``DiskFullError``, because SQLite has to write beside an index to read it.
@@ -482,11 +482,13 @@ class TreeIndex(Closable):
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
+        """Return whether a search of a form finds an index, or needs none because there are no documents."""
         with disk_errors("looking at the index of", form):
             is_ready = self.files.rebuild(form).condition() is IndexCondition.READY
             return is_ready or next(self.files.source(form).documents(), None) is None
 
     def has_definition(self, form: Form) -> bool:
+        """Return whether a form has a definition of its own, or had one."""
         source = self.files.source(form)
         return not source.described.is_designer and next(source.versions(), None) is not None
 
@@ -515,6 +517,7 @@ class TreeIndex(Closable):
         return status_in(rebuild_record(self.files.root))
 
     def sweep(self, form: Form) -> None:
+        """Remove the files that a killed rebuild left of the index of a form."""
         with disk_errors("removing what the index had of", form):
             for path in self.files.generations(form).stray_files():
                 files.remove(path)
