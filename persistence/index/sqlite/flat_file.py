@@ -13,7 +13,6 @@ from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.forms.flat_tables import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
-from persistence.index.sqlite.rows import remove_index
 from persistence.index.sqlite.sqlite_dialect import quoted
 from persistence.index.sqlite.tables import COMPLETE, SCHEMA_FACT, UnusableError, code_of, read_fact, write_fact
 from persistence.limits import INDEXES_KEPT
@@ -110,7 +109,7 @@ class FlatFile:
                 return
             fresh = f"{self.path}-new"
             for path in (self.path, fresh):
-                remove_index(path)
+                tables.remove_index(path)
             files.ensure_file(fresh)
             with closing(tables.opened_to_write(fresh)) as connection:
                 connection.executescript(TABLES)
@@ -129,7 +128,7 @@ class FlatFile:
         """Remove it if it is still the file that was found to be unusable."""
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
-                remove_index(self.path)
+                tables.remove_index(self.path)
 
 
 def _check(connection: sqlite3.Connection) -> None:

@@ -530,3 +530,9 @@ def is_full(root: str) -> bool:
     except OSError as error:
         return error.errno in _USED_UP
     return False
+
+
+def remove_index(path: str) -> None:
+    """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        files.remove(path + suffix)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
-from persistence.index.protocol import RebuildAim
+from persistence.index.protocol import RebuildAim, VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
@@ -382,7 +382,7 @@ class IndexCheck(Closable):
                 return "the index has it, and it cannot be read"
             numbers = index.controls()
             keys = {path: numbers[path] for path in definition.paths if path in numbers}
-            return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.generation, keys)))
+            return index.difference(prepared(read, VersionKeys(kept.version, kept.generation, keys)))
 
         return self._ask(form, compare)
 

@@ -23,7 +23,7 @@ from persistence import processes
 from persistence.closable import Closable, closed
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.protocol import LONGEST_WAIT, Progress, RebuildAim, reported
+from persistence.index.protocol import LONGEST_WAIT, PreparedDocument, Progress, RebuildAim, prepared, reported
 from persistence.index.sources import DocumentName, Source, SourceDescription, flat_definition, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sqlite.engine import FlatFile, UnusableError
@@ -223,7 +223,7 @@ class Rebuild:
             written.result()
             index.finish(tree_identity(self.root))
 
-    def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[engine.PreparedDocument | None]:
+    def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[PreparedDocument | None]:
         """Yield the document of each name, and ``None`` for one that is deleted or damaged."""
         # End early where their texts are large: a batch is held in memory.
         size = 0
@@ -232,7 +232,7 @@ class Rebuild:
             if read is None:
                 yield None
                 continue
-            document = engine.prepared(read, refresh.keys(read.hit.facts.version)[0])
+            document = prepared(read, refresh.keys(read.hit.facts.version)[0])
             yield document
             size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:

@@ -37,8 +37,9 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
+from persistence.index.protocol import VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
-from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter, VersionKeys, prepared
+from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter
 from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files
 
