@@ -19,7 +19,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.definition_tree import Bound, Element, Tree, on_tree, serialized
 from persistence.forms.form_data import ITEM
-from persistence.forms.json_requests import read_json
+from persistence.forms.messages import read_json
 from persistence.limits import LONGEST_SHOWN, MOST_TREE_NODES
 from persistence.model.texts import similar
 

@@ -12,7 +12,7 @@ from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
-from persistence.model.sidecar import DocumentFacts
+from persistence.model.sidecar import DocumentFacts, PageRequest
 from persistence.model.texts import word
 from persistence.model.versions import Searched, parse_searched
 
@@ -244,14 +244,6 @@ class FormSort:
 
 
 @dataclass(frozen=True, slots=True)
-class FormPage:
-    """A part of the list: the first page has number 1, and each has ``size`` forms."""
-
-    number: int = 1
-    size: int = 10
-
-
-@dataclass(frozen=True, slots=True)
 class FormQuery:
     """A request for form metadata."""
 
@@ -262,7 +254,7 @@ class FormQuery:
     ignore_admin: bool = False  # administrators do not see versions that are hidden from others
     filters: tuple[FormFilter, ...] = ()
     sort: FormSort = FormSort()
-    page: FormPage | None = None
+    page: PageRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class ListedRevision:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page of a history, of ``size`` revisions; the first has ``number`` 1."""
+    """A page of a list, such as a history, of ``size`` items; the first has ``number`` 1."""
 
     number: int = 1
     size: int = HISTORY_PAGE

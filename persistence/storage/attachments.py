@@ -27,7 +27,7 @@ from persistence.errors import BusyError, ConfigurationError, DamagedError, Star
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
-from persistence.storage import commit, file_system, files, owner, stored_revision
+from persistence.storage import commit, files, owner, root, stored_revision
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -113,7 +113,7 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
 
     def free_bytes(self) -> int:
         with disk_errors(f"directory of attachments {self.root}"):
-            return file_system.free_in(self.root)
+            return root.free_in(self.root)
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         return Upload(self.root)

@@ -23,7 +23,7 @@ from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_e
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
-from persistence.storage import commit, file_system, files, root, stored_revision
+from persistence.storage import commit, files, root, stored_revision
 from persistence.storage.commit import Committed, Upload
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.files import DurableDirectories
@@ -485,7 +485,7 @@ class Store(StoreReader, Storage, Closable):
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
-        return file_system.probe(self.root)
+        return root.probe(self.root)
 
     def upload(self, address: Address | None = None) -> Upload:  # noqa: ARG002 - other storages look at it
         """Begin to receive a content, or something that need not become one."""
@@ -548,7 +548,7 @@ class Store(StoreReader, Storage, Closable):
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()
-            return file_system.free_bytes(self.root)
+            return root.free_bytes(self.root)
 
     def _require_shared(self) -> None:
         # A `git clean`, say, removes the lock file: the lock that is held must be on the one that is there.
