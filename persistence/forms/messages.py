@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.limits import (
@@ -142,31 +143,25 @@ class SmallReader(ChildReader):
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_TEXT = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_ATTRIBUTES = re.compile("[^ !#-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_IN_TEXT = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;"))
-_IN_ATTRIBUTES = (*_IN_TEXT, ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"))
+_IN_TEXT = {"\r": "&#13;"}
+_IN_ATTRIBUTES = {**_IN_TEXT, '"': "&quot;", "\t": "&#9;", "\n": "&#10;"}
 
 
 def text(value: str) -> str:
     """Escape a text between tags. Characters that XML cannot have, from sidecars edited by hand, are replaced."""
-    return _replaced(value, _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
+    return escape(NOT_IN_XML.sub("\ufffd", value), _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
 def attribute(name: str, value: str) -> str:
     """Return an attribute, with the blank before it."""
-    written = _replaced(value, _IN_ATTRIBUTES) if _TO_CHANGE_IN_ATTRIBUTES.search(value) else value
-    return f' {name}="{written}"'
+    if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+        value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+    return f' {name}="{value}"'
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
     """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
-
-
-def _replaced(value: str, pairs: Iterable[tuple[str, str]]) -> str:
-    value = NOT_IN_XML.sub("\ufffd", value)
-    for character, written in pairs:
-        value = value.replace(character, written)
-    return value
 
 
 Fact = str | int | bool | Sequence[str] | None

@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self, TypeGuard
 
+from persistence.closable import closed_after_error
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -324,12 +325,8 @@ class SplitStorage(RevisionStorage):
     ) -> StoredRevision | None:
         find = partial(self._bodies.find, address, record.sidecar, content=content)
         if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
-            try:
-                with disk_errors("reading", address):
-                    found = find()
-            except BaseException:
-                record.close()
-                raise
+            with closed_after_error(record), disk_errors("reading", address):
+                found = find()
             if found is None:
                 return record
             record.close()

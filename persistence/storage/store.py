@@ -166,13 +166,10 @@ class Writer:
             return
         trash = self._layout.own(TRASH)
         self._change.begins(form, document)
-        folders = files.open_directory(self._layout.documents(form, collection))  # which is no link
-        try:
+        with files.closing(files.open_directory(self._layout.documents(form, collection))) as folders:  # and no link
             files.ensure(trash)
             files.rename(folder, f"{trash}/{fresh_id()}")
             files.sync_open(folders)
-        finally:
-            os.close(folders)
         files.empty(trash)  # with folders that an error of the disk or a crash has left there
 
     def _keeps(self, address: Address) -> bool:

@@ -29,6 +29,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
+from persistence.closable import closed_after_error
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
 from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds, one_later
@@ -221,14 +222,12 @@ class Integrity:
             descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StateChangedError from error
-        try:
+        with files.closing(descriptor):
             if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
             if status.st_size == sidecar.size and digest_of(_pieces(descriptor)) == sidecar.digest:
                 return True
             cause = self._fault(paths, status, descriptor)
-        finally:
-            os.close(descriptor)
         if cause is None:
             return False
         return f"the content {last_names(paths.content)} is damaged: it is not that of {sidecar.modified}, and {cause}"
@@ -492,13 +491,10 @@ class _FoundContent:
 
     def judged(self, paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
-        try:
+        with closed_after_error(self):
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
             if is_same or integrity.judge(paths, sidecar, self.path, self.status):
                 return StoredRevision(sidecar, sidecar.etag, size, self.file)
-        except BaseException:
-            self.close()
-            raise
         # An edit by hand has a tag of its own, because a client that knows the acknowledged content must not overwrite
         # or trust its copy of this one.
         tag = hashlib.sha256(f"{sidecar.id}:{size}:{nanoseconds}".encode()).hexdigest()[:40]

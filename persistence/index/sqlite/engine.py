@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
-from persistence.closable import Closable, closed
+from persistence.closable import Closable, closed, closed_after_error
 from persistence.index.protocol import BOTH, Budget, PreparedDocument, decode, entries
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage
@@ -202,7 +202,7 @@ class NewIndex(IndexWriter):
     def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
         files.ensure_file(path)
         super().__init__(path, tables.connected(path), hidden)
-        try:
+        with closed_after_error(self):
             for pragma in (*tables.UNSAFE, "cache_size = -65536"):
                 self.connection.execute(f"PRAGMA {pragma}")
             self.connection.executescript(tables.TABLES)
@@ -210,9 +210,6 @@ class NewIndex(IndexWriter):
             tables.tune(self.connection, crisismerge=1_000)
             self.connection.execute("BEGIN")
             tables.write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
-        except BaseException:
-            self.close()
-            raise
 
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably."""
@@ -248,14 +245,10 @@ class IndexReader(IndexState):
     def __init__(self, path: str) -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
         super().__init__(path, tables.connected(path, cached_statements=0))
-        try:
-            self.connection.execute("PRAGMA query_only = ON")
-            self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
-            self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
+        with closed_after_error(self):
+            for pragma in ("query_only = ON", f"cache_size = -{READER_CACHE}", f"soft_heap_limit = {SQLITE_KEPT}"):
+                self.connection.execute(f"PRAGMA {pragma}")
             sqlite_dialect.install(self.connection, self._check)
-        except BaseException:
-            self.connection.close()
-            raise
         self._budget: Budget | None = None
         self._sample = sqlite_dialect.Sample(self.connection)
 
@@ -370,12 +363,9 @@ class IndexFile(Closable):
             tables.require_own(path)
             self._identity, self._size = tables.identity_of(path), os.lstat(path).st_size
             reader = IndexReader(path)
-            try:
+            with closed_after_error(reader):
                 tables.require_schema(reader.connection, path)  # now its companions are there, as long as it is open
                 self._companions = tables.companions(path)
-            except BaseException:
-                reader.close()
-                raise
         except tables.FAILURES as error:
             raise tables.meaning_of(error, path, subject) from error
         self._readers = [reader]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.forms.flat_tables import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.index.sources import DocumentRows
@@ -90,14 +90,11 @@ class FlatFile:
         """Open the file, which must be there, for changes that wait so many seconds for others."""
         tables.require_own(self.path)
         connection = tables.opened_to_write(self.path)
-        try:
+        with closed_after_error(connection):
             _check(connection)
             connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
             connection.execute("PRAGMA secure_delete = ON")  # a value may have gone because it is encrypted now
             connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-        except BaseException:
-            connection.close()
-            raise
         return FlatCatalogue(connection)
 
     def make(self) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
 from persistence.index.protocol import SEPARATOR, Card
 from persistence.index.sources import DocumentName
@@ -389,22 +389,15 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 def opened_to_write(path: str) -> sqlite3.Connection:
     connection = connected(path)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
-    except BaseException:
-        connection.close()
-        raise
+    with closed_after_error(connection):
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"wal_autocheckpoint = {_LONGEST_LOG}"):
+            connection.execute(f"PRAGMA {pragma}")
     return connection
 
 
 def sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with files.closing(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)) as descriptor:
         files.sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -521,12 +514,9 @@ def is_full(root: str) -> bool:
     # SQLite reports this as any other error of the disk.
     try:
         descriptor = files.open_unnamed(f"{root}/{SPOOL}")
-        if descriptor is None:
-            return False
-        try:
-            files.reserve(descriptor, _LEAST)
-        finally:
-            os.close(descriptor)
+        if descriptor is not None:
+            with files.closing(descriptor):
+                files.reserve(descriptor, _LEAST)
     except OSError as error:
         return error.errno in _USED_UP
     return False

@@ -70,13 +70,9 @@ class Generations:
 
     def current(self) -> str | None:
         try:
-            descriptor = files.open_to_read(self._pointer)
+            name = files.read_file(self._pointer).decode(errors="replace")
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
             return None
-        try:
-            name = files.read_small(descriptor).decode(errors="replace")
-        finally:
-            os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
 
     def fresh(self) -> str:
