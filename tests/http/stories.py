@@ -17,17 +17,24 @@ than the value. Without a status the request must succeed. ``PERMISSIONS`` publi
     PUT data/D by=bob -> 423 leased=lea/D
 
 ``RESTORE`` brings a revision back and ``HISTORY`` lists them. ``LOCK`` and ``UNLOCK`` are ``for`` lea of the group
-staff unless the line says otherwise.
+staff unless the line says otherwise. ``SEARCH`` searches the form, or another one that it names, and ``found`` has the
+documents. Paths from ``~/`` on are below the API, and from ``//`` on the server's. ``FACE provider`` and ``FACE
+public`` choose the API. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that files are not in the tree.
+
+    SEARCH v=all by=bob <search/> -> found=`D D°`
+    GET ~/form/{form} //healthz -> 200
 """
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests import orders
 from tests.published import definition
-from tests.service import Answer, Service
+from tests.service import PROVIDER, PUBLIC, Answer, Service
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
 _NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
@@ -40,6 +47,7 @@ _SHORT = {
 }
 _STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
 _STANDARD |= {"Timeout", "for", "in"}
+_BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
 
@@ -62,13 +70,22 @@ def play(service: Service, form: str, story: str, **words: str) -> dict[str, str
         asked, arrow, expected = line.partition(" -> ")
         method, *words_of = map(filled, _WORD.findall(asked))
         headers = _headers(service, words_of)
+        if method == "FACE":
+            service = replace(service, face={"provider": PROVIDER, "public": PUBLIC}[words_of[0]])
+            continue
         if method == "PERMISSIONS":
             rules = "".join(asked.partition("<")[1:])
             is_said = words_of[-1:] != ["none"]
             service.publish(form, definition(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
             continue
         paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
-        body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), b"<d/>")
+        if method == "NOTHING":
+            assert [path for path in paths if (service.data / form / path).exists()] == [], line
+            continue
+        if method == "SEARCH":
+            paths = [f"~/search/{path or form}" for path in paths or [""]]
+        assert paths, line
+        body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), None)
         answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
         wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
         statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
@@ -84,7 +101,12 @@ def play(service: Service, form: str, story: str, **words: str) -> dict[str, str
     return known
 
 
-def _ask(service: Service, method: str, form: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+def _ask(service: Service, method: str, form: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+    body = _BODY.get(method) if body is None else body
+    if path.startswith(("~/", "//")):
+        url = path[1:] if path.startswith("//") else f"{service.face}/{path[2:]}"
+        kind = {} if body is None else {"Content-Type": "application/xml"}
+        return service.raw("POST" if method == "SEARCH" else method, url, kind | headers, body)
     headers = dict(headers)
     user, group = headers.pop("for", "lea"), headers.pop("in", "staff")
     match method:
@@ -147,6 +169,9 @@ def _compare(service: Service, answer: Answer, word: str, known: dict[str, str],
 _OTHERS: dict[str, Callable[[Answer, str], bool]] = {
     "lines": lambda answer, value: answer.body.count(b"\n") == int(value),
     "body": lambda answer, value: answer.body == value.encode(),
+    "found": lambda answer, value: " ".join(orders.found(answer.body)) == value,
+    "has": lambda answer, value: value.encode() in answer.body,
+    "lacks": lambda answer, value: value.encode() not in answer.body,
     "times": lambda answer, value: re.findall(_ROW, answer.body.decode()) == value.split(),
     "holder": lambda answer, value: require_holder(answer, *value.split("/")) is None,
     "leased": lambda answer, value: _is_leased(answer, *value.split("/")),
