@@ -26,7 +26,7 @@ public`` choose the API. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -35,6 +35,8 @@ import pytest
 from tests import orders
 from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service
+
+Verb = Callable[..., str]
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
 _NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
@@ -55,10 +57,18 @@ def stories(told: dict[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("story", told.values(), ids=told)
 
 
-def play(service: Service, form: str, story: str, **words: str) -> dict[str, str]:
+def play(
+    service: Service,
+    form: str,
+    story: str,
+    define: Callable[[str], bytes] = definition,
+    verbs: Mapping[str, Verb] | None = None,
+    **words: str,
+) -> dict[str, str]:
     """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning.
 
-    Returns the words that are known at the end.
+    ``define`` makes the definitions of ``PERMISSIONS``. ``verbs`` are further methods: each gets the service, the form,
+    the headers and the paths, and returns what is expected behind the arrow. Returns the words that are known at the end.
     """
     app, name = form.split("/")
     known = {"app": app, "name": name, "form": form, "builder": f"{service.designer}/builder"} | words
@@ -76,9 +86,12 @@ def play(service: Service, form: str, story: str, **words: str) -> dict[str, str
         if method == "PERMISSIONS":
             rules = "".join(asked.partition("<")[1:])
             is_said = words_of[-1:] != ["none"]
-            service.publish(form, definition(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
+            service.publish(form, define(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
             continue
         paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
+        if verbs is not None and method in verbs:
+            assert verbs[method](service, form, headers, *paths) == filled(expected.strip(" `")), line
+            continue
         if method == "NOTHING":
             assert [path for path in paths if (service.data / form / path).exists()] == [], line
             continue
