@@ -145,7 +145,7 @@ def _headers(service: Service, words: list[str]) -> dict[str, str]:
 def _header(service: Service, name: str) -> str:
     if name == "Modified":
         return "Last-Modified"
-    is_standard = name in _STANDARD or name.startswith("If-")
+    is_standard = name in _STANDARD or name.startswith(("If-", "Orbeon-", "Svc-"))
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
 
