@@ -68,7 +68,7 @@ def play(
     """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning.
 
     ``define`` makes the definitions of ``PERMISSIONS``. ``verbs`` are further methods: each gets the service, the form,
-    the headers and the paths, and returns what is expected behind the arrow. Returns the words that are known at the end.
+    the headers and the paths, and returns what is expected behind the arrow. Returns the words known at the end.
     """
     app, name = form.split("/")
     known = {"app": app, "name": name, "form": form, "builder": f"{service.designer}/builder"} | words
@@ -79,39 +79,40 @@ def play(
     for line in filter(None, map(str.strip, story.splitlines())):
         asked, arrow, expected = line.partition(" -> ")
         method, *words_of = map(filled, _WORD.findall(asked))
+        wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
         headers = _headers(service, words_of)
+        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
         if method == "FACE":
             service = replace(service, face={"provider": PROVIDER, "public": PUBLIC}[words_of[0]])
-            continue
-        if method == "PERMISSIONS":
+        elif method == "PERMISSIONS":
             rules = "".join(asked.partition("<")[1:])
             is_said = words_of[-1:] != ["none"]
             service.publish(form, define(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
-            continue
-        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
-        if verbs is not None and method in verbs:
-            assert verbs[method](service, form, headers, *paths) == filled(expected.strip(" `")), line
-            continue
-        if method == "NOTHING":
+        elif method in (verbs or {}):
+            assert verbs[method](service, form, headers, *paths) == " ".join(wanted).strip("`"), line
+        elif method == "NOTHING":
             assert [path for path in paths if (service.data / form / path).exists()] == [], line
-            continue
-        if method == "SEARCH":
-            paths = [f"~/search/{path or form}" for path in paths or [""]]
-        assert paths, line
-        body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), None)
-        answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
-        wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
-        statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
-        for number, answer in enumerate(answers):
-            said = f"{line}: {answer.status} {answer.body[:200]!r}"
-            status = statuses[number if len(statuses) > 1 else 0] if statuses else ""
-            if status:
-                assert answer.status == (service.deleted if status == "deleted" else int(status)), said
-            else:
-                assert answer.status < 300, said
-            for word in wanted:
-                _compare(service, answer, word, known, said)
+        else:
+            body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), None)
+            paths = [f"~/search/{path or form}" for path in paths or [""]] if method == "SEARCH" else paths
+            answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
+            _require(service, answers, wanted, known, line)
     return known
+
+
+def _require(service: Service, answers: list[Answer], wanted: list[str], known: dict[str, str], line: str) -> None:
+    """Compare the answers of a line with what it wants, and take down what it names."""
+    statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
+    assert answers, line
+    for number, answer in enumerate(answers):
+        said = f"{line}: {answer.status} {answer.body[:200]!r}"
+        status = statuses[number if len(statuses) > 1 else 0] if statuses else ""
+        if status:
+            assert answer.status == (service.deleted if status == "deleted" else int(status)), said
+        else:
+            assert answer.status < 300, said
+        for word in wanted:
+            _compare(service, answer, word, known, said)
 
 
 def _ask(service: Service, method: str, form: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
