@@ -1,0 +1,149 @@
+"""Whole runs of one request through many faults, in a service of their own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests import rig_service
+from tests.rigs import weakened
+from tests.rigs.faults.judge import FULL, tolerance
+from tests.rigs.faults.reading import Reading, meet, prepared
+from tests.rigs.faults.trial import LOOKING, WRITING, Trial
+from tests.rigs.scenarios import (
+    ATTACH_LARGE,
+    ATTACH_OVER,
+    BESIDE,
+    CREATE,
+    DELETE,
+    DELETE_DRAFT_ATTACHMENT,
+    FIRST_REPLACE,
+    PROMOTE,
+    PUBLISH_SECOND,
+    REPLACE,
+    UNINDEXED,
+    Scenario,
+)
+from tests.rigs.strikes import Point
+from tests.rigs.weakened import OF_WRITING
+from tests.service import Service, running
+
+SCENARIOS = (
+    *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED, ATTACH_OVER, ATTACH_LARGE),
+    *(PUBLISH_SECOND, DELETE, PROMOTE, DELETE_DRAFT_ATTACHMENT),
+)
+"""The requests that meet a fault."""
+
+ERRORS = (*FULL, "EIO", "EROFS", "EMFILE")
+_MOST_MEMORY = 12 << 10
+"""KiB: as much come and stay with the indexes of the forms that were changed last (32 of them, 9 MiB measured)."""
+_SETTINGS = {"PERSISTENCE_MIN_FREE": "1"}
+
+
+@dataclass
+class Run:
+    """What one request went through: counts by error and kind, repetitions, memory in KiB, and everything wrong."""
+
+    title: str
+    points: int = 0
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    after_commit: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    repeated: int = 0
+    memory: int = 0
+    violations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+Choose = Callable[[Sequence[Point]], Iterable[tuple[Point, Sequence[str]]]]
+"""Which points of a request are struck, and with which errors."""
+
+
+def every(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """Each error at each point; where a request only looks, one."""
+    return ((point, ["EIO"] if point.call in LOOKING else ERRORS) for point in points)
+
+
+def strike_all(
+    scenario: Scenario, directory: Path, *, choose: Choose = every, times: int = 0, weakness: str = ""
+) -> Run:
+    """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
+    run, began = Run(scenario.name), time.monotonic()
+    with _service(directory, weakness) as service:
+        trial = Trial(service, directory)
+        chosen = list(choose(trial.points(scenario)))
+        run.points = len(chosen)
+        for point, errors in chosen:
+            for error in errors:
+                outcome = trial.strike(scenario, point, error)
+                run.kinds[error, outcome.kind] += 1
+                run.violations += [f"{scenario}: {error} at {point}: {fault}" for fault in outcome.faults]
+                if outcome.kind != "refused":
+                    why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
+                    run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
+        if times and scenario.repeats:
+            points = [point for point, _ in chosen if _is_refused(point)]
+            _repeat(run, trial, scenario, points, times)
+        run.violations += trial.restart()
+    run.seconds = time.monotonic() - began
+    return run
+
+
+def _is_refused(point: Point) -> bool:
+    return point.call in WRITING and not point.committed and not point.is_for_the_index
+
+
+def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point], times: int) -> None:
+    before = trial.footprint()
+    for number, point in enumerate(points):
+        error = ERRORS[number % len(ERRORS)]
+        faults = trial.repeat(scenario, point, error, times)
+        run.violations += [f"{scenario}: {error} at {point}, {times} times: {fault}" for fault in faults]
+        run.repeated += times
+    run.memory = trial.footprint().memory - before.memory
+    if run.memory > _MOST_MEMORY:
+        run.violations.append(f"{scenario}: {run.memory} KiB more after {run.repeated} refusals")
+
+
+def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") -> list[Run]:
+    """Each error that may come of reading, at each point of each reading request, or of those of some titles."""
+    with _service(directory, weakness) as service:
+        readings = [reading for reading in prepared(service) if not titles or reading.title in titles]
+        return [_read(service, directory, reading) for reading in readings]
+
+
+def noticed(weakness: str, directory: Path) -> list[str]:
+    if weakness in OF_WRITING:
+        return strike_all(REPLACE, directory, choose=_vital, weakness=weakness).violations
+    return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]
+
+
+def _vital(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """An error where the index is told, and where the sidecar and the content are fsynced."""
+    notes = [point for point in points if point.call == "write" and point.is_for_the_index]
+    fsyncs = [point for point in points if point.call == "fsync"]
+    return [(point, ["EIO"]) for point in (*notes, *fsyncs[:2])]
+
+
+def _read(service: Service, directory: Path, reading: Reading) -> Run:
+    run, began = Run(reading.title), time.monotonic()
+    points = set()
+    for met in meet(service, directory, reading):
+        points.add(met.point)
+        run.kinds[met.error, met.kind] += 1
+        run.violations += [f"{reading.title}: {met.error} at {met.point}: {fault}" for fault in met.faults]
+    run.points, run.seconds = len(points), time.monotonic() - began
+    return run
+
+
+@contextmanager
+def _service(directory: Path, weakness: str) -> Iterator[Service]:
+    env, module = _SETTINGS | rig_service.ENVIRONMENT, rig_service.__name__
+    if weakness:
+        env, module = env | weakened.environment(weakness), weakened.__name__
+    with running(directory, workers=1, threads=1, env=env, module=module) as service:
+        service.get("app/form/data/D/data.xml")  # starts the one thread
+        yield service
