@@ -1,4 +1,4 @@
-"""The long run: ``python -m tests.rigs.cluster``. Ends with tables, and with status 1 where anything was wrong.
+"""The long run: ``python -m tests.rigs.cluster``.
 
 With ``--short`` the primary is killed twice and cut off once, in some minutes. Exit status 3: not possible here.
 """
@@ -13,19 +13,21 @@ import click
 
 from tests.rigs.cluster import network
 from tests.rigs.cluster.database import missing
-from tests.rigs.cluster.faults import CUT, INSTANCE, PRIMARY, summary
-from tests.rigs.cluster.runs import ASYNCHRONOUS, Plan, Report, run
+from tests.rigs.cluster.faults import summary
+from tests.rigs.cluster.runs import ASYNCHRONOUS, LOST, Outcome, Plan, run
+from tests.rigs.linear.load import NOT_LINEAR
+from tests.rigs.report import Report
 from tests.rigs.weakened import UNCONDITIONAL
 from tests.table import table
 
 _NOT_POSSIBLE = 3
-_MOST_LINES = 40
-_RUNS = (
-    *("run", "primaries killed", "instances killed", "cut off", "acknowledged writes", "lost", "unknown outcomes"),
-    *("operations in histories", "not linearizable", "seconds"),
-)
 _INTERRUPTIONS = ("fault", "times", "shortest, s", "median, s", "longest, s", "requests cut, 502 or 503")
 _EACH = ("fault", "which", "seconds without an acknowledged write", "requests cut, 502 or 503")
+_WEAK = {
+    Plan(UNCONDITIONAL, 0, 0, 1_000, weakness=UNCONDITIONAL): NOT_LINEAR,
+    Plan(ASYNCHRONOUS, 3, 0, 1_000, weakness=ASYNCHRONOUS, kills_instances=False): LOST,
+}
+"""Runs without a protection, and the heading under which that shows."""
 
 
 @click.command()
@@ -40,71 +42,34 @@ def main(kills: int, cuts: int, operations: int, short: bool, only: str | None, 
         click.echo(f"not possible here, and not counted: these packages are missing: {' '.join(lacking)}")
         sys.exit(_NOT_POSSIBLE)
     network.enter()
-    good = (
-        [] if only else [Plan("short" if short else "long", *((2, 1, 2_000) if short else (kills, cuts, operations)))]
-    )
-    weak = [] if short else [plan for plan in _weak() if only in (None, plan.weakness)]
+    report = Report()
+    plan = Plan("short", 2, 1, 2_000) if short else Plan("long", kills, cuts, operations)
     with tempfile.TemporaryDirectory(prefix="persistence-cluster-") as temporary:
         place = directory or Path(temporary)
         place.mkdir(exist_ok=True)
         place.chmod(0o755)
-        reports = [_reported(plan, place / plan.name.replace(" ", "-")) for plan in (*good, *weak)]
-    click.echo(f"\n{table(_RUNS, map(_row, reports))}")
-    wrong = [line for report in reports if not report.plan.weakness for line in report.violations]
-    missed = [report.plan.name for report in reports if report.plan.weakness and not _is_caught(report)]
-    click.echo(
-        "\n".join(["", *wrong[:_MOST_LINES], f"{len(wrong)} violations", *(f"not caught: {it}" for it in missed)])
-    )
-    sys.exit(int(bool(wrong or missed)))
+        if not only:
+            report.add(_shown(run(plan, place / plan.name, click.echo)).tally)
+        for each, found_as in () if short else _WEAK.items():
+            if only in (None, each.weakness):
+                outcome = _shown(run(each, place / each.name.replace(" ", "-"), click.echo))
+                report.add(outcome.tally, is_planted=True, found_as=found_as)
+    sys.exit(report.end())
 
 
-def _reported(plan: Plan, directory: Path) -> Report:
-    report = run(plan, directory, click.echo)
-    _show(report)
-    return report
-
-
-def _weak() -> tuple[Plan, ...]:
-    return (
-        Plan(UNCONDITIONAL, 0, 0, 1_000, weakness=UNCONDITIONAL),
-        Plan(ASYNCHRONOUS, 3, 0, 1_000, weakness=ASYNCHRONOUS, kills_instances=False),
-    )
-
-
-def _is_caught(report: Report) -> bool:
-    """Return whether the lack of a protection shows: as a loss, or in the histories."""
-    return bool(report.lost if report.plan.weakness == ASYNCHRONOUS else report.judgement.not_linear)
-
-
-def _row(report: Report) -> tuple[object, ...]:
-    kinds = [each.fault.kind for each in report.interruptions]
-    judged = report.judgement
-    return (
-        *(report.plan.name, *(kinds.count(kind) for kind in (PRIMARY, INSTANCE, CUT))),
-        *(report.acknowledged, len(report.lost), report.unknown + judged.unknown.total(), judged.operations),
-        *(len(judged.not_linear), f"{report.seconds:.0f}"),
-    )
-
-
-def _show(report: Report) -> None:
-    click.echo(f"\n## {report.plan.name}\n\nA node is cut off by: {report.means}. Copied again: {report.copied}.\n")
-    if report.interruptions:
-        rows = [
-            (each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in report.interruptions
-        ]
-        click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, summary(report.interruptions))}\n")
-    statuses = sorted({status for _, status in report.statuses})
-    kinds = sorted({what for what, _ in report.statuses})
-    counts = [(what, *(report.statuses[what, status] for status in statuses)) for what in kinds]
+def _shown(outcome: Outcome) -> Outcome:
+    means = f"A node is cut off by: {outcome.means}. Copied again: {outcome.copied}."
+    click.echo(f"\n## {outcome.plan.name}\n\n{means}\n")
+    if found := outcome.interruptions:
+        rows = [(each.fault.kind, each.fault.which, f"{each.seconds:.1f}", each.unanswered) for each in found]
+        click.echo(f"{table(_EACH, rows)}\n\n{table(_INTERRUPTIONS, summary(found))}\n")
+    statuses = sorted({status for _, status in outcome.statuses})
+    kinds = sorted({what for what, _ in outcome.statuses})
+    counts = [(what, *(outcome.statuses[what, status] for status in statuses)) for what in kinds]
     click.echo(table(("request", *statuses), counts))
-    judged = report.judgement
-    click.echo(
-        f"\nHistories: {judged.operations} operations on {judged.documents} documents, {len(judged.not_linear)} not"
-        f" linearizable, {len(judged.undecided)} undecided; outcomes unknown: {dict(judged.unknown)}; at most"
-        f" {judged.hardest} steps tried"
-    )
-    if report.plan.weakness:
-        click.echo("\n".join(report.violations[:3]))
+    if outcome.plan.weakness:
+        click.echo("\n".join(outcome.tally.violations[:3]))
+    return outcome
 
 
 if __name__ == "__main__":

@@ -161,6 +161,15 @@ def interruptions(
     ]
 
 
+def too_long(found: Sequence[Interruption]) -> Iterator[str]:
+    """Interruptions that must not be: long ones, and requests that a restart has cost."""
+    for each in found:
+        if each.seconds > MOST_SECONDS:
+            yield f"{each.seconds:.1f} s without an acknowledged write after: {each.fault.kind}, {each.fault.which}"
+        if each.fault.kind == RESTARTED and each.unanswered:
+            yield f"{each.unanswered} requests were not answered while {each.fault.which} was restarted"
+
+
 def _longest(times: Sequence[float], began: float, end: float) -> float:
     first, last = bisect_right(times, began), bisect_right(times, end)
     return max(later - earlier for earlier, later in pairwise([began, *times[first:last], end]))

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
+from tests.rig_service import ENVIRONMENT
 from tests.rigs.cluster.database import which
+from tests.rigs.cluster.load import service_at
 from tests.rigs.cluster.network import free_port
+from tests.rigs.server import Variant
 
 EXAMPLE = Path(__file__).parents[3] / "config/cluster/haproxy.cfg"
-_ROOT = Path(__file__).parents[3]
 _STARTING = 60.0
 
 
 class Instance:
     """One instance of the service: gunicorn with a directory of its own."""
 
-    def __init__(self, name: str, directory: Path, uri: str, *, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, directory: Path, uri: str, variant: Variant) -> None:
         self.name = name
         self.port = free_port()
         self._log = directory / f"{name}.log"
         local = directory / name
         local.mkdir()
-        self._command = (sys.executable, "-m", module, "serve", "--bind", f"127.0.0.1:{self.port}", "--init")
+        self._command = (sys.executable, "-m", variant.module, "serve", "--bind", f"127.0.0.1:{self.port}", "--init")
         own = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        place = {"PERSISTENCE_DATA": uri, "PERSISTENCE_LOCAL": str(local), "PYTHONPATH": path}
-        self._environment = {**own, **environment, **place}
+        place = {"PERSISTENCE_DATA": uri, "PERSISTENCE_LOCAL": str(local)}
+        self._environment = {**own, **ENVIRONMENT, **variant.environment, **place}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -45,11 +45,6 @@ class Instance:
             )
 
     def await_ready(self) -> None:
-        """Wait until it can store.
-
-        Raises:
-            TimeoutError: it cannot after a minute.
-        """
         await_ready(self.port, self._log)
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -124,11 +119,7 @@ def await_ready(port: int, log: Path) -> None:
 
 
 def is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
+        return service_at(port).raw("GET", "/readyz").status == 200
+    except (OSError, HTTPException):
         return False
-    finally:
-        connection.close()

@@ -11,16 +11,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rigs import weakened
-from tests.rigs.cluster import aftermath, faults, histories, load
+from tests.orders import definition
+from tests.rigs.cluster import faults, histories, load
 from tests.rigs.cluster.database import Database
 from tests.rigs.cluster.instances import Balancer, Instance
+from tests.rigs.ledger import FORM
 from tests.rigs.linear.client import Record
+from tests.rigs.linear.load import JUDGED
+from tests.rigs.report import Tally
+from tests.rigs.server import Variant, weak
 from tests.rigs.weakened import UNCONDITIONAL
 
 ASYNCHRONOUS = "asynchronous replication"
 """A protection that the database lacks, not the service."""
 
+LOST = "lost"
+_HEADINGS = (faults.PRIMARY, faults.INSTANCE, faults.CUT, "acknowledged writes", LOST, *JUDGED)
 _CLIENTS = 8
 _BEFORE, _AFTER = 3.0, 3.0
 _CYCLE = 36.0
@@ -40,55 +46,35 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Report:
+class Outcome:
     plan: Plan
+    tally: Tally
     means: str = ""
     copied: int = 0
     """Nodes that did not follow of themselves, and were copied again."""
 
     interruptions: list[faults.Interruption] = field(default_factory=list)
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
-    acknowledged: int = 0
-    unknown: int = 0
-    lost: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    judgement: histories.Judgement = field(default_factory=histories.Judgement)
-    seconds: float = 0.0
-
-    @property
-    def violations(self) -> list[str]:
-        """Everything that must not be."""
-        judged = self.judgement
-        slow = [
-            f"{each.seconds:.1f} s without an acknowledged write after: {each.fault.kind}, {each.fault.which}"
-            for each in self.interruptions
-            if each.seconds > faults.MOST_SECONDS
-        ]
-        cut = [
-            f"{each.unanswered} requests were not answered while {each.fault.which} was restarted"
-            for each in self.interruptions
-            if each.fault.kind == faults.RESTARTED and each.unanswered
-        ]
-        return [*cut, *self.lost, *self.faults, *judged.not_linear, *judged.undecided, *judged.faults, *slow]
 
 
-def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Report:
-    began = time.monotonic()
-    report = Report(plan)
+def run(plan: Plan, directory: Path, say: Callable[[str], None]) -> Outcome:
+    outcome = Outcome(plan, Tally(plan.name, _HEADINGS))
     with _cluster(plan, directory) as cluster:
-        say(f"{plan.name}: started in {time.monotonic() - began:.0f} s")
-        report.means = cluster.database.network.means
-        load.publish(cluster.balancer.port)
+        say(f"{plan.name}: started in {outcome.tally.seconds + time.monotonic():.0f} s")
+        outcome.means = cluster.database.network.means
+        load.service_at(cluster.balancer.port).publish(FORM, definition(), Form_Definition_Version="1")
         tormentor = faults.Tormentor(cluster.database, cluster.instances, cluster.balancer, say)
         seen, records, end = _loaded(plan, cluster, tormentor, directory / "over")
         say(f"{sum(len(client.acknowledged) for client in seen)} writes were acknowledged; reading them all")
-        _judge(report, cluster, seen, records)
+        _judge(outcome, cluster, seen, records)
     times = [at for client in seen for at in client.times]
     unanswered = [at for client in seen for at in client.unanswered]
-    report.interruptions = faults.interruptions(tormentor.faults, times, unanswered, end)
-    report.copied = tormentor.copied
-    report.seconds = time.monotonic() - began
-    return report
+    outcome.interruptions = faults.interruptions(tormentor.faults, times, unanswered, end)
+    outcome.tally.counts += Counter(each.kind for each in tormentor.faults)
+    outcome.tally.violations += faults.too_long(outcome.interruptions)
+    outcome.copied = tormentor.copied
+    outcome.tally.ended()
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +91,8 @@ def _cluster(plan: Plan, directory: Path) -> Iterator[_Cluster]:
         database = Database(directory, is_synchronous=plan.weakness != ASYNCHRONOUS)
         stack.callback(database.close)
         database.start()
-        module, environment = "persistence.cli", dict[str, str]()
-        if plan.weakness == UNCONDITIONAL:
-            module, environment = weakened.__name__, weakened.environment(UNCONDITIONAL)
-        first, second = (
-            Instance(name, directory, database.uri, module=module, environment=environment)
-            for name in ("first", "second")
-        )
+        variant = weak(UNCONDITIONAL) if plan.weakness == UNCONDITIONAL else Variant()
+        first, second = (Instance(name, directory, database.uri, variant) for name in ("first", "second"))
         for instance in (first, second):
             stack.callback(instance.kill)
             instance.start()
@@ -143,13 +124,13 @@ def _loaded(
         return [client.result() for client in clients], records, end
 
 
-def _judge(report: Report, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
-    ports = [instance.port for instance in cluster.instances]
-    operations = report.plan.operations
-    report.acknowledged = sum(len(client.acknowledged) for client in seen)
-    report.unknown = sum(client.unknown for client in seen)
-    report.statuses = sum((client.statuses for client in seen), Counter[tuple[str, str]]())
-    report.lost = aftermath.lost(ports, seen)
-    report.faults = [fault for client in seen for fault in client.faults] + aftermath.miscounted(ports, seen)
-    last = histories.read_all(cluster.balancer.port, operations)
-    report.judgement = histories.judge(records, last, operations)
+def _judge(outcome: Outcome, cluster: _Cluster, seen: list[load.Seen], records: list[Record]) -> None:
+    ports, tally = [instance.port for instance in cluster.instances], outcome.tally
+    tally["acknowledged writes"] = sum(len(client.acknowledged) for client in seen)
+    tally["unknown outcomes"] = sum(client.unknown for client in seen)
+    outcome.statuses = sum((client.statuses for client in seen), Counter[tuple[str, str]]())
+    lost = load.lost(ports, seen)
+    tally[LOST] = len(lost)
+    tally.violations += [*lost, *(fault for client in seen for fault in client.faults), *load.miscounted(ports, seen)]
+    last = histories.read_all(cluster.balancer.port, outcome.plan.operations)
+    histories.judge_all(tally, records, last, outcome.plan.operations)

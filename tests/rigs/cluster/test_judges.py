@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
+import hashlib
 import shutil
 import subprocess
 from email.message import Message
+from http.client import HTTPMessage
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from tests.rigs.cluster import histories
 from tests.rigs.cluster.database import EXAMPLE as PATRONI
 from tests.rigs.cluster.faults import INSTANCE, PRIMARY, Fault, interruptions, summary
 from tests.rigs.cluster.instances import EXAMPLE as HAPROXY
-from tests.rigs.cluster.load import Acknowledged, body_of, found
+from tests.rigs.cluster.load import SHARED, Acknowledged
+from tests.rigs.ledger import Revision, State
 from tests.rigs.linear.client import Record
-from tests.rigs.linear.history import Kind, Operation
+from tests.rigs.linear.load import NOT_LINEAR
+from tests.rigs.linear.register import Kind, Operation
+from tests.rigs.report import Tally
+from tests.service import Answer
 
 
 @pytest.mark.parametrize(
@@ -41,50 +46,46 @@ def test_interruptions_are_summed_up_by_kind() -> None:
     assert rows == [(PRIMARY, 2, "5.0", "11.5", "18.0", 2), (INSTANCE, 1, "1.0", "1.0", "1.0", 0)]
 
 
-ACKNOWLEDGED = Acknowledged("d-1", "t1", "ann", 300, '"tag"', "2026-01-01T00:00:00.000Z")
 HEADERS = {
+    "Content-Type": "application/xml",
+    "Content-Length": "4",
     "ETag": '"tag"',
+    "Svc-Created": "2026-01-01T00:00:00.000Z",
     "Svc-Last-Modified": "2026-01-01T00:00:00.000Z",
+    "Svc-Last-Modified-By-Username": "ann",
     "Svc-Workflow-Stage": "t1",
     "Svc-Form-Definition-Version": "1",
     "Svc-Username": "ann",
-    "Content-Length": "300",
 }
 
 
-class Response(http.client.HTTPResponse):
-    def __init__(self, status: int, headers: dict[str, str]) -> None:
-        self.status = status
-        self.headers = self.msg = http.client.HTTPMessage()
-        for name, value in headers.items():
-            Message.__setitem__(self.headers, name, value)
-
-    def close(self) -> None:
-        """Nothing is open."""
+def faults(document: str, status: int, headers: dict[str, str], body: bytes) -> list[str]:
+    """What a judge says of an answer for a document that was acknowledged with ``HEADERS`` and four bytes."""
+    message = HTTPMessage()
+    for name, value in headers.items():
+        Message.__setitem__(message, name, value)
+    instant = "2026-01-01T00:00:00.000Z"
+    digest = hashlib.sha256(b"<d/>").hexdigest()
+    revision = Revision(digest, 4, "application/xml", "1", "t1", "ann", instant, "ann")
+    return Acknowledged(document, "t1", State(revision, '"tag"', instant)).faults(Answer(status, message, body))
 
 
 def test_a_whole_document_is_as_it_was_acknowledged() -> None:
-    body = body_of("t1", 300)
-    assert len(body) == 300
-    assert ACKNOWLEDGED.differs(Response(200, HEADERS), body) == ""
+    assert faults("d-1", 200, HEADERS, b"<d/>") == []
+    assert faults(SHARED[0], 200, {**HEADERS, "Svc-Created": "before", "Svc-Username": "bob"}, b"<d/>") == []
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "body"),
     [
-        (404, HEADERS, body_of("t1", 300)),
-        (200, HEADERS, body_of("t2", 300)),
-        (200, HEADERS, body_of("t1", 299)),
-        *((200, {**HEADERS, name: "other"}, body_of("t1", 300)) for name in HEADERS),
+        (404, HEADERS, b"<d/>"),
+        (200, HEADERS, b"<e/>"),
+        (200, HEADERS, b"<d/"),
+        *((200, {**HEADERS, name: "other"}, b"<d/>") for name in HEADERS),
     ],
 )
 def test_a_loss_or_another_revision_is_found_out(status: int, headers: dict[str, str], body: bytes) -> None:
-    assert ACKNOWLEDGED.differs(Response(status, headers), body) != ""
-
-
-def test_the_documents_of_an_answer_are_read() -> None:
-    answer = b'<documents total="2"><document created="x" name="d-1" draft="false"/><document name="d-2"/></documents>'
-    assert found(answer) == ["d-1", "d-2"]
+    assert faults("d-1", status, headers, body) != []
 
 
 @pytest.mark.parametrize("operations", [1_000, 2_000, 20_000])
@@ -102,8 +103,9 @@ def test_a_write_that_was_taken_back_long_after_is_found_out(tag: str, violation
     token, instant = ("y", "2") if violations == 0 else ("x", "1")
     last = Operation(Kind.READ, 9, 10, 200, token=token, tag=tag, instant=instant)
     seen = Record(rounds=[[first, second], *([] for _ in range(4))])
-    judgement = histories.judge([seen], Record(rounds=[[last]]), 200)
-    assert (len(judgement.not_linear), judgement.undecided) == (violations, [])
+    tally = Tally("long after")
+    histories.judge_all(tally, [seen], Record(rounds=[[last]]), 200)
+    assert (tally[NOT_LINEAR], tally["undecided"]) == (violations, 0)
 
 
 def test_haproxy_takes_its_configuration() -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tests.rigs.linear.history import Operation
-from tests.rigs.linear.register import State, resolved, step
+from tests.rigs.linear.register import Operation, State, resolved, step
 
 MOST_TRIED = 200_000
 _SHOWN = 6

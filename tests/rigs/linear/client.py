@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from threading import Barrier
 
-from tests.rigs.linear.history import Kind, Operation
+from tests.rigs.linear.register import Kind, Operation
 from tests.service import PUBLIC
 
 PATIENCE = 60.0

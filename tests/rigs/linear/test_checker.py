@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.rigs.linear.checker import Verdict, check
-from tests.rigs.linear.history import Kind, Operation
-from tests.rigs.linear.register import State, resolved, step
+from tests.rigs.linear.register import Kind, Operation, State, resolved, step
 
 
 def put(start: int, end: int, token: str, status: int = 204, **more: object) -> Operation:

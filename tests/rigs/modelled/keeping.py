@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.rigs.judging import Verdict, judge
@@ -34,14 +33,6 @@ _STATUSES = {"check": {_DONE, _ALL_REPAIRED, _FINDINGS_LEFT}}
 _BACKUPS = "backups"
 
 
-@dataclass(frozen=True, slots=True)
-class _Backup:
-    """A backup that was acknowledged, and between which numbers of the ledger it was made."""
-
-    path: Path
-    cut: Cut
-
-
 class Keeper:
     def __init__(self, server: Server, ledger: Ledger, directory: Path, rng: random.Random) -> None:
         self.violations: list[str] = []
@@ -52,7 +43,7 @@ class Keeper:
         self._directory = directory
         self._rng = rng
         self._turn = 0
-        self._last: _Backup | None = None
+        self._last: Cut | None = None
 
     def run_next(self) -> None:
         """The next command of all in turn; now and then it is killed."""
@@ -93,9 +84,7 @@ class Keeper:
     def back_up(self) -> None:
         began = self._ledger.tick()
         self.run("backup", str(self._directory / _BACKUPS))
-        ended = self._ledger.tick()
-        newest = max((self._directory / _BACKUPS).iterdir(), key=lambda path: path.stat().st_ctime_ns)
-        self._last = _Backup(newest, Cut(began, ended))
+        self._last = Cut(began, self._ledger.tick())
 
     def restored(self) -> Verdict | None:
         """The newest backup restored into an empty directory, served, and compared; ``None`` where there is none.
@@ -117,12 +106,12 @@ class Keeper:
         if done.returncode != _DONE:
             return Verdict([f"restore ends with {done.returncode}: {' '.join(errors.split())[-600:]}"])
         with alone(home, workers=1, module=variant.module, env=variant.environment) as service:
-            return judge(Plain(service), service.data, self._ledger.at(self._last.cut))
+            return judge(Plain(service), service.data, self._ledger.at(self._last))
 
     def _run_and_kill(self, *command: str) -> None:
         if command == ("backup",):
             command = ("backup", str(self._directory / _BACKUPS))
-        self.kills["command"] += kill_early(self._started(command), self._rng, _LATEST_KILL)
+        self.kills["commands killed"] += kill_early(self._started(command), self._rng, _LATEST_KILL)
 
     def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
         server = self._server

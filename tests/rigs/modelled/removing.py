@@ -12,13 +12,17 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import DATA_XML
-from tests.rigs.server import Line, Server, kill_early
+from tests.rigs.report import Tally
+from tests.rigs.server import Line, Server, Variant, kill_early
+from tests.rigs.working import working
 from tests.rigs.world import BINARY, XML, url
 from tests.service import PUBLIC, Answer
 
@@ -88,7 +92,6 @@ class Remover:
         self.line = Line(lambda: server.service)
         self.violations: list[str] = []
         self.done: Counter[str] = Counter()
-        self.kills = 0
         self._server = server
         self._options = options
         self._roots = roots
@@ -338,7 +341,7 @@ class Remover:
         """Run a command, which is killed now and then; then it is run again, and goes on."""
         is_killed = self._rng.random() < _KILLED
         if is_killed:
-            self.kills += kill_early(self._started(command), self._rng, 1.0)
+            self.done["commands killed"] += kill_early(self._started(command), self._rng, 1.0)
             if is_done():
                 return
         process = self._started(command)
@@ -386,3 +389,39 @@ def _words(content: bytes) -> Iterator[bytes]:
     at = -1
     while (at := content.find(b"r0", at + 1)) >= 0:
         yield content[at : at + 12]
+
+
+TREE, SPLIT, DATABASE = "tree", "attachments apart", "database"
+_APART = '"svc.persistence.provider.*.*.data.attachments" = "big"\n"svc.persistence.big.base-path" = "{}"\n'
+_PAUSES = 0.4, 1.5
+_CLIENTS = 2
+_HEADINGS = (
+    *("save", "revert", "purge_revisions", "purge_tombstones", "retain", "erase"),
+    *("workers killed", "commands killed"),
+)
+
+
+def remove(
+    kind: str, directory: Path, seconds: float, *, seed: int = 1, uri: str = "", variant: Variant | None = None
+) -> Tally:
+    """Let clients work for some seconds, while workers are killed; a database is at ``uri``."""
+    home, tally = directory / "service", Tally(kind, _HEADINGS)
+    big, settings = home / "big", [directory / f"{name}.toml" for name in ("service", "commands")]
+    big.mkdir(parents=True)
+    for file, own in zip(settings, ("", RETENTION), strict=True):
+        file.write_text(own + (_APART.format(big) if kind == SPLIT else ""))
+    place = uri if kind == DATABASE else str(home / "data")
+    roots = () if kind == DATABASE else (home / "data", big)
+    options = "--data", place, "--config"
+    started = replace(variant or Variant(), options=(*options, str(settings[0])))
+    with closing(Server(home, started)) as server:
+        removers = [Remover(server, (*options, str(settings[1])), roots, number, seed) for number in range(_CLIENTS)]
+        kill = partial(server.kill_worker, random.Random(seed))
+        with working([remover.act for remover in removers], [(kill, _PAUSES)], seed) as over:
+            over.wait(seconds)
+        for remover in removers:
+            remover.look_back()
+            tally.violations += remover.violations
+            tally.counts += remover.done
+        tally.counts += server.kills
+    return tally.ended()

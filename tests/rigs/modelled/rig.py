@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,9 +12,15 @@ from tests.rigs.clock.skewed import Clock
 from tests.rigs.judging import judge
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.modelled.keeping import Keeper
+from tests.rigs.report import Tally, prefixed
 from tests.rigs.server import Server, Variant
+from tests.rigs.working import working
 from tests.rigs.world import SHARED, XHTML, Plain, url
 
+HEADINGS = (
+    *("requests", "writes", "outcomes unknown at first", "workers killed", "services killed", "commands killed"),
+    *("commands", "clock jumps", "states read back", "older revisions", "backups restored"),
+)
 _FURTHEST = 3 * 3600.0
 
 
@@ -41,147 +43,68 @@ class Plan:
     clock_jumps: tuple[float, float] | None = None
 
 
-@dataclass(slots=True)
-class Outcome:
-    plan: Plan
-    requests: int = 0
-    writes: int = 0
-    unknown: int = 0
-    kills: Counter[str] = field(default_factory=Counter)
-    commands: Counter[str] = field(default_factory=Counter)
-    jumps: int = 0
-    states: int = 0
-    older: int = 0
-    restored: int = 0
-    violations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+def run(plan: Plan, directory: Path) -> Tally:
+    directory.mkdir(parents=True, exist_ok=True)
+    tally, ledger, rng = Tally(plan.name, HEADINGS), Ledger(), random.Random(plan.seed)
+    clock = Clock(directory / "clock") if plan.clock_jumps else None
+    shifted = clock.environment if clock is not None else {}
+    variant = replace(plan.variant, environment={**plan.variant.environment, **shifted})
 
-    @property
-    def row(self) -> tuple[object, ...]:
-        kills = (self.kills["worker"], self.kills["service"], self.kills["command"])
-        return (
-            *(self.plan.name, self.requests, self.writes, self.unknown, *kills, self.commands.total(), self.jumps),
-            *(self.states, self.older, self.restored, len(self.violations), f"{self.seconds:.0f}"),
+    def jump() -> None:
+        clock.set(rng.uniform(-_FURTHEST, _FURTHEST))
+        tally["clock jumps"] += 1
+
+    with closing(Server(directory / "service", variant)) as server:
+        clients = [Client(lambda: server.service, ledger, number, plan.seed) for number in range(plan.clients)]
+        keeper = Keeper(server, ledger, directory, random.Random(plan.seed))
+        _prepare(server, keeper, clients)
+        disturbing = (
+            (lambda: server.kill_worker(rng), plan.worker_kills),
+            (server.kill, plan.service_kills),
+            (keeper.run_next, plan.commands),
+            (jump, plan.clock_jumps),
         )
+        for left in reversed(range(plan.stretches)):
+            with working([client.act for client in clients], disturbing, plan.seed) as over:
+                over.wait(plan.seconds / plan.stretches)
+            if clock is not None:
+                clock.set(0)
+            _look_back(server, keeper, ledger, tally, is_last=left == 0)
+    for source in (*clients, keeper):
+        tally.violations += source.violations
+    tally["requests"] = sum(client.line.asked.total() for client in clients)
+    tally["outcomes unknown at first"] = sum(client.line.unknown for client in clients)
+    tally["writes"], tally["commands"] = ledger.writes, keeper.done.total()
+    tally.counts += server.kills + keeper.kills
+    return tally.ended()
 
 
-HEADINGS = (
-    *("run", "requests", "writes", "outcomes unknown at first", "workers killed", "services killed"),
-    *("commands killed", "commands", "clock jumps", "states read back", "older revisions", "backups restored"),
-    *("violations", "seconds"),
-)
+def _prepare(server: Server, keeper: Keeper, clients: list[Client]) -> None:
+    """Make an encryption key, and publish the forms."""
+    keeper.run("encryption-key", "new")
+    for form, body in SHARED.items():
+        headers = {"Content-Type": XHTML, "Svc-Form-Definition-Version": "1"}
+        answer = server.service.raw("PUT", url(f"{form}/form/form.xhtml"), headers, body)
+        assert answer.status == 201, answer.cause
+    for client in clients:
+        client.begin()
 
 
-def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    began, rig = time.monotonic(), _Rig(plan, directory)
-    try:
-        rig.prepare()
-        for number in range(1, plan.stretches + 1):
-            rig.stretch(plan.seconds / plan.stretches)
-            rig.look_back(is_last=number == plan.stretches)
-            say(f"  {plan.name}: {number} of {plan.stretches}, {len(rig.outcome.violations)} violations")
-    finally:
-        rig.close()
-    outcome = rig.outcome
-    outcome.seconds = time.monotonic() - began
-    return outcome
+def _look_back(server: Server, keeper: Keeper, ledger: Ledger, tally: Tally, *, is_last: bool) -> None:
+    """Compare everything with the model while nothing else is under way: the service, the tree, a backup.
 
-
-class _Rig:
-    def __init__(self, plan: Plan, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.outcome = Outcome(plan)
-        self._plan = plan
-        self._clock = Clock(directory / "clock") if plan.clock_jumps else None
-        clock = self._clock.environment if self._clock is not None else {}
-        variant = replace(plan.variant, environment={**plan.variant.environment, **clock})
-        self._ledger = Ledger()
-        self._rng = random.Random(plan.seed)
-        self._over = threading.Event()
-        self._server = Server(directory / "service", variant)
-        self._clients = [
-            Client(lambda: self._server.service, self._ledger, number, plan.seed) for number in range(plan.clients)
-        ]
-        self._keeper = Keeper(self._server, self._ledger, directory, random.Random(plan.seed))
-
-    def close(self) -> None:
-        self._over.set()
-        self._server.close()
-
-    def prepare(self) -> None:
-        """Make an encryption key, and publish the forms."""
-        self._keeper.run("encryption-key", "new")
-        for form, body in SHARED.items():
-            headers = {"Content-Type": XHTML, "Svc-Form-Definition-Version": "1"}
-            answer = self._server.service.raw("PUT", url(f"{form}/form/form.xhtml"), headers, body)
-            assert answer.status == 201, answer.cause
-        for client in self._clients:
-            client.begin()
-
-    def stretch(self, seconds: float) -> None:
-        """Let clients work for so long, with everything that disturbs them."""
-        self._over.clear()
-        plan = self._plan
-        disturbing: tuple[tuple[Callable[[], None], tuple[float, float] | None], ...] = (
-            (lambda: self._server.kill_worker(self._rng), plan.worker_kills),
-            (self._server.kill, plan.service_kills),
-            (self._keeper.run_next, plan.commands),
-            (self._jump, plan.clock_jumps),
-        )
-        with ThreadPoolExecutor(len(self._clients) + len(disturbing)) as threads:
-            running = [threads.submit(self._work, client) for client in self._clients]
-            running += [
-                threads.submit(self._now_and_then, act, pauses, random.Random(f"{plan.seed} {number}"))
-                for number, (act, pauses) in enumerate(disturbing)
-                if pauses is not None
-            ]
-            self._over.wait(seconds)
-            self._over.set()
-            for each in running:
-                each.result()
-
-    def look_back(self, *, is_last: bool) -> None:
-        """Compare everything with the model while nothing else is under way: the service, the tree, a backup.
-
-        What kills have left is repaired first; damage is none of it. After the last stretch the judge also writes, and
-        the newest backup is one that nothing disturbed.
-        """
-        if self._clock is not None:
-            self._clock.set(0)
-        self._keeper.settle()
-        if is_last:
-            self._keeper.back_up()
-        now = self._ledger.tick()
-        expected = self._ledger.at(Cut(now, now))
-        verdicts = [("", judge(Plain(self._server.service), self._server.data, expected, is_written=is_last))]
-        restored = self._keeper.restored()
-        self.outcome.restored += restored is not None
-        verdicts += [("restored: ", restored)] if restored is not None else []
-        for prefix, verdict in verdicts:
-            self.outcome.states += verdict.states
-            self.outcome.older += verdict.older
-            self.outcome.violations += [f"{prefix}{each}" for each in verdict.violations]
-        self._collect()
-
-    def _collect(self) -> None:
-        outcome = self.outcome
-        for source in (*self._clients, self._keeper):
-            outcome.violations += source.violations
-            source.violations.clear()
-        outcome.requests = sum(client.line.asked.total() for client in self._clients)
-        outcome.unknown = sum(client.line.unknown for client in self._clients)
-        outcome.writes = self._ledger.writes
-        outcome.commands = self._keeper.done
-        outcome.kills = self._server.kills + self._keeper.kills
-
-    def _work(self, client: Client) -> None:
-        while not self._over.is_set():
-            client.act()
-
-    def _now_and_then(self, act: Callable[[], None], pauses: tuple[float, float], rng: random.Random) -> None:
-        while not self._over.wait(rng.uniform(*pauses)):
-            act()
-
-    def _jump(self) -> None:
-        self._clock.set(self._rng.uniform(-_FURTHEST, _FURTHEST))
-        self.outcome.jumps += 1
+    What kills have left is repaired first; damage is none of it. After the last stretch the judge also writes, and
+    the newest backup is one that nothing disturbed.
+    """
+    keeper.settle()
+    if is_last:
+        keeper.back_up()
+    now = ledger.tick()
+    verdict = judge(Plain(server.service), server.data, ledger.at(Cut(now, now)), is_written=is_last)
+    tally.violations += verdict.violations
+    restored = keeper.restored()
+    tally["backups restored"] += restored is not None
+    for each in filter(None, (verdict, restored)):
+        tally["states read back"] += each.states
+        tally["older revisions"] += each.older
+    tally.violations += prefixed("restored", restored.violations) if restored else []
