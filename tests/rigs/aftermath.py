@@ -7,8 +7,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from persistence.storage.layout import INDEX
@@ -58,17 +59,23 @@ def prepared(service: Service, form: str, scenario: Scenario) -> Scene:
     A worker that meets its first definition makes calls that it makes only once, and they would be among those of the
     request in one case and not in another.
     """
-    kept = []
-    for step in scenario.prepare:
-        answer = send(service, form, step)
-        assert answer.status in (200, 201, 204), answer.cause
-        if step.method == "PUT" and step.path.startswith("data/"):
-            kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+    kept = kept_by(scenario, partial(send, service, form))
     if scenario.unindexed:  # as somebody may remove it: the next change is the first to be noted
         search_faults.await_index(service, form)
         shutil.rmtree(service.data / INDEX)
     search_faults.await_index(service, form)
-    return Scene(form, scenario, tuple(kept), views.seen(service, form, scenario.resources))
+    return Scene(form, scenario, kept, views.seen(service, form, scenario.resources))
+
+
+def kept_by(scenario: Scenario, ask: Callable[[Step], Answer]) -> tuple[Kept, ...]:
+    """Make what a scenario has before its request, and return the revisions of form data that were stored for it."""
+    kept = []
+    for step in scenario.prepare:
+        answer = ask(step)
+        assert answer.status in (200, 201, 204), answer.cause
+        if step.method == "PUT" and step.path.startswith("data/"):
+            kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+    return tuple(kept)
 
 
 def undisturbed(service: Service, scene: Scene) -> Views:

@@ -13,7 +13,7 @@ from statistics import mean
 from tests import nginx
 from tests.rigs.connections.crowd import Crowd, Kind, crowd
 from tests.rigs.connections.ordinary import Times, measured, prepare
-from tests.rigs.fuzz import leaks
+from tests.rigs.processes import Process
 from tests.service import Service, running
 
 HEADINGS = ("", "before", "meanwhile", "after")
@@ -126,18 +126,13 @@ def _settled(face: Service, service: Service, before: Resources, kept: int) -> R
 
 
 def _held(face: Service, service: Service) -> Resources:
-    nginx_workers, workers = face.workers(), service.workers()
-    return Resources(_memory(nginx_workers), _descriptors(nginx_workers), _memory(workers), _descriptors(workers))
-
-
-def _memory(pids: list[int]) -> float:
-    """The memory of processes, what they share counted in parts."""
-    lines = [line for pid in pids for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-
-
-def _descriptors(pids: list[int]) -> int:
-    return sum(map(leaks.descriptors, pids))
+    """What is held now; memory that processes share is counted in parts."""
+    held = list[float | int]()
+    for each in (face, service):
+        processes = [Process(pid) for pid in each.workers()]
+        memory = sum(process.status("Pss", "smaps_rollup") for process in processes) / 1024
+        held += [memory, sum(process.descriptors for process in processes)]
+    return Resources(*held)
 
 
 def _files(directory: Path) -> list[Path]:

@@ -17,8 +17,8 @@ import click
 from tests.rigs.cost.climbing import LEFT, Climb, Cost, Make, Trial, climb
 from tests.rigs.cost.genes import Genes
 from tests.rigs.cost.kinds import KINDS
-from tests.rigs.cost.measured import MIB
 from tests.rigs.cost.tree import lay_down
+from tests.rigs.processes import MIB
 from tests.service import alone
 from tests.table import table
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.rigs.cost.genes import Genes
 from tests.rigs.cost.kinds import Sent
-from tests.rigs.cost.measured import MIB, Process
+from tests.rigs.processes import MIB, Process
 from tests.service import Service
 
 Make = Callable[[Genes], Sent]

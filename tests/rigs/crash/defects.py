@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from persistence.storage.layout import TRASH
-from tests.rigs.crash.model import Linked, Opened, Operation, Removed, Renamed, Synced
+from tests.rigs.crash.model import Operation
 from tests.rigs.crash.runs import FORM
 from tests.rigs.scenarios import ATTACH_OVER, CREATE, DELETE_DATA, FIRST_REPLACE, PROMOTE, PUBLISH_SECOND, Scenario
 
@@ -22,49 +22,41 @@ _DRAFT = f"{_DRAFTS}/document"
 
 
 class _Paths:
+    """The paths of a request, and the operations that protect it."""
+
     def __init__(self, scenario: Scenario) -> None:
         path = scenario.step.path
         below = "form/2/form.xhtml" if path.startswith("form/") else path
         self.directory, name = os.path.split(f"{FORM}/{below}")
         self.parent = os.path.dirname(self.directory)
-        self.content = f"{self.directory}/{name}"
         self.next_sidecar = f"{self.directory}/.{name}.json"
         self.history = f"{self.directory}/.history"
+        self._content = f"{self.directory}/{name}"
+
+    def is_commit(self, operation: Operation) -> bool:
+        return operation.kind == "rename" and operation.source == self.next_sidecar
+
+    def is_placing(self, operation: Operation) -> bool:
+        """Whether this takes the old content from its name: only the history has it then."""
+        return operation.kind in {"remove", "rename"} and operation.path == self._content
+
+    def is_keeping(self, operation: Operation) -> bool:
+        return operation.kind == "link" and operation.path.startswith(f"{self.history}/")
+
+
+_Remove = Callable[[Operations, _Paths], Operations]
 
 
 def _fsync_of(path: str | None) -> _Chosen:
-    return lambda operation: isinstance(operation, Synced) and operation.path == path
-
-
-def _commit(paths: _Paths) -> _Chosen:
-    return lambda operation: isinstance(operation, Renamed) and operation.source == paths.next_sidecar
-
-
-def _placing(paths: _Paths) -> _Chosen:
-    """Whether this takes the old content from its name: only the history has it then."""
-
-    def is_placing(operation: Operation) -> bool:
-        if isinstance(operation, Removed):
-            return operation.path == paths.content
-        return isinstance(operation, Renamed) and operation.target == paths.content
-
-    return is_placing
-
-
-def _keeping(paths: _Paths) -> _Chosen:
-    return lambda operation: isinstance(operation, Linked) and operation.target.startswith(f"{paths.history}/")
+    return lambda operation: operation.kind == "sync" and operation.path == path
 
 
 def _discarding(operation: Operation) -> bool:
-    return isinstance(operation, Renamed) and operation.source == _DRAFT
+    return operation.kind == "rename" and operation.source == _DRAFT
 
 
 def _find(operations: Operations, chosen: _Chosen) -> int:
     return next(number for number, operation in enumerate(operations) if chosen(operation))
-
-
-def _find_last(operations: Operations, chosen: _Chosen) -> int:
-    return max(number for number, operation in enumerate(operations) if chosen(operation))
 
 
 def _without(operations: Operations, chosen: _Chosen) -> Operations:
@@ -79,35 +71,38 @@ def _with_moved(operations: Operations, chosen: _Chosen, before: _Chosen) -> Ope
     return (*rest[:number], moved, *rest[number:])
 
 
+def _committed_before(what: Callable[[_Paths], _Chosen]) -> _Remove:
+    return lambda done, paths: _with_moved(done, paths.is_commit, before=what(paths))
+
+
 def _commit_not_synced(operations: Operations, paths: _Paths) -> Operations:
     """Without the directory's fsyncs from the commit on."""
-    commit = _find(operations, _commit(paths))
+    commit = _find(operations, paths.is_commit)
     return operations[:commit] + _without(operations[commit:], _fsync_of(paths.directory))
 
 
 def _names_not_synced(operations: Operations, paths: _Paths) -> Operations:
     """Without the directory's last fsync before the commit."""
-    last = _find_last(operations[: _find(operations, _commit(paths))], _fsync_of(paths.directory))
+    commit, is_fsync = _find(operations, paths.is_commit), _fsync_of(paths.directory)
+    last = max(number for number, operation in enumerate(operations[:commit]) if is_fsync(operation))
     return operations[:last] + operations[last + 1 :]
 
 
 def _commit_not_awaited(operations: Operations, paths: _Paths) -> Operations:
     """The old content is taken away right after the commit, which is not durable yet."""
-    after = _find(operations, _commit(paths)) + 1
-    placing = operations[_find(operations, _placing(paths))]
-    return (*operations[:after], placing, *_without(operations[after:], _placing(paths)))
+    after = _find(operations, paths.is_commit) + 1
+    placing = operations[_find(operations, paths.is_placing)]
+    return (*operations[:after], placing, *_without(operations[after:], paths.is_placing))
 
 
 def _draft_in_pieces(operations: Operations, _: _Paths) -> Operations:
     """The draft is removed file by file where it is, not taken away whole."""
-    return tuple(_in_place(operation) for operation in _without(operations, _discarding))
-
-
-def _in_place(operation: Operation) -> Operation:
-    if isinstance(operation, Opened | Removed) and operation.path.startswith(f"{TRASH}/"):
-        inside = operation.path.split("/")[2:]
-        return replace(operation, path="/".join((_DRAFT, *inside)))
-    return operation
+    return tuple(
+        operation._replace(path="/".join((_DRAFT, *operation.path.split("/")[2:])))
+        if operation.kind in {"open", "remove"} and operation.path.startswith(f"{TRASH}/")
+        else operation
+        for operation in _without(operations, _discarding)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ class Defect:
     """A protection taken away from one request, and whether it is missed even where names change in order."""
 
     name: str
-    remove: Callable[[Operations, _Paths], Operations]
+    remove: _Remove
     request: Scenario
     ordered: bool
 
@@ -134,33 +129,21 @@ _SAVING = (PROMOTE,)
 _BOTH = (True, False)
 _UNORDERED = (False,)
 
-_CATALOGUE: tuple[
-    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Scenario, ...], tuple[bool, ...]], ...
-] = (
+_CATALOGUE: tuple[tuple[str, _Remove, tuple[Scenario, ...], tuple[bool, ...]], ...] = (
     ("content not synced", lambda done, _: _without(done, _fsync_of(None)), _PUTS, _BOTH),
     ("sidecar not synced", lambda done, paths: _without(done, _fsync_of(paths.next_sidecar)), _ALL, _BOTH),
     ("commit not synced", _commit_not_synced, _ALL, _BOTH),
-    (
-        "commit before the content's fsync",
-        lambda done, paths: _with_moved(done, _commit(paths), before=_fsync_of(None)),
-        _PUTS,
-        _BOTH,
-    ),
+    ("commit before the content's fsync", _committed_before(lambda _: _fsync_of(None)), _PUTS, _BOTH),
     (
         "content replaced before the commit",
-        lambda done, paths: _with_moved(done, _placing(paths), before=_commit(paths)),
+        lambda done, paths: _with_moved(done, paths.is_placing, before=paths.is_commit),
         _OVER,
         _BOTH,
     ),
     ("content replaced before the commit is durable", _commit_not_awaited, _OVER, _UNORDERED),
-    ("revision not kept", lambda done, paths: _without(done, _keeping(paths)), _OVER, _BOTH),
+    ("revision not kept", lambda done, paths: _without(done, paths.is_keeping), _OVER, _BOTH),
     ("names not synced before the commit", _names_not_synced, _PUTS, _UNORDERED),
-    (
-        "commit before the names' fsync",
-        lambda done, paths: _with_moved(done, _commit(paths), before=_fsync_of(paths.directory)),
-        _PUTS,
-        _UNORDERED,
-    ),
+    ("commit before the names' fsync", _committed_before(lambda paths: _fsync_of(paths.directory)), _PUTS, _UNORDERED),
     ("history not synced", lambda done, paths: _without(done, _fsync_of(paths.history)), _OVER, _UNORDERED),
     (
         "parent of a new directory not synced",
@@ -170,7 +153,7 @@ _CATALOGUE: tuple[
     ),
     (
         "draft gone before the commit",
-        lambda done, paths: _with_moved(done, _discarding, before=_commit(paths)),
+        lambda done, paths: _with_moved(done, _discarding, before=paths.is_commit),
         _SAVING,
         _BOTH,
     ),
@@ -184,7 +167,6 @@ DEFECTS = tuple(
     for request in requests
     for ordered in models
 )
-"""All of them."""
 
 QUICK = tuple(
     defect

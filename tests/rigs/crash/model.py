@@ -46,101 +46,24 @@ State = tuple[Entry, ...]
 """A whole tree, parents first; two names of one file have its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    handle: int
-    path: str
+class Operation(NamedTuple):
+    """What one call did; of a file that was opened it has the handle, and a new name is its ``path``.
+
+    ``sync`` has the path by which the file or directory was opened, ``None`` for an unnamed file; ``create`` opens a
+    file for writing, which it makes if it is missing, and ``write`` appends to one. ``name`` gives an open file a name.
+    From ``acknowledged`` on, when the client is told of success, nothing may be lost.
+    """
+
+    kind: str
+    path: str | None = None
+    handle: int = 0
+    source: str = ""
+    data: bytes = b""
+    stamp: int = 0
+    truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
-    """A file was opened for writing, and made if it was missing."""
-
-    handle: int
-    path: str
-    truncated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedUnnamed:
-    handle: int
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Bytes were appended at the end of an open file."""
-
-    handle: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """An open file got a modification time, in nanoseconds since 1970."""
-
-    handle: int
-    stamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """An open file or directory was fsynced; ``path`` is what it was opened as, ``None`` for an unnamed file."""
-
-    handle: int
-    path: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class MadeDirectory:
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    handle: int
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Linked:
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """A file or directory was renamed, over whatever had the new name."""
-
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """A name was removed: of a file or of an empty directory."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The client was told of success: from here on nothing may be lost."""
-
-
-Operation = (
-    Opened
-    | Created
-    | CreatedUnnamed
-    | Written
-    | Stamped
-    | Synced
-    | MadeDirectory
-    | Named
-    | Linked
-    | Renamed
-    | Removed
-    | Acknowledged
-)
+ACKNOWLEDGED = Operation("acknowledged")
 
 _ALL_SUBSETS_OF = 7
 _SAMPLES = 64
@@ -206,36 +129,23 @@ class Disk:
         return disk
 
     def do(self, operation: Operation) -> None:
-        match operation:
-            case MadeDirectory(path):
-                self._change((path, self._node(is_directory=True)))
-            case Named(handle, target):
-                self._change((target, self._handles[handle]))
-            case Linked(source, target):
-                self._change((target, self._at(source)))
-            case Renamed(source, target):
-                self._change((source, None), (target, self._at(source)))
-            case Removed(path):
-                self._change((path, None))
-            case _:
-                self._do_by_handle(operation)
-
-    def _do_by_handle(self, operation: Operation) -> None:
-        match operation:
-            case Opened(handle, path):
-                self._handles[handle] = self._at(path)
-            case Created(handle, path, truncated):
-                self._create(handle, path, truncated=truncated)
-            case CreatedUnnamed(handle):
-                self._handles[handle] = self._node()
-            case Written(handle, data):
-                node = self._handles[handle]
+        kind, path, handle, source, data, stamp, truncated = operation
+        node = self._handles.get(handle)
+        match kind:
+            case "mkdir" | "name" | "remove":
+                self._change((path, self._node(is_directory=True) if kind == "mkdir" else node))
+            case "link":
+                self._change((path, self._at(source)))
+            case "rename":
+                self._change((source, None), (path, self._at(source)))
+            case "open" | "create" | "create unnamed":
+                self._handles[handle] = self._at(path) if kind == "open" else self._created(path, truncated=truncated)
+            case "write":
                 node.volatile = Content(node.volatile.data + data, _AT_WRITING)
-            case Stamped(handle, stamp):
-                node = self._handles[handle]
+            case "stamp":
                 node.volatile = node.volatile._replace(stamp=stamp)
-            case Synced(handle, _):
-                self._sync(self._handles[handle])
+            case "sync":
+                self._sync(node)
 
     def after_a_kill(self) -> State:
         names = self._names(set(self._changes))
@@ -273,7 +183,9 @@ class Disk:
             node = self._now[node][name]
         return node
 
-    def _create(self, handle: int, path: str, *, truncated: bool) -> None:
+    def _created(self, path: str | None, *, truncated: bool) -> _Node:
+        if path is None:
+            return self._node()
         try:
             node = self._at(path)
         except KeyError:
@@ -281,7 +193,7 @@ class Disk:
             self._change((path, node))
         if truncated:
             node.volatile = _EMPTY
-        self._handles[handle] = node
+        return node
 
     def _change(self, *names: tuple[str, _Node | None]) -> None:
         located = []

@@ -11,7 +11,7 @@ from tests.initialised import initialised
 from tests.rigs import aftermath, views
 from tests.rigs.aftermath import Scene
 from tests.rigs.crash import traces
-from tests.rigs.crash.model import Acknowledged, Disk, Operation, State, materialise, tree_of
+from tests.rigs.crash.model import ACKNOWLEDGED, Disk, Operation, State, materialise, tree_of
 from tests.rigs.in_process import InProcess
 from tests.rigs.scenarios import (
     ATTACH_OVER,
@@ -21,10 +21,11 @@ from tests.rigs.scenarios import (
     PROMOTE,
     PUBLISH_SECOND,
     Scenario,
+    Step,
     send,
 )
-from tests.rigs.views import Comparison, Kept, Views
-from tests.service import running
+from tests.rigs.views import Comparison, Views
+from tests.service import Answer, running
 
 RECORDED = (CREATE, FIRST_REPLACE, PROMOTE, DELETE_DATA, PUBLISH_SECOND, ATTACH_OVER)
 """The requests whose crashes are searched."""
@@ -52,20 +53,20 @@ class Recording:
 def record(scenario: Scenario, directory: Path) -> Recording:
     with running(directory, workers=1, threads=2) as service:
         service.get(f"{FORM}/data/document/data.xml")  # an answer means that the worker is done with trying the disk
-        before, setup, kept = tree_of(service.data), list[Operation](), list[Kept]()
-        log = directory / "strace.log"
-        for step in scenario.prepare:
+        before, setup, log = tree_of(service.data), list[Operation](), directory / "strace.log"
+
+        def traced(step: Step) -> Answer:
             with traces.recording(service, log) as operations:
                 answer = send(service, FORM, step)
-            assert answer.status in (201, 204), answer.cause
-            setup += operations
-            if step.method == "PUT" and step.path.startswith("data/"):
-                kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
-        scene = Scene(FORM, scenario, tuple(kept), views.seen(service, FORM, scenario.resources))
+            setup.extend(operations)
+            return answer
+
+        kept = aftermath.kept_by(scenario, traced)
+        scene = Scene(FORM, scenario, kept, views.seen(service, FORM, scenario.resources))
         with traces.recording(service, log) as operations:
             answer = scene.ask(service)
         assert answer.status in (201, 204), answer.cause
-        assert operations.count(Acknowledged()) == 1, "the log does not show the answer"
+        assert operations.count(ACKNOWLEDGED) == 1, "the log does not show the answer"
         after = aftermath.expected(service, scene)
     return Recording(before, tuple(setup), tuple(operations), scene, after)
 
@@ -111,7 +112,7 @@ def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[lis
     for step in (None, *recording.operations):
         if step is not None:
             disk.do(step)
-        acknowledged = acknowledged or isinstance(step, Acknowledged)
+        acknowledged = acknowledged or step == ACKNOWLEDGED
         cuts = ((state, False) for state in disk.after_a_power_cut())
         for whole, killed in ((disk.after_a_kill(), True), *cuts):
             state = tuple(entry for entry in whole if not entry.path.startswith(f"{TRASH}/"))

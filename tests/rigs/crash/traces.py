@@ -7,27 +7,12 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.rigs import strikes
-from tests.rigs.crash.model import (
-    UNTRACED,
-    Acknowledged,
-    Created,
-    CreatedUnnamed,
-    Linked,
-    MadeDirectory,
-    Named,
-    Opened,
-    Operation,
-    Removed,
-    Renamed,
-    Stamped,
-    Synced,
-    Written,
-)
+from tests.rigs.crash.model import ACKNOWLEDGED, UNTRACED, Operation
 from tests.service import Service
 
 _CALLS = strikes.calls(
@@ -65,7 +50,7 @@ def parsed(lines: Iterable[str], root: str) -> Iterator[Operation]:
     for text in _whole(lines):
         # Its end comes after the client's knowledge; what is not durable when it begins is too late.
         if _SUCCESS.match(text):
-            yield Acknowledged()
+            yield ACKNOWLEDGED
         elif call := _CALL.match(text):
             name, arguments, result = call.groups()
             if not result.startswith("-"):
@@ -96,21 +81,28 @@ class _Interpreter:
         self._root = root
         self._handles = 0
         self._open: dict[int, tuple[int, str | None]] = {}
-        self._readers: dict[str, Callable[[str, int], Operation | None]] = {
-            "openat": self._opened,
-            "openat2": self._opened,
-            "close": self._closed,
-            "write": self._written,
-            "utimensat": self._stamped,
-            "fsync": self._synced,
-        }
 
     def read(self, name: str, arguments: str, result: int) -> Iterator[Operation]:
         """What one successful call did, if it did anything below the root."""
-        reader = self._readers.get(name)
-        operation = reader(arguments, result) if reader else self._of_names(name, arguments)
-        if operation is not None:
-            yield operation
+        match = _DESCRIPTOR.match(arguments)
+        known = self._open.get(int(match[1])) if match else None
+        match name:
+            case "openat" | "openat2":
+                yield from self._opened(arguments, result)
+            case "close" if match:
+                self._open.pop(int(match[1]), None)
+            case "write" if known:
+                data = re.search(rf', "{_HEX}"', arguments)
+                yield Operation("write", handle=known[0], data=_bytes(data[1])[:result])
+            case "utimensat" if known:
+                _, (seconds, nanoseconds) = _TIMES.findall(arguments)
+                yield Operation("stamp", handle=known[0], stamp=int(seconds) * 1_000_000_000 + int(nanoseconds))
+            case "fsync" if known:
+                yield Operation("sync", known[1], known[0])
+            case "close" | "write" | "utimensat" | "fsync" | "sendto":
+                pass
+            case _:
+                yield from self._renamed(name, arguments, is_known=known is not None)
 
     def _paths(self, arguments: str) -> list[str]:
         return [os.path.join(_text(base or ""), _text(name)) for base, name in _PATH.findall(arguments)]
@@ -121,69 +113,34 @@ class _Interpreter:
         inside = path.removeprefix(f"{self._root}/")
         return None if inside == path or inside.split("/")[0] in UNTRACED else inside
 
-    def _opened(self, arguments: str, result: int) -> Operation | None:
+    def _opened(self, arguments: str, result: int) -> Iterator[Operation]:
         self._open.pop(result, None)
         path = self._below(self._paths(arguments)[0])
         if path is None:
-            return None
+            return
         self._handles += 1
-        unnamed = "O_TMPFILE" in arguments
-        self._open[result] = self._handles, None if unnamed else path
-        if unnamed:
-            return CreatedUnnamed(self._handles)
-        if "O_CREAT" in arguments:
-            return Created(self._handles, path, "O_TRUNC" in arguments)
-        return Opened(self._handles, path)
+        is_unnamed = "O_TMPFILE" in arguments
+        self._open[result] = self._handles, None if is_unnamed else path
+        if is_unnamed:
+            yield Operation("create unnamed", handle=self._handles)
+        else:
+            kind = "create" if "O_CREAT" in arguments else "open"
+            yield Operation(kind, path, self._handles, truncated="O_TRUNC" in arguments)
 
-    def _descriptor(self, arguments: str) -> tuple[int, str | None] | None:
-        match = _DESCRIPTOR.match(arguments)
-        return self._open.get(int(match[1])) if match else None
-
-    def _closed(self, arguments: str, _: int) -> None:
-        if match := _DESCRIPTOR.match(arguments):
-            self._open.pop(int(match[1]), None)
-
-    def _written(self, arguments: str, result: int) -> Operation | None:
-        known = self._descriptor(arguments)
-        data = re.search(rf', "{_HEX}"', arguments)
-        return Written(known[0], _bytes(data[1])[:result]) if known and data else None
-
-    def _stamped(self, arguments: str, _: int) -> Operation | None:
-        known = self._descriptor(arguments)
-        if known is None:
-            return None
-        _, (seconds, nanoseconds) = _TIMES.findall(arguments)
-        return Stamped(known[0], int(seconds) * 1_000_000_000 + int(nanoseconds))
-
-    def _synced(self, arguments: str, _: int) -> Operation | None:
-        known = self._descriptor(arguments)
-        return Synced(*known) if known else None
-
-    def _of_names(self, name: str, arguments: str) -> Operation | None:
-        if name.startswith("sendto"):
-            return None
+    def _renamed(self, name: str, arguments: str, *, is_known: bool) -> Iterator[Operation]:
+        """What a call did that is about names."""
         paths = self._paths(arguments)
         inside = [self._below(path) for path in paths]
         if name.startswith("link") and inside[1] is not None and (match := _OF_A_DESCRIPTOR.fullmatch(paths[0])):
-            return Named(self._open[int(match[1])][0], inside[1])
-        if not inside or None in inside:
-            if any(inside) or self._descriptor(arguments):
-                raise AssertionError(f"the model does not know what this does: {name}({arguments})")
-            return None
-        known = [path for path in inside if path is not None]
-        return _change(name, known)
-
-
-def _change(name: str, paths: list[str]) -> Operation:
-    if name.startswith("mkdir"):
-        return MadeDirectory(*paths)
-    if name.startswith("link"):
-        return Linked(*paths)
-    if name.startswith("rename"):
-        return Renamed(*paths)
-    if name.startswith(("unlink", "rmdir")):
-        return Removed(*paths)
-    raise AssertionError(f"the model does not know {name} of {paths}")
+            yield Operation("name", inside[1], self._open[int(match[1])][0])
+        elif inside and None not in inside:
+            kinds = {"mkdir": "mkdir", "link": "link", "rename": "rename", "unlink": "remove", "rmdir": "remove"}
+            kind = next((kind for begin, kind in kinds.items() if name.startswith(begin)), None)
+            if kind is None:
+                raise AssertionError(f"the model does not know {name} of {inside}")
+            yield Operation(kind, inside[-1], source=inside[0])
+        elif any(inside) or is_known:
+            raise AssertionError(f"the model does not know what this does: {name}({arguments})")
 
 
 def _bytes(escaped: str) -> bytes:

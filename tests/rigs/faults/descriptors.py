@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from itertools import count, islice
 from pathlib import Path
@@ -15,16 +14,18 @@ from pathlib import Path
 from tests.rigs.faults.filling import Story, insist
 from tests.rigs.faults.judge import refusal_faults
 from tests.service import Service, running
+from tests.waiting import at_once
 
 _DOCUMENTS = 20
 _CLIENTS = 12
 _REQUESTS = 12
 _THREADS = 4
+_LONGEST = 400.0
 
 
 def run_out(directory: Path, spares: Iterable[int] = range(8)) -> Story:
     """Leave a worker so many descriptors more than it has, under many connections; then give them back."""
-    story = Story()
+    story = Story("few descriptors")
     with running(directory, workers=1, threads=_THREADS) as service:
         bodies = {f"app/form/data/{number}/data.xml": f"<d>{number}</d>".encode() for number in range(_DOCUMENTS)}
         for path, body in bodies.items():
@@ -49,14 +50,8 @@ def _ask_with_few_left(service: Service, story: Story, bodies: dict[str, bytes],
     usual = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     resource.prlimit(worker, resource.RLIMIT_NOFILE, (_limit(worker, spare), usual[1]))
     try:
-        clients = [
-            threading.Thread(target=_ask, args=(service, story, list(bodies.items())[number:]))
-            for number in range(_CLIENTS)
-        ]
-        for client in clients:
-            client.start()
-        for client in clients:
-            client.join()
+        each = list(bodies.items())
+        at_once(*(partial(_ask, service, story, each[number:]) for number in range(_CLIENTS)), seconds=_LONGEST)
     finally:
         with suppress(ProcessLookupError):  # the server may have replaced it
             resource.prlimit(worker, resource.RLIMIT_NOFILE, usual)
@@ -69,19 +64,19 @@ def _limit(worker: int, spare: int) -> int:
 
 
 def _ask(service: Service, story: Story, bodies: list[tuple[str, bytes]]) -> None:
-    outcomes: Counter[int] = Counter()
     for number in range(_REQUESTS):
         path, body = bodies[number % len(bodies)]
         is_read = number % 3 > 0
         try:
             answer = service.get(path) if is_read else service.put(path, body)
         except (OSError, HTTPException):
-            outcomes[0] += 1  # the connection was refused, or not served to its end
+            story.refuse(0)  # the connection was refused, or not served to its end
             continue
-        outcomes[answer.status] += 1
+        if answer.status in (200, 204):
+            story["served"] += 1
+        else:
+            story.refuse(answer.status)
         if answer.status >= 400:
-            story.faults += [f"few descriptors: {fault}" for fault in refusal_faults(answer, "EMFILE")]
+            story.violations += refusal_faults(answer, "EMFILE")
         elif is_read and answer.body != body:
-            story.faults.append(f"few descriptors: {path} reads {answer.body!r}")
-    story.acknowledged += outcomes[200] + outcomes[204]
-    story.refusals.update({status: times for status, times in outcomes.items() if status not in (200, 204)})
+            story.violations.append(f"{path} reads {answer.body!r}")

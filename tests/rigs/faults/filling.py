@@ -8,13 +8,14 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
 from tests.rigs import disks
 from tests.rigs.faults.judge import refusal_faults
+from tests.rigs.report import Tally, prefixed
 from tests.service import Answer, Service, running
 
 _MOST_WRITES = 600
@@ -23,17 +24,20 @@ _PATIENCE = 20.0
 SETTINGS = {"PERSISTENCE_MIN_FREE": str(1 << 20)}
 
 
-@dataclass
-class Story:
-    """What happened on a disk: acknowledged writes, refusals by status, and everything wrong."""
+@dataclass(slots=True)
+class Story(Tally):
+    """What happened on a disk: requests that were served, refusals by status, and everything wrong."""
 
-    acknowledged: int = 0
+    headings: Sequence[str] = ("served", "refused")
     refusals: Counter[int] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
+
+    def refuse(self, status: int, times: int = 1) -> None:
+        self.refusals[status] += times
+        self["refused"] += times
 
     def expect(self, what: str, found: object, *expected: object) -> None:
         if found not in expected:
-            self.faults.append(f"{what}: {found!r}, not {' or '.join(map(repr, expected))}")
+            self.violations.append(f"{what}: {found!r}, not {' or '.join(map(repr, expected))}")
 
 
 class Filler:
@@ -63,15 +67,15 @@ class Filler:
         body = f"<d>{number} {path} {'x' * self._size}</d>".encode()
         answer = self._service.put(path, body)
         if answer.status in (201, 204):
-            self._story.acknowledged += 1
+            self._story["served"] += 1
             self._stored[path] = body, answer["ETag"]
             self._refused.pop(path, None)
         else:
-            self._story.refusals[answer.status] += 1
+            self._story.refuse(answer.status)
             if "EIO" in self._errors:
                 self._refused[path] = body
             faults = min((list(refusal_faults(answer, error)) for error in self._errors), key=len)
-            self._story.faults += [f"PUT {path}: {fault}" for fault in faults]
+            self._story.violations += prefixed(f"PUT {path}", faults)
         return answer
 
     def be_refused(self, times: int) -> None:
@@ -87,13 +91,13 @@ class Filler:
         for number in range(_MOST_WRITES):
             if self.put(f"app/form/data/{number % 5}/data.xml", number).status not in (201, 204):
                 return
-        self._story.faults.append("nothing was refused")
+        self._story.violations.append("nothing was refused")
 
     def check(self, when: str) -> None:
         """Read everything that was acknowledged, and look for temporary files."""
         self.check_contents(when)
         if left := [path for path in self._service.leftovers() if _awaits_its_name(path) is None]:
-            self._story.faults.append(f"{when}: left over: {[path.name for path in left[:3]]}")
+            self._story.violations.append(f"{when}: left over: {[path.name for path in left[:3]]}")
 
     def finish(self) -> None:
         """Write over each content that has not got its name yet: that is left to the next writer."""
@@ -113,7 +117,7 @@ class Filler:
                 self._stored[path] = answer.body, answer["ETag"]
                 continue
             if (answer.status, answer.body, answer["ETag"]) != (200, body, tag):
-                self._story.faults.append(f"{when}: {path} is answered {answer.status} {answer.cause[:80]}")
+                self._story.violations.append(f"{when}: {path} is answered {answer.status} {answer.cause[:80]}")
 
     def _names(self) -> list[str]:
         data = self._service.data
@@ -139,7 +143,7 @@ ROOMS = (FULL, FULL_MEMORY, NO_INODES, OVER_QUOTA)
 
 def fill_up(room: Room, directory: Path) -> Story:
     """Fill a disk through the service, replace its worker, make room, and write on."""
-    story = Story()
+    story = Story(f"full: {room.kind.title}")
     with disks.mounted(room.kind, directory) as disk:
         reserve = _reserve(disk)
         with running(disk, env=SETTINGS, log=directory / "service.log") as service:
@@ -166,7 +170,7 @@ def fill_up(room: Room, directory: Path) -> Story:
 
 def turn_read_only(kind: disks.Kind, directory: Path) -> Story:
     """A disk turns read-only among writers: 500 with the cause, everything readable; mounted again, all is well."""
-    story, log = Story(), directory / "service.log"
+    story, log = Story(f"read-only: {kind.title}"), directory / "service.log"
     with disks.mounted(kind, directory) as disk:
         with running(disk, env=SETTINGS, log=log) as service:
             filler = Filler(service, story, ("EROFS", "EIO"), 300)  # that which makes it give up is the latter
@@ -191,7 +195,7 @@ def turn_read_only(kind: disks.Kind, directory: Path) -> Story:
 
 def pass_the_floor(kind: disks.Kind, directory: Path) -> Story:
     """Free space passes below ``min_free`` and above again: ``/readyz`` says so, and writes go on."""
-    story = Story()
+    story = Story(f"min_free: {kind.title}")
     with (
         disks.mounted(kind, directory) as disk,
         running(disk, env={"PERSISTENCE_MIN_FREE": str(4 << 20)}, log=directory / "service.log") as service,

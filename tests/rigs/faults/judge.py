@@ -30,7 +30,11 @@ _TOLERABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a fault at a point: ``refused`` and undone, ``open`` or ``tolerated``; and everything wrong."""
+    """What came of a fault at a point, and everything wrong.
+
+    A request that writes is ``refused`` and undone, ``open`` or ``tolerated``, one that reads ``refused``, ``cut off``
+    or ``whole`` all the same.
+    """
 
     point: Point
     error: str

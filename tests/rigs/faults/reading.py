@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tests.rigs.faults.judge import refusal_faults
+from tests.rigs.faults.judge import Outcome, refusal_faults
 from tests.rigs.faults.trial import LOOKING, logs_below, open_below
 from tests.rigs.scenarios import LARGE, OLD
 from tests.rigs.strikes import Injector, Point, Struck
@@ -36,16 +36,6 @@ class Reading:
         return service.ask(self.method, f"app/form/{self.path}", None, dict(self.headers))
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
-    """A fault that a reading request met: whether it was refused, cut off or whole all the same; and what is wrong."""
-
-    point: Point
-    error: str
-    kind: str
-    faults: tuple[str, ...]
-
-
 def prepared(service: Service) -> tuple[Reading, ...]:
     first = service.put("app/form/data/D/data.xml", OLD)
     stored = (
@@ -71,7 +61,7 @@ def prepared(service: Service) -> tuple[Reading, ...]:
     )
 
 
-def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
+def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Outcome]:
     """Let every call of a reading request fail in turn, with each error that may come of it."""
     patient = replace(service, timeout=_PATIENCE)
     (worker,) = service.workers()
@@ -93,7 +83,7 @@ def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
             if more := _held(service, worker) - held:
                 faults.append(f"the worker holds {more}")
                 held += more
-            yield Met(point, error, kind, tuple(faults))
+            yield Outcome(point, error, kind, tuple(faults))
 
 
 def _held(service: Service, worker: int) -> Counter[str]:

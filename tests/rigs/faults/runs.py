@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +10,10 @@ from pathlib import Path
 
 from tests import rig_service
 from tests.rigs import weakened
-from tests.rigs.faults.judge import FULL, tolerance
+from tests.rigs.faults.judge import FULL, Outcome, tolerance
 from tests.rigs.faults.reading import Reading, meet, prepared
 from tests.rigs.faults.trial import LOOKING, WRITING, Trial
+from tests.rigs.report import Tally, prefixed
 from tests.rigs.scenarios import (
     ATTACH_LARGE,
     ATTACH_OVER,
@@ -41,21 +41,22 @@ SCENARIOS = (
 ERRORS = (*FULL, "EIO", "EROFS", "EMFILE")
 _MOST_MEMORY = 12 << 10
 """KiB: as much come and stay with the indexes of the forms that were changed last (32 of them, 9 MiB measured)."""
+_WRITTEN = ("points", "refused", "open", "tolerated", "in a row", "KiB more")
+_READ = ("points", "refused", "cut off", "whole")
 _SETTINGS = {"PERSISTENCE_MIN_FREE": "1"}
 
 
-@dataclass
-class Run:
-    """What one request went through: counts by error and kind, repetitions, memory in KiB, and everything wrong."""
+@dataclass(slots=True)
+class Run(Tally):
+    """What one request went through; ``kinds`` by error and kind, ``after_commit`` by call, kind and why."""
 
-    title: str
-    points: int = 0
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
     after_commit: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    repeated: int = 0
-    memory: int = 0
-    violations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+
+    def see(self, outcome: Outcome) -> None:
+        self.kinds[outcome.error, outcome.kind] += 1
+        self[outcome.kind] += 1
+        self.violations += prefixed(f"{outcome.error} at {outcome.point}", outcome.faults)
 
 
 Choose = Callable[[Sequence[Point]], Iterable[tuple[Point, Sequence[str]]]]
@@ -71,16 +72,15 @@ def strike_all(
     scenario: Scenario, directory: Path, *, choose: Choose = every, times: int = 0, weakness: str = ""
 ) -> Run:
     """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
-    run, began = Run(scenario.name), time.monotonic()
+    run = Run(str(scenario), _WRITTEN)
     with _service(directory, weakness) as service:
         trial = Trial(service, directory)
         chosen = list(choose(trial.points(scenario)))
-        run.points = len(chosen)
+        run["points"] = len(chosen)
         for point, errors in chosen:
             for error in errors:
                 outcome = trial.strike(scenario, point, error)
-                run.kinds[error, outcome.kind] += 1
-                run.violations += [f"{scenario}: {error} at {point}: {fault}" for fault in outcome.faults]
+                run.see(outcome)
                 if outcome.kind != "refused":
                     why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
                     run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
@@ -88,7 +88,7 @@ def strike_all(
             points = [point for point, _ in chosen if _is_refused(point)]
             _repeat(run, trial, scenario, points, times)
         run.violations += trial.restart()
-    run.seconds = time.monotonic() - began
+    run.ended()
     return run
 
 
@@ -101,11 +101,11 @@ def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point],
     for number, point in enumerate(points):
         error = ERRORS[number % len(ERRORS)]
         faults = trial.repeat(scenario, point, error, times)
-        run.violations += [f"{scenario}: {error} at {point}, {times} times: {fault}" for fault in faults]
-        run.repeated += times
-    run.memory = trial.footprint().memory - before.memory
-    if run.memory > _MOST_MEMORY:
-        run.violations.append(f"{scenario}: {run.memory} KiB more after {run.repeated} refusals")
+        run.violations += prefixed(f"{error} at {point}, {times} times", faults)
+        run["in a row"] += times
+    run["KiB more"] = trial.footprint().memory - before.memory
+    if run["KiB more"] > _MOST_MEMORY:
+        run.violations.append(f"{run['KiB more']} KiB more after {run['in a row']} refusals")
 
 
 def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") -> list[Run]:
@@ -129,13 +129,12 @@ def _vital(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
 
 
 def _read(service: Service, directory: Path, reading: Reading) -> Run:
-    run, began = Run(reading.title), time.monotonic()
-    points = set()
+    run, points = Run(reading.title, _READ), set[Point]()
     for met in meet(service, directory, reading):
         points.add(met.point)
-        run.kinds[met.error, met.kind] += 1
-        run.violations += [f"{reading.title}: {met.error} at {met.point}: {fault}" for fault in met.faults]
-    run.points, run.seconds = len(points), time.monotonic() - began
+        run.see(met)
+    run["points"] = len(points)
+    run.ended()
     return run
 
 

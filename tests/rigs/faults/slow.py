@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,32 +21,17 @@ DEADLINE = 1.0
 _PATIENCE = 3.0
 _IMPATIENCE = 0.5
 WORKERS, THREADS = 2, 4
+_SLOWEST, _WAITED = "slowest, ms", "refused after at most, ms"
+_HEADINGS = ("served", _SLOWEST, "refused", _WAITED)
 _CLIENTS = WORKERS * THREADS + 1
 _OTHERS, _READS = 20, 10
 _HANGS = 600_000_000
 """Microseconds for which an fsync hangs: until strace lets go of the worker, in any case."""
 
 
-@dataclass
-class SlowStory(Story):
-    """What a slow disk did, in seconds: how long refused writers had waited, and the slowest answer to the others."""
-
-    waited: float = 0.0
-    slowest: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """So many writers hang, and of so many reads that came then so many were answered in time."""
-
-    hanging: int
-    reads: int
-    answered: int
-
-
-def stall(directory: Path) -> SlowStory:
+def stall(directory: Path) -> Story:
     """Let the fsync of one document's directory hang: its writers are refused in time, and all else is served."""
-    story = SlowStory()
+    story = Story("an fsync that hangs", _HEADINGS)
     slow, *others = _paths(1 + _OTHERS)
     with _service(directory) as service, ThreadPoolExecutor(_CLIENTS) as clients:
         for path in (slow, *others):
@@ -70,9 +55,12 @@ def stall(directory: Path) -> SlowStory:
     return story
 
 
-def exhaust(directory: Path, story: SlowStory) -> list[Load]:
-    """Let more and more writers hang, each on a document of its own, until no thread is left; then let them go."""
-    paths, loads = _paths(WORKERS * THREADS), list[Load]()
+def exhaust(directory: Path, story: Story) -> list[tuple[int, int, int]]:
+    """Let more and more writers hang, each on a document of its own, until no thread is left; then let them go.
+
+    Return how many hang, and of how many reads that came then how many were answered in time.
+    """
+    paths, loads = _paths(WORKERS * THREADS), list[tuple[int, int, int]]()
     with _service(directory) as service, ThreadPoolExecutor(_CLIENTS) as clients:
         for path in paths:
             story.expect("PUT before", service.put(path, _OLD).status, 201)
@@ -84,7 +72,7 @@ def exhaust(directory: Path, story: SlowStory) -> list[Load]:
                 if not await_hanging(len(holders)):
                     break  # its connection waits in a worker that has no thread left
                 answered = sum(_is_answered(impatient, path) for _ in range(_READS))
-                loads.append(Load(len(holders), _READS, answered))
+                loads.append((len(holders), _READS, answered))
                 # Each worker has a thread left as long as fewer hang than it has.
                 if len(holders) < THREADS:
                     story.expect(f"reads answered while {len(holders)} writers hang", answered, _READS)
@@ -142,21 +130,21 @@ def _timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
     return answer, time.monotonic() - began
 
 
-def _serve(story: SlowStory, ask: Callable[[], Answer], status: int) -> None:
+def _serve(story: Story, ask: Callable[[], Answer], status: int) -> None:
     answer, seconds = _timed(ask)
     story.expect("another request meanwhile", answer.status, status)
     story.expect("another request meanwhile is answered before the deadline", seconds < DEADLINE, True)
-    story.slowest = max(story.slowest, seconds)
-    story.acknowledged += 1
+    story[_SLOWEST] = max(story[_SLOWEST], round(seconds * 1000))
+    story["served"] += 1
 
 
-def _check_refused(story: SlowStory, answer: Answer, seconds: float) -> None:
-    story.refusals[answer.status] += 1
+def _check_refused(story: Story, answer: Answer, seconds: float) -> None:
+    story.refuse(answer.status)
     story.expect("a second writer", answer.status, 503)
     story.expect("its Retry-After", (answer["Retry-After"] or "").isdigit(), True)
     story.expect("its answer in one line", (answer["Content-Type"], answer.body.count(b"\n")), (_TEXT, 1))
     story.expect("it had waited", DEADLINE * 0.9 < seconds < DEADLINE + _PATIENCE, True)
-    story.waited = max(story.waited, seconds)
+    story[_WAITED] = max(story[_WAITED], round(seconds * 1000))
 
 
 def _is_answered(service: Service, path: str) -> bool:

@@ -20,7 +20,7 @@ def test_a_disk_that_fills_up_refuses_and_loses_nothing(room: Room, tmp_path: Pa
     """507 with the cause, nothing left behind, all that was acknowledged is read, by a new worker too; then room."""
     disks.require(room.kind, tmp_path)
     story = fill_up(room, tmp_path)
-    assert story.faults == []
+    assert story.violations == []
     assert set(story.refusals) == {507}
 
 
@@ -29,20 +29,20 @@ def test_a_disk_that_turns_read_only_refuses_and_loses_nothing(tmp_path: Path) -
     """500 with the cause; reads go on, by a new worker too; writable again, all is well."""
     disks.require(disks.EXT4, tmp_path)
     story = turn_read_only(disks.EXT4, tmp_path)
-    assert story.faults == []
+    assert story.violations == []
     assert set(story.refusals) == {500}
 
 
 def test_readiness_ends_at_the_floor(tmp_path: Path) -> None:
     disks.require(disks.TMPFS, tmp_path)
-    assert pass_the_floor(disks.TMPFS, tmp_path).faults == []
+    assert pass_the_floor(disks.TMPFS, tmp_path).violations == []
 
 
 def test_too_few_descriptors_are_refusals_and_pass(tmp_path: Path) -> None:
     """500 with the cause, or no answer; healthy afterwards."""
     story = run_out(tmp_path, spares=(1,))
-    assert story.faults == []
-    assert story.acknowledged > 0
+    assert story.violations == []
+    assert story["served"] > 0
     assert set(story.refusals) <= {0, 500}
     assert story.refusals.total() > 0
 
@@ -51,7 +51,7 @@ def test_an_fsync_that_hangs_delays_only_writers_of_its_document(tmp_path: Path)
     """They get 503 with Retry-After at the deadline; its readers and all other documents are served meanwhile."""
     strikes.require(tmp_path)
     story = stall(tmp_path / "ground")
-    assert story.faults == []
+    assert story.violations == []
     assert set(story.refusals) == {503}
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
@@ -17,6 +15,7 @@ from tests.rigs import aftermath, views
 from tests.rigs.aftermath import Scene, prepared
 from tests.rigs.faults.filling import replace_worker
 from tests.rigs.faults.judge import Outcome, judged
+from tests.rigs.processes import Process
 from tests.rigs.scenarios import WRITTEN, Scenario
 from tests.rigs.strikes import Injector, Point
 from tests.rigs.views import Comparison, View, Views
@@ -36,7 +35,6 @@ _CALLS = (*WRITING, *LOOKING)
 _SHOWN = 3
 _ATTEMPTS = 4
 _MOST_LOGS = 2
-_STAYS = re.compile(r"/\.index/")
 _LOG = re.compile(r"/\.index/\.pending/\w+( \(deleted\))?")
 _LOGS = "/logs of changes"
 _CLOSING = 4  # connections that have been answered and are not closed yet
@@ -138,8 +136,7 @@ class Trial:
         """What the service occupies now, between two requests; of the tree, one form and the service's own."""
         self._service.raw("GET", "/healthz")  # the only thread has ended what it did before
         (worker,) = self._workers
-        status = Path(f"/proc/{worker}/status").read_text()
-        memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        memory = Process(worker).status("VmRSS")
         return Footprint(sum(1 for _ in self._entries(scene)), opened(worker).total(), memory)
 
     def _prepared(self, scenario: Scenario) -> Scene:
@@ -184,10 +181,9 @@ class Trial:
 def opened(worker: int) -> Counter[str]:
     """What a process has open, and how often; but for indexes and the queue of changes, which stay open."""
     found = Counter[str]()
-    for entry in Path(f"/proc/{worker}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            found[_LOG.sub(_LOGS, os.readlink(entry))] += 1
-    return Counter({target: times for target, times in found.items() if not _STAYS.search(target)})
+    for target, times in Process(worker).opened.items():
+        found[_LOG.sub(_LOGS, target)] += times
+    return Counter({target: times for target, times in found.items() if "/.index/" not in target})
 
 
 def open_below(worker: int, root: Path) -> Counter[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.rigs.processes import Process
 from tests.service import Service
 
 OTHER_THREADS = 3
@@ -26,18 +26,9 @@ class Worker(NamedTuple):
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     workers: tuple[Worker, ...]
     leftovers: int
-
-    @property
-    def descriptors(self) -> str:
-        return " + ".join(str(worker.descriptors) for worker in self.workers)
-
-    @property
-    def memory(self) -> str:
-        return " + ".join(f"{worker.memory / 1024:.1f}" for worker in self.workers)
 
 
 def held(service: Service) -> Held:
@@ -47,14 +38,12 @@ def held(service: Service) -> Held:
     while time.monotonic() < deadline:
         time.sleep(0.2)
         now = _held(service)
-        if _counts(now) == _counts(best):
+        if now.leftovers == best.leftovers and [each[:3] for each in now.workers] == [
+            each[:3] for each in best.workers
+        ]:
             return now
         best = now
     return best
-
-
-def descriptors(pid: int) -> int:
-    return sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def growth(before: Held, after: Held, *, most_memory: int, most_threads: int) -> Iterator[str]:
@@ -76,17 +65,10 @@ def growth(before: Held, after: Held, *, most_memory: int, most_threads: int) ->
 def strays(service: Service) -> list[str]:
     """Files that are not where a resource, its sidecar or its history belongs, and what the log tells of faults."""
     beside = [path.name for path in service.data.parent.iterdir() if path not in (service.data, service.log)]
-    inside = [str(path) for path in map(_relative(service.data), _files(service.data)) if not _is_in_place(path)]
+    files = (path.relative_to(service.data) for path in service.data.rglob("*") if not path.is_dir())
+    inside = [str(path) for path in files if not _is_in_place(path)]
     log = service.log.read_text(errors="replace").splitlines()
     return [*beside, *inside, *(line for line in log if "Traceback" in line or '"unexpected"' in line)]
-
-
-def _relative(root: Path) -> Callable[[Path], Path]:
-    return lambda path: path.relative_to(root)
-
-
-def _files(root: Path) -> Iterator[Path]:
-    return (path for path in root.rglob("*") if not path.is_dir())
 
 
 def _is_in_place(path: Path) -> bool:
@@ -102,20 +84,9 @@ def _held(service: Service) -> Held:
 
 
 def _worker(pid: int) -> Worker:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return Worker(pid, descriptors(pid), int(status["Threads"]), _rss(status))
+    process = Process(pid)
+    return Worker(pid, process.descriptors, process.status("Threads"), process.status("VmRSS"))
 
 
-def _rss(status: dict[str, str]) -> int:
-    return int(status["VmRSS"].split()[0])
-
-
-def _counts_as_open(descriptor: Path) -> bool:
-    try:
-        return "/.index/" not in str(descriptor.readlink())
-    except FileNotFoundError:
-        return False
-
-
-def _counts(held: Held) -> object:
-    return [(worker.pid, worker.descriptors, worker.threads) for worker in held.workers], held.leftovers
+def _counts(held: Held) -> tuple[object, ...]:
+    return [worker[:3] for worker in held.workers], held.leftovers

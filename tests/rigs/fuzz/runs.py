@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from tests.rigs.fuzz import described, interface, judge, odd
 from tests.rigs.fuzz.bodies import Bodies, Place, places
 from tests.rigs.fuzz.documents import definitions, documents
 from tests.rigs.fuzz.wire import Exchange, Request, exchange
+from tests.rigs.report import Tally
 
 _MOST_VIOLATIONS = 20
 _ROUND = 10
@@ -22,43 +23,42 @@ _ROUND = 10
 
 _APART = 1000
 """Between the seeds of rounds."""
+_SLOWEST = "slowest, ms"
 _PREFIXES = {"svc": "Svc-", "orbeon": "Orbeon-"}
 
 Case = TypeVar("Case")
 
 
-@dataclass
-class RunTotals:
-    """What was seen: answers by status (``None`` for none), the slowest one in seconds, and what must not be."""
+HEADINGS = ("requests", "2xx", "3xx", "4xx", "501", "other 5xx", "of gunicorn", "no answer", _SLOWEST)
 
-    kind: str
-    statuses: Counter[int | None] = field(default_factory=Counter)
-    of_server: int = 0
-    slowest: float = 0.0
-    violations: Counter[str] = field(default_factory=Counter)
+
+@dataclass(slots=True)
+class RunTotals(Tally):
+    """What was seen: answers by status, what must not be, and differences to libxml2."""
+
+    headings: Sequence[str] = HEADINGS
     differences: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def requests(self) -> int:
-        return self.statuses.total()
-
     def see(self, seen: Exchange) -> None:
-        answer = seen.answer
-        self.statuses[answer.status if answer else None] += 1
-        self.of_server += answer is not None and not judge.is_of_service(answer)
-        self.slowest = max(self.slowest, seen.seconds)
+        status = seen.answer.status if seen.answer else 0
+        kind = "501" if status == 501 else "other 5xx" if status >= 500 else f"{status // 100}xx"
+        for heading in ("requests", kind if status else "no answer"):
+            self[heading] += 1
+        self["of gunicorn"] += seen.answer is not None and not judge.is_of_service(seen.answer)
+        self[_SLOWEST] = max(self[_SLOWEST], round(seen.seconds * 1000))
 
     def complain(self, what: str) -> None:
         """Keep a violation, up to so many different ones."""
-        if what in self.violations or len(self.violations) < _MOST_VIOLATIONS:
-            self.violations[what] += 1
+        if what not in self.violations and len(self.violations) < _MOST_VIOLATIONS:
+            self.violations.append(what)
 
     def add(self, other: RunTotals) -> None:
-        self.statuses += other.statuses
-        self.of_server += other.of_server
-        self.slowest = max(self.slowest, other.slowest)
-        self.violations += other.violations
+        slowest = max(self[_SLOWEST], other[_SLOWEST])
+        self.counts += other.counts
+        self[_SLOWEST] = slowest
         self.differences += other.differences
+        for each in other.violations:
+            self.complain(each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,6 @@ def _xml(job: Job) -> RunTotals:
 
 
 _KINDS: dict[str, Callable[[Job], RunTotals]] = {"described": _described, "odd": _odd, "XML": _xml}
-KINDS = tuple(_KINDS)
 
 
 def _asking(job: Job) -> tuple[RunTotals, Callable[[Request], Exchange]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +10,10 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.model.addresses import DATA_XML
-from tests.rigs import weakened
 from tests.rigs.judging import ALL_REPAIRED, NOTHING_FOUND, Verdict, check, fork, start_and_judge, started_and_judged
 from tests.rigs.ledger import NEVER_STORED, Cut, Expected, Ledger, Resource
 from tests.rigs.powercut.writer import Writer
+from tests.rigs.server import Variant
 from tests.service import Service, running
 
 _REQUESTS = 60
@@ -37,25 +34,9 @@ class Prepared:
     in_order: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command, and what makes it ready: a service on the disk, and a directory that is not on it."""
-
-    name: str
-    prepare: Callable[[Service, Path], Prepared]
-
-
 class _Naming(Writer):
     def _content(self, resource: Resource, token: str) -> bytes:
         return super()._content(resource, token).replace(b"</form>", f"<f>{_NAMED}</f></form>".encode())
-
-
-def started(arguments: Sequence[str], data: Path, without: str = "") -> subprocess.Popen[bytes]:
-    """Start a command on a data directory, with a protection taken away where one is named."""
-    module = weakened.__name__ if without else "persistence.cli"
-    line = [sys.executable, "-m", module, *arguments, "--data", str(data)]
-    env = {**os.environ, **weakened.environment(without)}
-    return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
 
 
 def _import(_service: Service, directory: Path) -> Prepared:
@@ -64,7 +45,10 @@ def _import(_service: Service, directory: Path) -> Prepared:
     directory.mkdir()
     with running(directory) as source:
         after = _loaded(source)
-        _finished("export", str(archive), "--history", "include", "--drafts", data=source.data)
+        options = ("--history", "include", "--drafts", "--data", str(source.data))
+        process = Variant().start("export", str(archive), *options, directory=directory)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
     until = [Expected(each.resource, each.states, 0) for each in after]
     return Prepared(("import", str(archive)), until, after, in_order=True)
 
@@ -109,12 +93,6 @@ def _loaded(service: Service) -> list[Expected]:
     return ledger.at(Cut(now, now))
 
 
-def _finished(*arguments: str, data: Path) -> None:
-    process = started(arguments, data)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-
-
 def judge_command(data: Path, prepared: Prepared, *, is_over: bool) -> Verdict:
     """Judge a disk whose power was cut under a command; repair it, run the command again, and judge what is there."""
     with fork() as own:
@@ -146,5 +124,6 @@ def _again_faults(data: Path, arguments: Sequence[str]) -> list[str]:
     return [] if code == NOTHING_FOUND else [f"check --deep after the second run ends with {code}: {damage}"]
 
 
-IMPORT = Command("import", _import)
-COMMANDS = (IMPORT, Command("purge", _purge))
+IMPORT = "import"
+COMMANDS: dict[str, Callable[[Service, Path], Prepared]] = {IMPORT: _import, "purge": _purge}
+"""What makes each command ready: with a service on the disk, and a directory that is not on it."""

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import random
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.rigs import judging, weakened
-from tests.rigs.disks import Disk, Kind, disk
+from tests.rigs import judging
+from tests.rigs.disks import Disk
 from tests.rigs.judging import Verdict
-from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.powercut.commands import Command, Prepared, judge_command, started
+from tests.rigs.ledger import Cut, Ledger
+from tests.rigs.powercut.commands import COMMANDS, judge_command
 from tests.rigs.powercut.writer import Writer
+from tests.rigs.report import Tally, prefixed
+from tests.rigs.server import Variant, weak
+from tests.rigs.working import working
 from tests.service import Service, running
 
+CAUGHT = "snapshots with violations"
+_HEADINGS = (
+    *("snapshots", "writes", "acknowledged before the cut", "in flight at the cut", "states read"),
+    *("older revisions read", "started for real", CAUGHT),
+)
 _JUDGES = 2
 _CLIENTS = 4
 _WORKERS = 2
@@ -58,28 +65,6 @@ class Picture:
     cut: Cut
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a run did and found, summed over its pictures but for ``writes``; ``caught`` are those with a violation."""
-
-    kind: Kind
-    at_rest: int = 0
-    under_load: int = 0
-    writes: int = 0
-    acknowledged: int = 0
-    in_flight: int = 0
-    states: int = 0
-    older: int = 0
-    real: int = 0
-    caught: int = 0
-    violations: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def pictures(self) -> int:
-        return self.at_rest + self.under_load
-
-
 class Rig:
     def __init__(self, made: Disk, directory: Path, judges: ProcessPoolExecutor) -> None:
         self._disk = made
@@ -89,66 +74,62 @@ class Rig:
         self._answered: list[str] = []
         """What was wrong with answers to the load."""
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> Tally:
         """The service as it is; nothing is synced for it, not even its new data directory."""
-        began = time.monotonic()
-        ledger = Ledger()
-        with running(self._home("whole"), workers=_WORKERS, log=self._log("whole")) as service:
+        tally, ledger = self._tally("whole"), Ledger()
+        with self._service("whole") as service:
             taken = self._at_rest(service, ledger, plan.at_rest) + self._under_load(service, ledger, plan.under_load)
-        outcome = self._judged(taken, ledger, plan)
-        outcome.seconds = time.monotonic() - began
-        return outcome
+        return self._judged_by(ledger, tally, taken, plan)
 
-    def run_without(self, protection: str, pictures: int) -> Outcome:
+    def run_without(self, protection: str, pictures: int) -> Tally:
         """The service with a protection taken away, under the same load at rest.
 
         What was there before the first picture is made durable for it, so that what is missed was acknowledged then.
         """
-        began = time.monotonic()
-        ledger, plan = Ledger(), Plan(pictures, 0, real_every=0, is_checked=False)
-        home, log = self._home(protection), self._log(protection)
-        own = {"module": weakened.__name__, "env": weakened.environment(protection)}
-        with running(home, workers=_WORKERS, log=log, **own) as service:
+        tally, ledger = self._tally(f"without {protection}"), Ledger()
+        with self._service(protection, weak(protection)) as service:
             client = self._writer(service, ledger, 0)
             for _ in range(_WARM_UP):
                 client.act()
             self._disk.settle()
             taken = [self._after(client, service, ledger) for _ in range(pictures)]
-        outcome = self._judged(taken, ledger, plan)
-        outcome.seconds = time.monotonic() - began
-        return outcome
+        return self._judged_by(ledger, tally, taken, Plan(pictures, 0, real_every=0, is_checked=False))
 
-    def run_command(self, command: Command, pictures: int, without: str = "") -> Outcome:
+    def run_command(self, command: str, pictures: int, without: str = "") -> Tally:
         """A command beside a service that answers nobody, from its first change on, and right after its end.
 
         ``without`` names a protection that it does not have; what was there before is made durable for it then.
         """
-        began = time.monotonic()
-        ledger, name = Ledger(), f"{command.name}{without}"
-        with running(self._home(name), workers=_WORKERS, log=self._log(name)) as service:
-            prepared = command.prepare(service, self._directory / f"{name}-source")
+        tally, ledger = self._tally(f"{command} without {without}" if without else command), Ledger()
+        name = f"{command}{without}"
+        with self._service(name) as service:
+            prepared = COMMANDS[command](service, self._directory / f"{name}-source")
             if without:
                 self._disk.settle()
-            with started(prepared.arguments, service.data, without) as process:
+            variant = weak(without) if without else Variant()
+            arguments = (*prepared.arguments, "--data", str(service.data))
+            with variant.start(*arguments, directory=self._directory) as process:
                 taken = self._while_running(process, service, ledger, pictures)
             end = ledger.tick()
-            last = self._picture(service, ledger)
-        outcome = Outcome(self._disk.kind, under_load=len(taken), at_rest=1)
-        with ThreadPoolExecutor(_JUDGES) as threads:
-            verdicts = threads.map(lambda each: self._command_verdict(each, prepared, end), (*taken, last))
-            for picture, verdict in zip((*taken, last), verdicts, strict=True):
-                self._count(outcome, picture, verdict)
-        outcome.seconds = time.monotonic() - began
-        return outcome
+            taken.append(self._picture(service, ledger))
+
+        def judge(picture: Picture, data: Path) -> Verdict:
+            is_over = picture.cut.began > end
+            return self._judges.submit(judge_command, data, prepared, is_over=is_over).result()
+
+        return self._judged(tally, taken, judge)
+
+    def _tally(self, name: str) -> Tally:
+        return Tally(f"{self._disk.kind}, {name}", _HEADINGS)
 
     def _while_running(
-        self, process: subprocess.Popen[bytes], service: Service, ledger: Ledger, pictures: int
+        self, process: subprocess.Popen[str], service: Service, ledger: Ledger, pictures: int
     ) -> list[Picture]:
         """About as many pictures as wanted, evenly chosen from all that were taken."""
         rng, forms = random.Random(pictures), service.data / "hr"
-        before, taken = _names(forms), list[Picture]()
+        before, taken = set(forms.rglob("*")), list[Picture]()
         while process.poll() is None:
-            if taken or _names(forms) != before:
+            if taken or set(forms.rglob("*")) != before:
                 taken.append(self._picture(service, ledger))
             time.sleep(rng.uniform(0, _LONGEST_GAP))
         if process.returncode != 0:
@@ -159,23 +140,18 @@ class Rig:
                 each.image.unlink()
         return chosen
 
-    def _command_verdict(self, picture: Picture, prepared: Prepared, end: int) -> Verdict:
-        with self._disk.restored(picture.image, self._directory / f"cut{picture.number}") as root:
-            is_over = picture.cut.began > end
-            return self._judges.submit(judge_command, root / picture.data, prepared, is_over=is_over).result()
-
     def _writer(self, service: Service, ledger: Ledger, number: int) -> Writer:
         client = Writer(service, ledger, number, large=_LARGE)
         client.violations = self._answered  # of all clients
         client.begin()
         return client
 
-    def _home(self, name: str) -> Path:
-        """A directory on the disk, durable as one that an administrator made long ago."""
-        home = self._disk.root / name
+    def _service(self, name: str, variant: Variant | None = None) -> AbstractContextManager[Service]:
+        """A service in a directory on the disk, durable as one that an administrator made long ago."""
+        home, own = self._disk.root / name, variant or Variant()
         home.mkdir()
         self._disk.settle()
-        return home
+        return running(home, workers=_WORKERS, log=self._log(name), module=own.module, env=own.environment)
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
@@ -192,25 +168,12 @@ class Rig:
 
     def _under_load(self, service: Service, ledger: Ledger, pictures: int) -> list[Picture]:
         """Pictures at random moments while clients write as fast as they can."""
-        rng = random.Random(pictures)
-        stop = threading.Event()
-
-        def load(number: int) -> None:
-            client = self._writer(service, ledger, number)
-            while not stop.is_set():
-                client.act()
-
-        taken = []
-        with ThreadPoolExecutor(_CLIENTS) as clients:
-            loads = [clients.submit(load, number) for number in range(1, _CLIENTS + 1)]
-            try:
-                for _ in range(pictures):
-                    stop.wait(rng.uniform(0, _LONGEST_GAP))
-                    taken.append(self._picture(service, ledger))
-            finally:
-                stop.set()
-            for each in loads:
-                each.result()
+        rng, taken = random.Random(pictures), list[Picture]()
+        clients = [self._writer(service, ledger, number) for number in range(1, _CLIENTS + 1)]
+        with working([client.act for client in clients]) as over:
+            for _ in range(pictures):
+                over.wait(rng.uniform(0, _LONGEST_GAP))
+                taken.append(self._picture(service, ledger))
         return taken
 
     def _picture(self, service: Service, ledger: Ledger) -> Picture:
@@ -219,52 +182,50 @@ class Rig:
         image = self._disk.picture(f"picture{self._pictures}.img")
         return Picture(self._pictures, image, service.data.relative_to(self._disk.root), Cut(began, ledger.tick()))
 
-    def _judged(self, pictures: list[Picture], ledger: Ledger, plan: Plan) -> Outcome:
-        outcome = Outcome(self._disk.kind, plan.at_rest, plan.under_load, writes=ledger.writes)
+    def _judged_by(self, ledger: Ledger, tally: Tally, pictures: list[Picture], plan: Plan) -> Tally:
+        tally["writes"] = ledger.writes
+        for picture in pictures:
+            tally["acknowledged before the cut"] += ledger.acknowledged(picture.cut)
+            tally["in flight at the cut"] += ledger.in_flight(picture.cut)
+            tally["started for real"] += plan.is_real(picture)
+
+        def judge(picture: Picture, data: Path) -> Verdict:
+            expected = ledger.at(picture.cut)
+            if not plan.is_real(picture):
+                verdict = self._judges.submit(judging.start_and_judge, data, expected).result()
+            else:
+                try:
+                    with running(data.parent, workers=_WORKERS, log=self._log(data.parents[1].name)) as service:
+                        verdict = judging.judge(service, data, expected)
+                except RuntimeError as error:
+                    verdict = Verdict([str(error)])
+            if plan.is_checked:
+                verdict.violations += self._judges.submit(judging.check_and_repair, data).result()
+            return verdict
+
+        return self._judged(tally, pictures, judge)
+
+    def _judged(self, tally: Tally, pictures: list[Picture], judge: Callable[[Picture, Path], Verdict]) -> Tally:
+        def verdict_on(picture: Picture) -> Verdict:
+            with self._disk.restored(picture.image, self._directory / f"cut{picture.number}") as root:
+                return judge(picture, root / picture.data)
+
         with ThreadPoolExecutor(_JUDGES) as threads:
-            pending = [threads.submit(self._verdict, picture, ledger, plan) for picture in pictures]
+            pending = [threads.submit(verdict_on, picture) for picture in pictures]
             try:
                 for picture, judged in zip(pictures, pending, strict=True):
-                    self._count(outcome, picture, judged.result())
-                    outcome.acknowledged += ledger.acknowledged(picture.cut)
-                    outcome.in_flight += ledger.in_flight(picture.cut)
-                    outcome.real += plan.is_real(picture)
+                    verdict = judged.result()
+                    tally["snapshots"] += 1
+                    tally["states read"] += verdict.states
+                    tally["older revisions read"] += verdict.older
+                    tally[CAUGHT] += bool(verdict.violations)
+                    tally.violations += prefixed(f"picture {picture.number}", verdict.violations)
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)  # the block waits for those that have begun
                 raise
-        outcome.violations += self._answered
+        tally.violations += self._answered
         self._answered.clear()
-        return outcome
-
-    @staticmethod
-    def _count(outcome: Outcome, picture: Picture, verdict: Verdict) -> None:
-        outcome.states += verdict.states
-        outcome.older += verdict.older
-        outcome.caught += bool(verdict.violations)
-        outcome.violations += [f"{outcome.kind}, picture {picture.number}: {each}" for each in verdict.violations]
-
-    def _verdict(self, picture: Picture, ledger: Ledger, plan: Plan) -> Verdict:
-        expected = ledger.at(picture.cut)
-        with self._disk.restored(picture.image, self._directory / f"cut{picture.number}") as root:
-            data = root / picture.data
-            if plan.is_real(picture):
-                verdict = self._judge_for_real(data, expected)
-            else:
-                verdict = self._judges.submit(judging.start_and_judge, data, expected).result()
-            if plan.is_checked:
-                verdict.violations += self._judges.submit(judging.check_and_repair, data).result()
-        return verdict
-
-    def _judge_for_real(self, data: Path, expected: Sequence[Expected]) -> Verdict:
-        try:
-            with running(data.parent, workers=_WORKERS, log=self._log(data.parents[1].name)) as service:
-                return judging.judge(service, data, expected)
-        except RuntimeError as error:
-            return Verdict([str(error)])
-
-
-def _names(directory: Path) -> set[Path]:
-    return set(directory.rglob("*"))
+        return tally.ended()
 
 
 @contextmanager
@@ -275,14 +236,3 @@ def judges(directory: Path) -> Iterator[ProcessPoolExecutor]:
         _JUDGES, mp_context=get_context("spawn"), initializer=judging.prepare_process, initargs=(log,)
     ) as pool:
         yield pool
-
-
-@contextmanager
-def rig(kind: Kind, directory: Path, pool: ProcessPoolExecutor) -> Iterator[Rig]:
-    """A rig on a new disk below a directory.
-
-    Raises:
-        DiskError: such a disk cannot be had here.
-    """
-    with disk(kind, directory) as made:
-        yield Rig(made, directory, pool)

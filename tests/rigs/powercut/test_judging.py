@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,17 +12,10 @@ import pytest
 
 from tests.rigs.judging import Verdict, check_and_repair, start_and_judge
 from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.powercut.rig import judges
 from tests.rigs.powercut.writer import Writer
 from tests.service import running
 
 _SAVES = 6
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPoolExecutor]:
-    with judges(tmp_path_factory.mktemp("judges")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
