@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,52 +32,14 @@ def enter() -> None:
     """Go on in namespaces of its own, with the same arguments; return where that is not allowed, or done."""
     if os.environ.get(_INSIDE) or os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
         return
-    trial = (
-        "ip link set lo up && ip link add name bridge0 type bridge && ip link add name cable0 type veth peer name end0"
-    )
-    if subprocess.run([*_NAMESPACES, "sh", "-c", trial], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([*_NAMESPACES, "sh", "-c", _TRIAL], capture_output=True, check=False).returncode != 0:
         return
     command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs.cluster", *sys.argv[1:]]
     os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})  # noqa: S606 - without a shell
 
 
-class Network(ABC):
-    """The places of three nodes, by their numbers from 1."""
-
-    means: str
-    """How a node is cut off."""
-
-    @abstractmethod
-    def address(self, node: int) -> str:
-        """The address of a node."""
-
-    @abstractmethod
-    def port(self, node: int, usual: int) -> int:
-        """A port that is free at a node."""
-
-    @abstractmethod
-    def command(self, node: int) -> Sequence[str]:
-        """The words before a command that is to run at a node."""
-
-    @abstractmethod
-    def cut(self, node: int, processes: Iterable[int]) -> None:
-        """Cut a node off, whose processes these are."""
-
-    @abstractmethod
-    def heal(self, node: int) -> bool:
-        """Let a node be reached again; False if its processes are gone and have to be started."""
-
-    @property
-    @abstractmethod
-    def home(self) -> str:
-        """The address at which the nodes reach what runs beside them."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End what was started for it."""
-
-
 def network() -> Network:
+    """The places of three nodes, by their numbers from 1."""
     return _Cables() if os.environ.get(_INSIDE) else _Loopback()
 
 
@@ -98,10 +59,14 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-class _Cables(Network):
+class _Cables:
     """Each node in a network namespace, with a cable to a bridge of this one."""
 
     means = "link down of its network namespace"
+    """How a node is cut off."""
+
+    home = f"{_SUBNET}.100"
+    """The address at which the nodes reach what runs beside them."""
 
     def __init__(self) -> None:
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
@@ -111,10 +76,6 @@ class _Cables(Network):
         _ip("link set bridge0 up")
         for node in (1, 2, 3):
             self._plug(node)
-
-    @property
-    def home(self) -> str:
-        return f"{_SUBNET}.100"
 
     def _plug(self, node: int) -> None:
         holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
@@ -133,15 +94,18 @@ class _Cables(Network):
         return f"{_SUBNET}.{node}"
 
     def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - each node has all ports
+        """A port that is free at a node."""
         return usual
 
     def command(self, node: int) -> Sequence[str]:
+        """The words before a command that is to run at a node."""
         return ("nsenter", f"--net=/proc/{self._holders[node].pid}/ns/net")
 
     def cut(self, node: int, processes: Iterable[int]) -> None:  # noqa: ARG002 - they go on
         _ip(f"link set cable{node} down")
 
     def heal(self, node: int) -> bool:
+        """Let a node be reached again; False if its processes are gone and have to be started."""
         _ip(f"link set cable{node} up")
         return True
 
@@ -155,7 +119,7 @@ class _Cables(Network):
         _ip("link del dev bridge0")
 
 
-class _Loopback(Network):
+class _Loopback:
     """All nodes on loopback. A node is stopped and then killed, as a watchdog would: it must not wake up as primary."""
 
     means = "SIGSTOP of its processes, then SIGKILL"
@@ -184,6 +148,9 @@ class _Loopback(Network):
     def close(self) -> None:
         for processes in self._stopped.values():
             send(processes, signal.SIGKILL)
+
+
+Network = _Cables | _Loopback
 
 
 def send(processes: Iterable[int], what: signal.Signals) -> None:

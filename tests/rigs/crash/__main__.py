@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.rigs import strikes
 from tests.rigs.crash.defects import DEFECTS
-from tests.rigs.crash.kill import Killer, ready
+from tests.rigs.crash.kill import Killer
 from tests.rigs.crash.runs import RECORDED, Judge, Recording, record, search
 from tests.rigs.report import Report, Tally, prefixed
 from tests.rigs.scenarios import LEASES, TO_KILL, Scenario
@@ -48,8 +48,9 @@ def _kills(scenario: Scenario, name: str) -> list[Tally]:
     tally = Tally(f"{scenario}, then {name}", _KILLS)
     with (
         tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory,
-        ready(Path(directory), properties=scenario.properties) as killer,
+        strikes.struck_service(Path(directory), properties=scenario.properties) as service,
     ):
+        killer = Killer(service, Path(directory))
         trial = killer.trial(scenario)
         for outcome in _ROUNDS[name](killer, trial, trial.points):
             tally["points killed"] += 1

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from tests import rig_service, search_faults
-from tests.rigs import aftermath, views, weakened
+from tests import search_faults
+from tests.rigs import aftermath, views
 from tests.rigs.aftermath import Scene, prepared
 from tests.rigs.scenarios import WRITTEN, Scenario
 from tests.rigs.strikes import Injector, Point
 from tests.rigs.views import Comparison, Views
-from tests.service import Service, running
+from tests.service import Service
 
 _CALLS = (
     *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat"),
@@ -49,23 +48,6 @@ class Outcome:
     def committed(self) -> list[bool]:
         """For every moment of the request, whether it has been."""
         return self.comparison.committed(self.scene.scenario)
-
-
-@contextmanager
-def ready(directory: Path, properties: Iterable[str] = (), weakness: str = "") -> Iterator[Killer]:
-    """Someone to kill the only worker of a service of its own, which has one thread that serves.
-
-    ``properties`` of its provider are switched on.
-    """
-    file = directory / "settings.toml"
-    file.write_text("".join(f'"svc.persistence.files.{name}" = true\n' for name in properties))
-    env, module = rig_service.ENVIRONMENT, rig_service.__name__
-    if weakness:
-        env, module = weakened.environment(weakness), weakened.__name__
-    options = ("--config", str(file))
-    with running(directory, workers=1, threads=1, module=module, env=env, options=options) as service:
-        service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
-        yield Killer(service, directory)
 
 
 class Killer:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import rig_service
-from tests.rigs import weakened
 from tests.rigs.faults.judge import FULL, Outcome, tolerance
 from tests.rigs.faults.reading import Reading, meet, prepared
 from tests.rigs.faults.trial import LOOKING, WRITING, Trial
@@ -28,9 +25,9 @@ from tests.rigs.scenarios import (
     UNINDEXED,
     Scenario,
 )
-from tests.rigs.strikes import Point
+from tests.rigs.strikes import Point, struck_service
 from tests.rigs.weakened import OF_WRITING
-from tests.service import Service, running
+from tests.service import Service
 
 SCENARIOS = (
     *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED, ATTACH_OVER, ATTACH_LARGE),
@@ -43,7 +40,6 @@ _MOST_MEMORY = 12 << 10
 """KiB: as much come and stay with the indexes of the forms that were changed last (32 of them, 9 MiB measured)."""
 _WRITTEN = ("points", "refused", "open", "tolerated", "in a row", "KiB more")
 _READ = ("points", "refused", "cut off", "whole")
-_SETTINGS = {"PERSISTENCE_MIN_FREE": "1"}
 
 
 @dataclass(slots=True)
@@ -73,7 +69,7 @@ def strike_all(
 ) -> Run:
     """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
     run = Run(str(scenario), _WRITTEN)
-    with _service(directory, weakness) as service:
+    with struck_service(directory, weakness=weakness) as service:
         trial = Trial(service, directory)
         chosen = list(choose(trial.points(scenario)))
         run["points"] = len(chosen)
@@ -110,7 +106,7 @@ def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point],
 
 def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") -> list[Run]:
     """Each error that may come of reading, at each point of each reading request, or of those of some titles."""
-    with _service(directory, weakness) as service:
+    with struck_service(directory, weakness=weakness) as service:
         readings = [reading for reading in prepared(service) if not titles or reading.title in titles]
         return [_read(service, directory, reading) for reading in readings]
 
@@ -136,13 +132,3 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
     run["points"] = len(points)
     run.ended()
     return run
-
-
-@contextmanager
-def _service(directory: Path, weakness: str) -> Iterator[Service]:
-    env, module = _SETTINGS | rig_service.ENVIRONMENT, rig_service.__name__
-    if weakness:
-        env, module = env | weakened.environment(weakness), weakened.__name__
-    with running(directory, workers=1, threads=1, env=env, module=module) as service:
-        service.get("app/form/data/D/data.xml")  # starts the one thread
-        yield service

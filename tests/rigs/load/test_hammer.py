@@ -1,18 +1,14 @@
 """Concurrency over HTTP: eight processes on three documents."""
 
 import multiprocessing
-import os
-import signal
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.rigs.load.hammer import DOCUMENTS, body_of, hammer
-from tests.service import Service, running
+from tests.service import running
 
 PROCESSES = 8
 
@@ -74,42 +70,3 @@ def test_deleting_all_data_among_writers(tmp_path: Path) -> None:
         assert {service.get(path).status for path in paths} == {404}
         assert {service.put(path, Form_Definition_Version=1).status for path in paths} == {201}
         assert service.leftovers() == []
-
-
-@pytest.mark.parametrize("documents", [60, pytest.param(150, marks=pytest.mark.long)])
-def test_deleting_all_data_survives_a_crash_half_way(documents: int, tmp_path: Path) -> None:
-    """The issue: after a kill every document is as it was or deleted, and the next call completes it."""
-    with running(tmp_path) as service:
-        paths = [f"app/form/data/D{number:03}/data.xml" for number in range(documents)]
-        for path in paths:
-            service.put(path, Form_Definition_Version=1)
-        (worker,) = service.workers()
-
-        def delete_all() -> None:
-            with suppress(OSError):  # the worker dies before it can answer
-                service.delete("app/form/data/")
-
-        call = threading.Thread(target=delete_all)
-        call.start()
-        deadline = time.monotonic() + 20
-        while sum((service.data / path).with_name(".history").exists() for path in paths) < 3:
-            assert time.monotonic() < deadline
-        os.kill(worker, signal.SIGKILL)
-        call.join()
-        statuses = [_eventually(service, path) for path in paths]
-        assert set(statuses) == {200, 404}
-        assert service.delete("app/form/data/").status == 200
-        assert {service.get(path).status for path in paths} == {404}
-        assert {service.put(path, Form_Definition_Version=1).status for path in paths} == {201}
-        assert service.leftovers() == []
-
-
-def _eventually(service: Service, path: str) -> int:
-    """The status of a GET, repeated while the worker is being replaced."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return service.get(path).status
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)

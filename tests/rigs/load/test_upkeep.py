@@ -6,7 +6,6 @@ import multiprocessing
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import persistence
 from tests.maintenance.workshop import Workshop
 from tests.rigs.load.hammer import DOCUMENTS, body_of, hammer
 from tests.service import Service, running
@@ -27,11 +27,6 @@ _ROUNDS = 8
 _BACKUPS = 3
 _PAUSE = 0.2
 """Seconds between one copy and the next, while others are written."""
-
-
-def persistence(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "persistence.cli", arguments[0], "--data", str(data), *arguments[1:]]
-    return subprocess.run(command, cwd=data.parent, capture_output=True, text=True, timeout=60, check=False)
 
 
 def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
