@@ -1,4 +1,4 @@
-"""The long run: ``python -m tests.rigs.cost``. Ends with a table, and with status 1 where the promise is broken.
+"""The long run: ``python -m tests.rigs.cost``.
 
 ``COST_SECONDS`` in the environment says how long it searches, 1,200 by default; ``COST_KINDS`` names kinds, with commas
 between, where not all are to be tried.
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import click
 
+from tests import rig_service
 from tests.rigs.cost.climbing import LEFT, Climb, Cost, Make, Trial, climb
 from tests.rigs.cost.genes import Genes
 from tests.rigs.cost.kinds import KINDS
 from tests.rigs.cost.tree import lay_down
 from tests.rigs.processes import MIB
+from tests.rigs.report import Report
 from tests.service import alone
-from tests.table import table
 
 HEADINGS = ("kind", "tried", "body, MB", "s", "s per MB", "MB", "MB per MB", "left, MB", "status", "kept")
-_ROOT = Path(__file__).parents[3]
 ORDINARY = Genes(shape=1, size=5_000, length=20, other=3, character=0, choice=3)
 PLANTED = ("headers", "names")
 """The kinds that are too costly with the defects of ``planted``."""
@@ -36,51 +36,50 @@ ENVIRONMENT = {
 
 def main() -> int:
     """Search, measure the worst of each kind again, and say what they took; then with planted defects."""
-    seconds = float(os.environ.get("COST_SECONDS", "1200"))
+    report, seconds = Report(), float(os.environ.get("COST_SECONDS", "1200"))
     chosen = os.environ.get("COST_KINDS")
     kinds = {kind: make for kind, make in KINDS.items() if chosen is None or kind in chosen.split(",")}
     with tempfile.TemporaryDirectory(prefix="persistence-cost-") as directory:
-        climbs, found, left = searched(Path(directory) / "service", kinds, seconds)
+        found, left = searched(Path(directory) / "service", kinds, seconds)
         planted = {kind: KINDS[kind] for kind in PLANTED}
-        again, caught, _ = searched(Path(directory) / "planted", planted, 180.0, enough=1.3)
-    rows = [row(climbs[kind], cost) for kind, (cost, _) in found.items()]
-    rows += [row(again[kind], cost, "planted: ") for kind, (cost, _) in caught.items()]
-    click.echo(f"\n{table(HEADINGS, rows)}")
+        caught, _ = searched(Path(directory) / "planted", planted, 180.0, enough=1.3)
     click.echo(f"after all of it the worker has {left / MIB:.0f} MB more than when it was idle")
-    broken = {kind: genes for kind, (cost, genes) in found.items() if not cost.is_kept}
-    for kind, genes in broken.items():
-        click.echo(f"{kind}: {genes}")
-    missed = [kind for kind, (cost, _) in caught.items() if cost.is_kept]
-    if missed:
-        click.echo(f"planted and not found: {', '.join(missed)}")
-    return int(bool(broken or missed) or left > LEFT or any(not each.tried for each in climbs.values()))
+    if left > LEFT:
+        report.wrong.append(f"the worker has {left / MIB:.0f} MB more than when it was idle")
+    for each, cost, genes in found:
+        report.add_row(HEADINGS, row(each, cost))
+        report.wrong += [] if cost.is_kept and each.tried else [f"{each.kind}: {genes}"]
+    for each, cost, _ in caught:
+        report.add_row(HEADINGS, row(each, cost, "planted: "))
+        report.expect_caught(each.kind, not cost.is_kept)
+    return report.end()
 
 
 def searched(
     directory: Path, kinds: Mapping[str, Make], seconds: float, enough: float = float("inf")
-) -> tuple[dict[str, Climb], dict[str, tuple[Cost, Genes]], int]:
+) -> tuple[list[tuple[Climb, Cost, Genes]], int]:
     """Search in some kinds on a service of its own: what was tried, the worst of each, and the bytes that are left.
 
     With ``enough`` of the promise it is the one with planted defects, and the search ends when it has found them.
     """
     module = "persistence.cli" if enough == float("inf") else "tests.rigs.cost.planted"
-    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
-    env = {**ENVIRONMENT, "PYTHONPATH": path}
-    with alone(directory, workers=1, threads=8, env=env, module=module) as service:
+    with alone(
+        directory, workers=1, threads=8, env={**ENVIRONMENT, **rig_service.ENVIRONMENT}, module=module
+    ) as service:
         lay_down(service)
         trial = Trial(service, (make(ORDINARY) for make in KINDS.values()))
         click.echo(f"idle: {trial.idle / MIB:.0f} MB; {len(kinds)} kinds for {seconds:.0f} s …")
         climbs = climb(trial, kinds, seconds, enough=enough)
-        found = {kind: worst(trial, each) for kind, each in climbs.items()}
-        return climbs, found, trial.process.resident - trial.idle
+        found = [(each, *worst(trial, each)) for each in climbs.values()]
+        return found, trial.process.resident - trial.idle
 
 
 def worst(trial: Trial, climb: Climb) -> tuple[Cost, Genes]:
     """The costliest of a kind, measured again with all that follows; noise of one measurement is not in all three."""
     _, genes = climb.best[0]
-    costs = [trial.exact(climb.make(genes))]
+    costs = [trial.measure(climb.make(genes), is_exact=True)]
     while not costs[-1].is_kept and len(costs) < 3:
-        costs.append(trial.exact(climb.make(genes)))
+        costs.append(trial.measure(climb.make(genes), is_exact=True))
     cost = min(costs, key=lambda cost: (not cost.is_kept, cost.share))
     click.echo(f"  {climb.kind}: {cost.seconds:.2f} s, {cost.memory / MIB:.0f} MB for {cost.megabytes:.1f} MB; {genes}")
     return cost, genes

@@ -6,7 +6,7 @@ import http.client
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.rigs.cost.genes import Genes
 from tests.rigs.cost.kinds import Sent
@@ -87,32 +87,26 @@ class Trial:
     def _worker(self) -> Process:
         return Process(self.service.workers()[0])
 
-    def quick(self, sent: Sent) -> Cost:
+    def measure(self, sent: Sent, *, is_exact: bool = False) -> Cost:
+        """What it takes; exactly, with all that it leaves the worker to do, and what that has afterwards."""
         self.process = self._worker()
         for each in sent.first:
             self._go(each)
+        if is_exact:
+            self.process.rest()
+            time.sleep(1.5)
         before = self.process.resident
         self.process.forget_highest()
         began = self.process.seconds
         status = self._go(sent)
-        return self._cost(sent, began, before, status)
-
-    def exact(self, sent: Sent) -> Cost:
-        """What it takes with all that it leaves the worker to do, and what the worker has afterwards."""
-        self.process = self._worker()
-        for each in sent.first:
-            self._go(each)
-        self.process.rest()
-        time.sleep(1.5)
-        before = self.process.resident
-        self.process.forget_highest()
-        began = self.process.seconds
-        status = self._go(sent)
-        time.sleep(1.2)  # the index takes in what was stored
-        self.process.rest()
+        if is_exact:
+            time.sleep(1.2)  # the index takes in what was stored
+            self.process.rest()
         cost = self._cost(sent, began, before, status)
-        time.sleep(1.5)  # the worker looks at its memory once a second
-        return Cost(cost.seconds, cost.memory, cost.megabytes, cost.status, self.process.resident - before)
+        if is_exact:
+            time.sleep(1.5)  # the worker looks at its memory once a second
+            return replace(cost, left=self.process.resident - before)
+        return cost
 
     def _go(self, sent: Sent) -> str:
         try:
@@ -138,7 +132,7 @@ def climb(
         if all(known.best and known.best[0][0] > enough for known in climbs.values()):
             break
         genes = each.next(chance)
-        each.note(genes, trial.quick(each.make(genes)).share)
+        each.note(genes, trial.measure(each.make(genes)).share)
     return climbs
 
 

@@ -31,16 +31,6 @@ def _text(genes: Genes, room: int) -> str:
     return f"<name>{_filled(genes, room)}</name>"
 
 
-def _many(genes: Genes, room: int) -> str:
-    one = f"<name>{_value(genes)}</name>"
-    return one * (room // len(one.encode()))
-
-
-def _empty(genes: Genes, room: int) -> str:
-    name = _NAMES[genes.other % len(_NAMES)]
-    return f"<{name}/>" * (room // (len(name.encode()) + 3))
-
-
 def _distinct(genes: Genes, room: int) -> str:
     space = "u" * (genes.length % 1_000 + 1)
     names = (f"<n:x{number}/>" for number in range(room // 12))
@@ -49,39 +39,17 @@ def _distinct(genes: Genes, room: int) -> str:
 
 def _attributes(genes: Genes, room: int) -> str:
     value = "v" * (genes.other % 50)
-    each = [f'x{number}="{value}"' for number in range(room // (len(value) + 11))]
-    return f"<d {' '.join(each)}/>"
+    return "<d " + _numbered(f'x{{}}="{value}"', room // (len(value) + 11)) + "/>"
 
 
 def _attributes_in_a_namespace(genes: Genes, room: int) -> str:
     space = "u" * (genes.length % 1_000 + 1)
-    each = [f'n:x{number}=""' for number in range(room // 12)]
-    return f'<d xmlns:n="{space}" {" ".join(each)}/>'
-
-
-def _elements_with_attributes(genes: Genes, room: int) -> str:
-    number = genes.other % 200 + 1
-    said = " ".join(f'a{each}=""' for each in range(number))
-    one = f"<d {said}/>"
-    return one * (room // len(one))
-
-
-def _deep(genes: Genes, room: int) -> str:
-    depth = genes.other % 240 + 1
-    one = "<name>" * depth + _value(genes) + "</name>" * depth
-    return one * max(1, room // len(one.encode()))
-
-
-def _prefixes(genes: Genes, room: int) -> str:
-    number = genes.other % 400 + 1
-    declared = " ".join(f'xmlns:p{each}="urn:{each}"' for each in range(number))
-    one = f"<d {declared}><p0:name/></d>"
-    return one * max(1, room // len(one))
+    return f'<d xmlns:n="{space}" ' + _numbered('n:x{}=""', room // 12) + "/>"
 
 
 def _all_prefixes(genes: Genes, room: int) -> str:
     number = room // 60 + 2
-    declared = " ".join(f'xmlns:fr{each}="urn:x:{each}"' for each in range(number))
+    declared = _numbered('xmlns:fr{0}="urn:x:{0}"', number)
     one = f'<name encrypted="true" fr1:y="1">{_value(genes)[:20]}</name>'
     return f"<d {declared}>{one * number}</d>"
 
@@ -91,42 +59,34 @@ def _blank_tag(genes: Genes, room: int) -> str:
     return f'<a encrypted="true"{blank * (room // len(blank))}>x</a>'
 
 
-def _sealed(genes: Genes, room: int) -> str:
-    one = f'<name encrypted="true">{_value(genes)}</name>'
-    return one * max(1, room // len(one.encode()))
-
-
-def _comments(genes: Genes, room: int) -> str:
-    one = f"<!--{'x' * (genes.length % 2_000)}--><?p {'y' * (genes.other % 200)}?>"
-    return one * max(1, room // len(one))
-
-
 def _sections(genes: Genes, room: int) -> str:
     one = f"<![CDATA[{'x' * (genes.length % 2_000)}]]>"
     return f"<name>{one * max(1, room // len(one))}</name>"
 
 
-def _holders(genes: Genes, room: int) -> str:
-    path = "/fr/service/persistence/crud/cost/open/data/d/a.bin"
-    said = "x" * (genes.length % 2_000)
-    one = f'<photo filename="{said}" mediatype="a/b" size="1">{path}</photo>'
-    return one * max(1, room // len(one))
+def _numbered(each: str, number: int) -> str:
+    return " ".join(each.format(it) for it in range(number))
+
+
+_PATH = "/fr/service/persistence/crud/cost/open/data/d/a.bin"
+_REPEATED: tuple[Callable[[Genes], str], ...] = (
+    lambda genes: f"<name>{_value(genes)}</name>",
+    lambda genes: f"<{_NAMES[genes.other % len(_NAMES)]}/>",
+    lambda genes: "<d " + _numbered('a{}=""', genes.other % 200 + 1) + "/>",
+    lambda genes: "<name>" * (genes.other % 240 + 1) + _value(genes) + "</name>" * (genes.other % 240 + 1),
+    lambda genes: "<d " + _numbered('xmlns:p{0}="urn:{0}"', genes.other % 400 + 1) + "><p0:name/></d>",
+    lambda genes: f'<name encrypted="true">{_value(genes)}</name>',
+    lambda genes: f"<!--{'x' * (genes.length % 2_000)}--><?p {'y' * (genes.other % 200)}?>",
+    lambda genes: f'<photo filename="{"x" * (genes.length % 2_000)}" mediatype="a/b" size="1">{_PATH}</photo>',
+)
+"""What stands again and again, at least once."""
+
+
+def _repeated(one: str, room: int) -> str:
+    return one * max(1, room // len(one.encode()))
 
 
 SHAPES: tuple[Callable[[Genes, int], str], ...] = (
-    _text,
-    _many,
-    _empty,
-    _distinct,
-    _attributes,
-    _attributes_in_a_namespace,
-    _elements_with_attributes,
-    _deep,
-    _prefixes,
-    _all_prefixes,
-    _blank_tag,
-    _sealed,
-    _comments,
-    _sections,
-    _holders,
+    *(_text, _distinct, _attributes, _attributes_in_a_namespace, _all_prefixes, _blank_tag, _sections),
+    *((lambda genes, room, of=each: _repeated(of(genes), room)) for each in _REPEATED),
 )

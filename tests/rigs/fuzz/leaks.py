@@ -38,9 +38,7 @@ def held(service: Service) -> Held:
     while time.monotonic() < deadline:
         time.sleep(0.2)
         now = _held(service)
-        if now.leftovers == best.leftovers and [each[:3] for each in now.workers] == [
-            each[:3] for each in best.workers
-        ]:
+        if _counts(now) == _counts(best):
             return now
         best = now
     return best

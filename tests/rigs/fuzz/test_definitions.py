@@ -16,33 +16,9 @@ from tests.published import definition
 from tests.rigs.fuzz import verdict
 from tests.rigs.fuzz.bodies import Bodies, places
 from tests.rigs.fuzz.definitions import definition as thrown_definition
-from tests.rigs.fuzz.test_judges import LINE, READ, WRITTEN, answer
-from tests.rigs.fuzz.wire import Exchange, Request
-from tests.service import Answer
+from tests.rigs.fuzz.test_judges import Faulty
 
 DEFINITION = definition("<permissions><permission operations='read'/></permissions>")
-
-
-class Faulty:
-    """Answers as a service would to which definitions are sent, with one defect."""
-
-    def __init__(self, defect: str) -> None:
-        self._defect = defect
-        self._stored = b""
-
-    def __call__(self, request: Request) -> Exchange:
-        return Exchange(request, self._answer(request), "", b"", 0.1)
-
-    def _answer(self, request: Request) -> Answer:
-        body, has_defect = request.body or b"", self._defect.encode() in request.method + request.target
-        if request.method == b"PUT":
-            if b"fly" in body and self._defect != "grants what is not known":
-                return answer(400, LINE, b"no\n")
-            self._stored = body
-            return answer(201, WRITTEN)
-        if self._defect and has_defect:
-            return answer(507, LINE, b"no\n") if request.method == b"POST" else answer(200, READ, b"<r>")
-        return answer(200, READ, self._stored if b"?" not in request.target else b"<r/>")
 
 
 def wrong(defect: str) -> list[str]:

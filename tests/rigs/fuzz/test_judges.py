@@ -179,23 +179,24 @@ class Faulty:
         return Exchange(request, self._answer(request), "", b"", 0.1)
 
     def _answer(self, request: Request) -> Answer:
+        body, target, defect = request.body or b"", request.target, self._defect
         if request.method == b"PUT":
-            if request.body == b"<r>" and self._defect != "accepts what is malformed":
+            is_malformed = body == b"<r>" and defect != "accepts what is malformed"
+            is_unknown = b"fly" in body and defect != "grants what is not known"
+            if is_malformed or is_unknown or defect == "refuses what is good":
                 return answer(400, LINE, b"no\n")
-            if self._defect == "refuses what is good":
-                return answer(400, LINE, b"no\n")
-            self._stored = request.body or b""
+            self._stored = body
             return answer(201, WRITTEN)
-        if b"?" not in request.target:
-            return answer(200, WRITTEN, self._stored[:-1] if self._defect == "cuts" else self._stored)
-        if self._defect == "breaks the relevant part":
-            return answer(200, WRITTEN, b"<r>")
-        kept = (
-            self._stored
-            if self._defect == "keeps everything"
-            else self._stored.replace(b'<a fr:relevant="false"/>', b"")
-        )
-        return answer(200, WRITTEN, kept)
+        if defect and defect.encode() in request.method + target:
+            return answer(507, LINE, b"no\n") if request.method == b"POST" else answer(200, READ, b"<r>")
+        if b"nonrelevant" in target:
+            kept = (
+                self._stored if defect == "keeps everything" else self._stored.replace(b'<a fr:relevant="false"/>', b"")
+            )
+            return answer(200, READ, b"<r>" if defect == "breaks the relevant part" else kept)
+        if b"?" in target:
+            return answer(200, READ, b"<r/>")
+        return answer(200, READ, self._stored[:-1] if defect == "cuts" else self._stored)
 
 
 def wrong(defect: str) -> Iterator[str]:
