@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import re
+import hashlib
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,8 +14,13 @@ import pytest
 
 from tests.commands import persistence
 from tests.maintenance.workshop import Workshop
-from tests.rigs.load.hammer import DOCUMENTS, body_of, hammer
-from tests.service import Service, running
+from tests.rigs.clients import Writer
+from tests.rigs.in_process import InProcess
+from tests.rigs.judging import judge, mismatch
+from tests.rigs.ledger import Cut, Expected, Ledger
+from tests.rigs.working import working
+from tests.service import running
+from tests.waiting import eventually
 
 WRITERS = 3
 _LONGEST = 60.0
@@ -37,50 +40,43 @@ def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
 
 
 @contextmanager
-def under_load(directory: Path) -> Iterator[None]:
-    """A service being hammered for the block, and until enough was written. At the end nothing must have gone wrong."""
-    with (
-        running(directory, workers=2, threads=4) as service,
-        ProcessPoolExecutor(WRITERS, mp_context=multiprocessing.get_context("spawn")) as pool,
-    ):
-        for document in DOCUMENTS:
-            stored = service.put(
-                path(document), body_of(0, "start"), Form_Definition_Version=1, Workflow_Stage="0 start"
-            )
-            assert stored.status == 201
-        over = directory / "over"
-        hammers = [pool.submit(hammer, service.port, number, _LONGEST, over) for number in range(WRITERS)]
-        await_writes(service, 1)
-        try:
-            yield
-            await_writes(service, _ENOUGH + 1)
-        finally:
-            over.touch()
-        outcomes = [each.result() for each in hammers]
-        assert [violation for outcome in outcomes for violation in outcome.violations] == []
-        assert sum(outcome.increments.total() for outcome in outcomes) > _ENOUGH
+def under_load(directory: Path) -> Iterator[Ledger]:
+    """A service with writers for the block, and until enough was written. At the end nothing must have gone wrong."""
+    ledger = Ledger()
+    with running(directory, workers=2, threads=4) as service:
+        writers = [Writer(service, ledger, number, large=1) for number in range(WRITERS)]
+        for writer in writers:
+            writer.begin()
+        with working([writer.act for writer in writers]):
+            eventually(lambda: ledger.writes > WRITERS, _LONGEST)
+            before = ledger.writes
+            yield ledger
+            eventually(lambda: ledger.writes > before + _ENOUGH, _LONGEST)
+    assert [violation for writer in writers for violation in writer.violations] == []
 
 
-def await_writes(service: Service, number: int) -> None:
-    """Wait until there were so many, which the counters tell."""
-    deadline = time.monotonic() + _LONGEST
-    while sum(int(str(service.head(path(each))["Svc-Workflow-Stage"]).split()[0]) for each in DOCUMENTS) < number:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def faults(data: Path, expected: Sequence[Expected], *, edited: set[str], absent: set[str]) -> list[str]:
+    """What in a tree is not what a writer wrote, to its last byte, with the headers of the same write.
 
-
-def path(document: str) -> str:
-    return f"app/form/data/{document}/data.xml"
-
-
-def is_whole(workshop: Workshop, document: str, *, with_headers: bool) -> bool:
-    """Whether a document is one that a writer wrote, to its last byte, with the headers of the same write."""
-    status, body = workshop.get(path(document))
-    said = re.match(rb'<d count="(\d+)" token="(\w+)">', body)
-    assert status == 200
-    count, token = int(said[1]), said[2].decode()
-    stage = workshop.head(path(document))["Svc-Workflow-Stage"]
-    return body == body_of(count, token) and (not with_headers or stage == f"{count} {token}")
+    Not the headers of documents that look ``edited``; what is ``absent`` may be so.
+    """
+    found = list[str]()
+    with InProcess(data) as service:
+        for each in expected:
+            document = each.resource.path.split("/")[3]
+            answer = service.get(each.resource.path)
+            if each.resource != each.resource.main or each.resource.is_published:
+                continue
+            if answer.status == 404 and each.current(None) is not None:
+                continue
+            digest = hashlib.sha256(answer.body).hexdigest()
+            written = [state for state in each.states if state.revision and state.revision.digest == digest]
+            if answer.status != 200 or not written:
+                found += [] if document in absent else [f"{each.resource.path}: {answer.status}, {answer.body[:60]!r}"]
+            elif document not in edited:
+                (state,) = written
+                found += mismatch(answer, state, each.resource)
+    return found
 
 
 def documents_of(kind: str, found: list[str]) -> set[str]:
@@ -96,20 +92,23 @@ def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> Non
 
 
 def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
-    backups = tmp_path / "backups"
-    with under_load(tmp_path / "busy"):
+    backups, cuts = tmp_path / "backups", list[Cut]()
+    with under_load(tmp_path / "busy") as ledger:
         for _ in range(_BACKUPS):
+            began = ledger.tick()
             done = persistence("backup", str(backups), data=tmp_path / "busy/data")
+            cuts.append(Cut(began, ledger.tick()))
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
     made = sorted(backups.glob("2*"))
     assert len(made) == _BACKUPS
-    for number, backup in enumerate((made[0], made[-1])):
+    for number in (0, -1):
         restored = tmp_path / f"restored-{number}" / "data"
         restored.parent.mkdir()
-        done = persistence("restore", str(backup), data=restored)
+        done = persistence("restore", str(made[number]), data=restored)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert findings(restored, "--deep") == (0, [])
-        assert all(is_whole(Workshop(restored), document, with_headers=True) for document in DOCUMENTS)
+        with InProcess(restored) as service:
+            assert judge(service, restored, ledger.at(cuts[number])).violations == []
 
 
 @pytest.mark.parametrize(
@@ -129,18 +128,20 @@ def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
     if shutil.which(command) is None:
         pytest.skip(f"{command} is not installed")
     copies = []
-    with under_load(tmp_path / "busy"):
+    with under_load(tmp_path / "busy") as ledger:
         for each in range(number):
             copy = tmp_path / f"copy-{each}" / "data"
             copy.parent.mkdir()
+            began = ledger.tick()
             # What goes while it is being copied is said, and no obstacle: status 24 and 1.
             done = subprocess.run(
                 [command, flag, f"{tmp_path}/busy/data/", str(copy)], capture_output=True, text=True, check=False
             )
             assert done.returncode in {0, 1, 24}, done.stderr
-            copies.append(copy)
+            copies.append((copy, Cut(began, ledger.tick())))
             time.sleep(_PAUSE)
-    for copy in copies:
+    for copy, cut in copies:
+        expected = ledger.at(cut)
         status, repaired = findings(copy, "--repair")
         assert status in {0, 3, 5}, repaired  # 5: a content newer than its sidecar looks like an edit
         status, found = findings(copy, "--deep")
@@ -148,8 +149,9 @@ def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
         edited = documents_of("edited", found) | documents_of("sidecar-missing", repaired)
         absent = documents_of("no-sidecar", found)
         assert status in {0, 5}, found
-        for document in set(DOCUMENTS) - absent:
-            assert is_whole(Workshop(copy), document, with_headers=document not in edited), (document, found)
+        assert faults(copy, expected, edited=edited, absent=absent) == [], found
         assert findings(copy, "--adopt", "--all")[0] in {0, 3}
-        assert all(is_whole(Workshop(copy), document, with_headers=False) for document in DOCUMENTS)
+        assert faults(copy, expected, edited=edited | absent, absent=set()) == []
         assert findings(copy, "--deep") == (0, [])
+    next(copy.glob("hr/leave/data/*/data.xml")).write_bytes(b"<d/>")  # proof of the judge
+    assert faults(copy, expected, edited=set(), absent=set()) != []

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from persistence.cli import commands
 from persistence.model.addresses import DATA_XML
+from tests.rigs.clients import Writer
 from tests.rigs.judging import ALL_REPAIRED, NOTHING_FOUND, Verdict, check, fork, start_and_judge, started_and_judged
 from tests.rigs.ledger import NEVER_STORED, Cut, Expected, Ledger, Resource
-from tests.rigs.powercut.writer import Writer
 from tests.rigs.server import Variant
 from tests.service import Service, running
 

@@ -13,11 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.rigs import judging
+from tests.rigs.clients import Writer
 from tests.rigs.disks import Disk
 from tests.rigs.judging import Verdict
 from tests.rigs.ledger import Cut, Ledger
 from tests.rigs.powercut.commands import COMMANDS, judge_command
-from tests.rigs.powercut.writer import Writer
 from tests.rigs.report import Tally, prefixed
 from tests.rigs.server import Variant, weak
 from tests.rigs.working import working

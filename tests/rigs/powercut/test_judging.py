@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.clients import Writer
 from tests.rigs.judging import Verdict, check_and_repair, start_and_judge
 from tests.rigs.ledger import Cut, Expected, Ledger
-from tests.rigs.powercut.writer import Writer
 from tests.service import running
 
 _SAVES = 6
