@@ -74,7 +74,7 @@ class Client:
 
     def save(self) -> None:
         """PUT of a document, new or over; its draft goes."""
-        self._save(self._document())
+        self._save(data(*self._names()))
 
     def draft(self) -> None:
         form, document = self._names()
@@ -227,9 +227,6 @@ class Client:
         form = self._rng.choice((FORM, FORM, self._form, SEALED))
         return form, f"{form.rpartition('/')[2]}-{self._number}-{self._rng.randrange(_DOCUMENTS)}"
 
-    def _document(self) -> Resource:
-        return data(*self._names())
-
     def _mains(self) -> list[Resource]:
         return [resource for resource in self._living if resource == resource.main]
 
@@ -313,7 +310,7 @@ class Client:
                 stored = self._looked(resource, before, revision)
                 if stored is None:
                     continue
-                if not self._may_have_drafts(resource):
+                if not any(draft.saved == resource for draft in self._living if draft.is_draft):
                     break
                 # The draft may be there still: the same request again completes it.
                 before, condition = self._noted(resource, begun, stored), None
@@ -325,9 +322,6 @@ class Client:
             stored = State(revision, str(tag), str(answer["Svc-Last-Modified"]))
             break
         return begun, self._noted(resource, begun, stored)
-
-    def _may_have_drafts(self, resource: Resource) -> bool:
-        return any(draft.saved == resource for draft in self._living if draft.is_draft)
 
     def _looked(self, resource: Resource, before: State | None, revision: Revision) -> State | None:
         """What a PUT of unknown outcome has stored; ``None`` where it was not carried out."""

@@ -236,10 +236,8 @@ class Injector:
         paths = [first or second for first, second in _PATH.findall(_RESULT.split(line)[0])]
         if not any(path.startswith(self._root) for path in paths):
             return ""
-        about = " ".join(path.removeprefix(self._root) or "/" for path in paths if self._is_told(path))
+        told = (path for path in paths if path.startswith(self._root) or _NAME.fullmatch(path))
+        about = " ".join(path.removeprefix(self._root) or "/" for path in told)
         for pattern, word in _VARIABLE:
             about = pattern.sub(word, about)
         return about
-
-    def _is_told(self, path: str) -> bool:
-        return path.startswith(self._root) or (_NAME.fullmatch(path) is not None)

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from persistence.model.instants import epoch_seconds, from_datetime
 from persistence.settings import load
 from tests import encrypted_form, orders
 from tests.orders import found
+from tests.rigs.processes import Process
 from tests.service import PUBLIC
 
 WARM_UP = 60
@@ -111,28 +111,17 @@ def _report(rounds: int) -> None:
     """Print what the process has, without the memory that the allocator keeps for the next request."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    status = Path("/proc/self/status").read_text()
+    own = Process(os.getpid())
+    tasks = Path("/proc/self/task").iterdir()
     held = {
         "rounds": rounds,
         "threads": sorted(each.name for each in threading.enumerate()),
-        "descriptors": sorted(_descriptors()),
-        "children": _children(),
-        "memory": next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")),
+        "descriptors": sorted(own.opened.elements()),
+        "children": [pid for task in tasks for pid in (task / "children").read_text().split()],
+        "memory": own.status("VmRSS"),
     }
     sys.stdout.write(json.dumps(held) + "\n")
     sys.stdout.flush()
-
-
-def _children() -> list[str]:
-    return [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-
-
-def _descriptors() -> list[str]:
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that with which they are listed
-            found.append(os.readlink(each))
-    return found
 
 
 if __name__ == "__main__":

@@ -87,7 +87,9 @@ class Minute:
 
 def run(directory: Path, *, seconds: float, mix: Mapping[Kind, int] | None = None) -> Minute:
     mix = MIX if mix is None else mix
-    _allow_descriptors()
+    # As many as this process may have, for the nginx it starts; root's nginx could also ask for more itself.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as stack:
         service = stack.enter_context(running(directory / "service", workers=2, threads=8, command="gunicorn"))
         prepare(service)
@@ -99,15 +101,10 @@ def run(directory: Path, *, seconds: float, mix: Mapping[Kind, int] | None = Non
             meanwhile = _held(face, service)
         kept = _KEPT * len(face.workers())
         after = _settled(face, service, before, kept)
-        left = [*service.leftovers(), *_files(directory / "nginx" / "body"), *_files(directory / "nginx" / "proxy")]
+        spooled = [path for name in ("body", "proxy") for path in (directory / "nginx" / name).rglob("*")]
+        left = [*service.leftovers(), *(path for path in spooled if path.is_file())]
     names = tuple(path.relative_to(directory).as_posix() for path in left)
     return Minute(sum(mix.values()), kept, quiet, beside, seen, before, meanwhile, after, names)
-
-
-def _allow_descriptors() -> None:
-    """As many as this process may have, for the nginx it starts; root's nginx could also ask for more itself."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _settled(face: Service, service: Service, before: Resources, kept: int) -> Resources:
@@ -133,7 +130,3 @@ def _held(face: Service, service: Service) -> Resources:
         memory = sum(process.status("Pss", "smaps_rollup") for process in processes) / 1024
         held += [memory, sum(process.descriptors for process in processes)]
     return Resources(*held)
-
-
-def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file()]

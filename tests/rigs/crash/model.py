@@ -96,9 +96,6 @@ class _Change:
     names: tuple[tuple[_Node, str, _Node | None], ...]
     durable: bool = False
 
-    def touches(self, directory: _Node) -> bool:
-        return any(where is directory for where, _, _ in self.names)
-
 
 _Names = dict[_Node, dict[str, _Node]]
 
@@ -208,7 +205,8 @@ class Disk:
         if not node.is_directory:
             node.durable = node.volatile
             return
-        touching = [number for number, change in enumerate(self._changes) if change.touches(node)]
+        changes = enumerate(self._changes)
+        touching = [number for number, change in changes if any(where is node for where, _, _ in change.names)]
         reached = range(touching[-1] + 1 if touching else 0) if self.ordered else touching
         for number in reached:
             self._changes[number].durable = True

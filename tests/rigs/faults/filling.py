@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -42,15 +43,12 @@ class Story(Tally):
 
 class Filler:
     def __init__(self, service: Service, story: Story, errors: tuple[str, ...], size: int) -> None:
-        self._service = service
+        self.service = service
         self._story = story
         self._errors = errors
         self._size = size
         self._stored: dict[str, tuple[bytes, str | None]] = {}
         self._refused: dict[str, bytes] = {}
-
-    def go_on_with(self, service: Service) -> None:
-        self._service = service
 
     def fill(self) -> None:
         """Write until refusals come, and then a good many refusals of every kind."""
@@ -65,7 +63,7 @@ class Filler:
 
     def put(self, path: str, number: int) -> Answer:
         body = f"<d>{number} {path} {'x' * self._size}</d>".encode()
-        answer = self._service.put(path, body)
+        answer = self.service.put(path, body)
         if answer.status in (201, 204):
             self._story["served"] += 1
             self._stored[path] = body, answer["ETag"]
@@ -96,15 +94,15 @@ class Filler:
     def check(self, when: str) -> None:
         """Read everything that was acknowledged, and look for temporary files."""
         self.check_contents(when)
-        if left := [path for path in self._service.leftovers() if _awaits_its_name(path) is None]:
+        if left := [path for path in self.service.leftovers() if _awaits_its_name(path) is None]:
             self._story.violations.append(f"{when}: left over: {[path.name for path in left[:3]]}")
 
     def finish(self) -> None:
         """Write over each content that has not got its name yet: that is left to the next writer."""
-        for path in filter(None, map(_awaits_its_name, self._service.leftovers())):
-            name = str(path.relative_to(self._service.data))
+        for path in filter(None, map(_awaits_its_name, self.service.leftovers())):
+            name = str(path.relative_to(self.service.data))
             self._story.expect(f"PUT over {name}", self.put(name, 0).status, 204)
-        self._story.expect("left over after that", self._service.leftovers(), [])
+        self._story.expect("left over after that", self.service.leftovers(), [])
 
     def check_contents(self, when: str) -> None:
         """Read everything that was acknowledged.
@@ -112,7 +110,7 @@ class Filler:
         What was refused by a disk that failed after the commit may be there instead, whole (docs/design.md).
         """
         for path, (body, tag) in list(self._stored.items()):
-            answer = self._service.get(path)
+            answer = self.service.get(path)
             if answer.status == 200 and answer.body == self._refused.get(path):
                 self._stored[path] = answer.body, answer["ETag"]
                 continue
@@ -120,7 +118,7 @@ class Filler:
                 self._story.violations.append(f"{when}: {path} is answered {answer.status} {answer.cause[:80]}")
 
     def _names(self) -> list[str]:
-        data = self._service.data
+        data = self.service.data
         return [str(path.relative_to(data)) for path in data.glob("app/**/*") if ".history" not in path.parts]
 
 
@@ -186,7 +184,7 @@ def turn_read_only(kind: disks.Kind, directory: Path) -> Story:
             story.expect("PUT to the new worker", filler.put("app/form/data/0/data.xml", 0).status, 500)
         insist(lambda: disks.remount(disk))
         with running(disk, env=SETTINGS, log=log) as service:
-            filler.go_on_with(service)
+            filler.service = service
             for number in range(5):
                 story.expect("PUT when writable again", filler.put(f"app/form/data/{number}/data.xml", 9).status, 204)
             filler.check("when writable again")
@@ -204,7 +202,7 @@ def pass_the_floor(kind: disks.Kind, directory: Path) -> Story:
         weight = disk / "weight"
         for _ in range(2):
             story.expect("ready above the floor", service.raw("GET", "/readyz").status, 200)
-            weight.write_bytes(bytes(_free(disk) - (3 << 20)))
+            weight.write_bytes(bytes(shutil.disk_usage(disk).free - (3 << 20)))
             answer = service.raw("GET", "/readyz")
             story.expect("ready below the floor", answer.status, 503)
             story.expect("the cause", f"the floor is {4 << 20}" in answer.cause and answer.cause.count("\n") == 0, True)
@@ -248,8 +246,3 @@ def _reserve(disk: Path) -> list[Path]:
     for path in paths:
         path.write_bytes(os.urandom(40_000))
     return paths
-
-
-def _free(disk: Path) -> int:
-    status = os.statvfs(disk)
-    return status.f_bavail * status.f_frsize

@@ -81,15 +81,12 @@ def strike_all(
                     why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
                     run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
         if times and scenario.repeats:
-            points = [point for point, _ in chosen if _is_refused(point)]
+            points = [point for point, _ in chosen if point.call in WRITING and not point.committed]
+            points = [point for point in points if not point.is_for_the_index]
             _repeat(run, trial, scenario, points, times)
         run.violations += trial.restart()
     run.ended()
     return run
-
-
-def _is_refused(point: Point) -> bool:
-    return point.call in WRITING and not point.committed and not point.is_for_the_index
 
 
 def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point], times: int) -> None:

@@ -166,10 +166,6 @@ class _Target(NamedTuple):
         return self.face + b"/" + b"/".join(names) + self.query
 
 
-def _percent(raw: bytes) -> bytes:
-    return b"%" + raw.hex("%").encode()
-
-
 def _targets(prefix: bytes) -> SearchStrategy[_Target]:
     """Everything there is: mostly resources, then lists of forms and of attachments, searches, and publishing."""
     designer = b"svc" if prefix == b"Svc-" else b"orbeon"
@@ -195,7 +191,9 @@ def _targets(prefix: bytes) -> SearchStrategy[_Target]:
     return st.one_of(resources, resources, resources, forms, searches, st.sampled_from(others))
 
 
-_odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(_percent)
+_odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(
+    lambda raw: b"%" + raw.hex("%").encode()
+)
 _raw_bytes = st.binary(min_size=1, max_size=30).map(lambda raw: raw.translate(None, b"\r\n \x00"))
 _odd_values = st.sampled_from(_VALUES) | _raw_bytes
 _odd_credentials = st.sampled_from(_CREDENTIALS) | st.binary(max_size=40).map(lambda raw: raw.translate(None, b"\r\n"))

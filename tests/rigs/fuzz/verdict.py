@@ -79,7 +79,7 @@ def opinion(document: bytes) -> Opinion:
 def difference(document: bytes, own: Opinion, *, is_accepted: bool) -> str | None:
     """Which of the known differences explains that the service did not do as ``own`` says; ``None``: none does."""
     if is_accepted:
-        return own.harmless or _difference_of_accepted(document)
+        return own.harmless or ("unmarked UTF-16" if _is_unmarked(document) else None)
     if own.tree is None:
         return None
     if _is_untrue(document):
@@ -88,10 +88,6 @@ def difference(document: bytes, own: Opinion, *, is_accepted: bool) -> str | Non
     if document.startswith(_MARKS[:2]) or not _SINGLE_BYTE.fullmatch(encoding):
         return "another encoding"
     return "names of the fifth edition" if _has_odd_names(own.tree) else None
-
-
-def _difference_of_accepted(document: bytes) -> str | None:
-    return "unmarked UTF-16" if _is_unmarked(document) else None
 
 
 def _is_untrue(document: bytes) -> bool:

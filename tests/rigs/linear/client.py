@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
+from pathlib import Path
 from threading import Barrier
 
 from tests.rigs.linear.register import Kind, Operation
-from tests.service import PUBLIC
+from tests.service import PUBLIC, Answer, Service
 
 PATIENCE = 60.0
 _MEETING = 4 * PATIENCE
@@ -20,12 +21,7 @@ _SETTLING = 15.0
 _BETWEEN = 0.25
 _REMEMBERED = 6
 _OUTCOME_UNKNOWN = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-_EXPECTED = {
-    "GET": {HTTPStatus.OK, HTTPStatus.NOT_FOUND},
-    "HEAD": {HTTPStatus.OK, HTTPStatus.NOT_FOUND},
-    "PUT": {HTTPStatus.CREATED, HTTPStatus.NO_CONTENT, HTTPStatus.PRECONDITION_FAILED},
-    "DELETE": {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.PRECONDITION_FAILED},
-}
+_EXPECTED = {"GET": {200, 404}, "HEAD": {200, 404}, "PUT": {201, 204, 412}, "DELETE": {204, 404, 410, 412}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +57,8 @@ def path_of(document: str) -> str:
 
 def body_of(token: str) -> bytes:
     """The content that a token stands for; its length depends on it, so that no two fit into one another."""
-    return f"<d>{token} {'x' * (hash_of(token) % 3000)}</d>".encode()
-
-
-def hash_of(token: str) -> int:
-    """A number that is the same in every process."""
-    return sum(place * byte for place, byte in enumerate(token.encode(), 1))
+    number = sum(place * byte for place, byte in enumerate(token.encode(), 1))  # the same in every process
+    return f"<d>{token} {'x' * (number % 3000)}</d>".encode()
 
 
 _meeting: list[Barrier] = []
@@ -97,7 +89,7 @@ class _Client:
 
     def __init__(self, plan: Plan) -> None:
         self.record = Record()
-        self._port = plan.port
+        self._service = Service(plan.port, Path(), Path(), None, timeout=PATIENCE)
         self._outage = plan.outage
         self._is_away = False
         self._random = random.Random(plan.seed)
@@ -149,72 +141,53 @@ class _Client:
         return self._tags[-1] if self._random.random() < 0.8 else self._random.choice(self._tags)
 
     def _read(self, method: str) -> None:
-        start, answer, body = self._ask(method)
+        start, answer = self._ask(method)
         if answer is None:
             return  # a read without an answer says nothing
-        token = answer.headers["Svc-Workflow-Stage"] if answer.status == HTTPStatus.OK else None
-        if token is not None and method == "GET" and body != body_of(token):
-            self.record.faults.append(f"a content with the headers of {token}: {body[:80]!r}")
-        if token is not None and answer.headers["Content-Length"] != str(len(body_of(token))):
-            self.record.faults.append(f"{method} says a length of {answer.headers['Content-Length']} for {token}")
+        token = answer["Svc-Workflow-Stage"] if answer.status == HTTPStatus.OK else None
+        if token is not None and method == "GET" and answer.body != body_of(token):
+            self.record.faults.append(f"a content with the headers of {token}: {answer.body[:80]!r}")
+        if token is not None and answer["Content-Length"] != str(len(body_of(token))):
+            self.record.faults.append(f"{method} says a length of {answer['Content-Length']} for {token}")
         self._keep(Kind.READ, start, answer, token=token)
 
     def _put(self, token: str, *, if_match: str | None = None, if_absent: bool = False) -> None:
         headers = {"Svc-Form-Definition-Version": "1", "Svc-Workflow-Stage": token, "Content-Type": "application/xml"}
         headers |= {"If-Match": if_match} if if_match else {}
         headers |= {"If-None-Match": "*"} if if_absent else {}
-        start, answer, _ = self._ask("PUT", headers, body_of(token))
-        self._keep(Kind.PUT, start, answer, token=token, if_match=if_match, if_absent=if_absent)
+        asked = self._ask("PUT", headers, body_of(token))
+        self._keep(Kind.PUT, *asked, token=token, if_match=if_match, if_absent=if_absent)
 
     def _delete(self, *, if_match: str | None = None) -> None:
-        start, answer, _ = self._ask("DELETE", {"If-Match": if_match} if if_match else {})
-        self._keep(Kind.DELETE, start, answer, if_match=if_match)
+        self._keep(Kind.DELETE, *self._ask("DELETE", {"If-Match": if_match} if if_match else {}), if_match=if_match)
 
     def _ask(
         self, method: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> tuple[int, http.client.HTTPResponse | None, bytes]:
-        """When it was sent, the answer if its outcome is known, and the body of that."""
+    ) -> tuple[int, Answer | None]:
+        """When it was sent, and the answer if its outcome is known."""
         self._is_away = True
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
-        start = time.monotonic_ns()
+        start, record = time.monotonic_ns(), self.record
         try:
-            connection.request(method, path_of(self._document), body, dict(headers or {}))
-            answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            self.record.unknown[type(error).__name__] += 1
+            answer = self._service.raw(method, path_of(self._document), headers, body)
+        except (OSError, HTTPException) as error:
+            record.unknown[type(error).__name__] += 1
             if isinstance(error, TimeoutError):
-                self.record.faults.append(f"{method} was not answered in {PATIENCE:g} seconds")
-            return start, None, b""
-        finally:
-            connection.close()
+                record.faults.append(f"{method} was not answered in {PATIENCE:g} seconds")
+            return start, None
         if answer.status in _OUTCOME_UNKNOWN:
-            self.record.unknown[str(answer.status)] += 1
-            return start, None, b""
+            record.unknown[str(answer.status)] += 1
+            return start, None
         if answer.status not in _EXPECTED[method]:
-            self.record.faults.append(f"{method} was answered {answer.status}: {content[:200]!r}")
-            return start, None, b""
+            record.faults.append(f"{method} was answered {answer.status}: {answer.body[:200]!r}")
+            return start, None
         self._is_away = False
-        return start, answer, content
+        return start, answer
 
-    def _keep(
-        self,
-        kind: Kind,
-        start: int,
-        answer: http.client.HTTPResponse | None,
-        *,
-        token: str | None = None,
-        if_match: str | None = None,
-        if_absent: bool = False,
-    ) -> None:
-        end = time.monotonic_ns()
-        if answer is None:
-            known: dict[str, int | str | None] = {"end": None, "status": None}
-        else:
-            known = {"end": end, "status": answer.status, "instant": answer.headers["Svc-Last-Modified"]}
+    def _keep(self, kind: Kind, start: int, answer: Answer | None, **asked: str | bool | None) -> None:
+        known: dict[str, int | str | None] = {"end": None, "status": None}
+        if answer is not None:
+            known = {"end": time.monotonic_ns(), "status": answer.status, "instant": answer["Svc-Last-Modified"]}
             if answer.status < HTTPStatus.BAD_REQUEST and kind is not Kind.DELETE:
-                known["tag"] = answer.headers["ETag"]
-                self._tags = [*self._tags, answer.headers["ETag"]][-_REMEMBERED:]
-        self.record.rounds[-1].append(
-            Operation(kind, start, token=token, if_match=if_match, if_absent=if_absent, **known)  # type: ignore[arg-type]
-        )
+                known["tag"] = answer["ETag"]
+                self._tags = [*self._tags, str(answer["ETag"])][-_REMEMBERED:]
+        self.record.rounds[-1].append(Operation(kind, start, **asked, **known))

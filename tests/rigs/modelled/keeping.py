@@ -50,7 +50,9 @@ class Keeper:
         command = _BESIDE[self._turn % len(_BESIDE)]
         self._turn += 1
         if self._turn % _KILL_EVERY == 0:
-            self._run_and_kill(*command)
+            if command == ("backup",):
+                command = ("backup", str(self._directory / _BACKUPS))
+            self.kills["commands killed"] += kill_early(self._started(command), self._rng, _LATEST_KILL)
         elif command == ("backup",):
             self.back_up()
         else:
@@ -71,7 +73,11 @@ class Keeper:
         if process.returncode not in _STATUSES.get(command[0], {_DONE}):
             self.violations.append(f"{name} ends with {process.returncode}: {' '.join((said + errors).split())[-600:]}")
         if "--json" in command:
-            self.violations += [f"{name}: {each}" for each in _damage(said)]
+            self.violations += [
+                f"{name}: {each['path']}: {each['kind']}: {each['what']} ({each['outcome']})"
+                for each in _findings(said)
+                if each["severity"] == "damage" or each["outcome"] == "failed"
+            ]
         return said + errors
 
     def settle(self) -> None:
@@ -108,11 +114,6 @@ class Keeper:
         with alone(home, workers=1, module=variant.module, env=variant.environment) as service:
             return judge(Plain(service), service.data, self._ledger.at(self._last))
 
-    def _run_and_kill(self, *command: str) -> None:
-        if command == ("backup",):
-            command = ("backup", str(self._directory / _BACKUPS))
-        self.kills["commands killed"] += kill_early(self._started(command), self._rng, _LATEST_KILL)
-
     def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
         server = self._server
         return server.variant.start(*command, "--data", str(server.data), directory=server.directory)
@@ -121,11 +122,3 @@ class Keeper:
 def _findings(said: str) -> list[dict[str, str]]:
     lines = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
     return [line for line in lines if "severity" in line]
-
-
-def _damage(said: str) -> list[str]:
-    return [
-        f"{each['path']}: {each['kind']}: {each['what']} ({each['outcome']})"
-        for each in _findings(said)
-        if each["severity"] == "damage" or each["outcome"] == "failed"
-    ]

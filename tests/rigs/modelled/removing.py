@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ _DOCUMENTS = 2
 _ATTACHMENTS = ("a.bin", "b.bin")
 _KILLED = 0.3
 _GONE = (404, 410)
+_CONTENT = re.compile(rb"r\d{4}n\d{6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,10 @@ class Remover:
         self._count += 1
         certificate = self._server.directory / f"certificate-{self._number}-{self._count}.json"
         command = ("erase", f"{key[0]}/data/{key[1]}", "--yes", "--certificate", str(certificate))
-        self._command(*command, is_done=lambda: _is_complete(certificate))
+        self._command(
+            *command,
+            is_done=lambda: certificate.exists() and json.loads(certificate.read_text()).get("ended") is not None,
+        )
         self._forget(key)
 
     def look_back(self) -> None:
@@ -205,11 +210,11 @@ class Remover:
             self._compare(key, document)
         if any(document.is_vague for document in self._documents.values()):
             return
-        left = {each.content for document in self._documents.values() for each in _all(document)}
+        every = [revisions for document in self._documents.values() for revisions in document.files.values()]
+        left = {each.content for revisions in every for each in revisions}
         gone = {content for content in self._contents if not any(content in each for each in left if each)}
-        for path in _contents(self._roots):
-            found = gone & set(_words(path.read_bytes()))
-            if found:
+        for path in (path for root in self._roots for path in (root / "removed").rglob("*") if path.is_file()):
+            if found := gone & set(_CONTENT.findall(path.read_bytes())):
                 self.violations.append(f"{path} still has {sorted(found)}")
 
     def _compare(self, key: tuple[str, str], document: _Document) -> None:
@@ -294,13 +299,11 @@ class Remover:
 
     def _delete(self, key: tuple[str, str], document: _Document, name: str) -> None:
         answer = self._asked(document, "DELETE", url(f"{key[0]}/data/{key[1]}/{name}"))
-        if answer.status in _GONE and document.is_vague:  # the first one was carried out
-            document.add(name, self._newest(key, name), None)
-        elif self._expect(answer, f"DELETE {key} {name}", 204):
-            document.add(name, str(answer["Svc-Last-Modified"] or self._newest(key, name)), None)
-
-    def _newest(self, key: tuple[str, str], name: str) -> str:
-        return max(self._instants(key, name), default="")  # a service without a protection may have lost its history
+        is_repeated = answer.status in _GONE and document.is_vague  # the first one was carried out
+        if is_repeated or self._expect(answer, f"DELETE {key} {name}", 204):
+            instant = None if is_repeated else answer["Svc-Last-Modified"]
+            # A service without a protection may have lost its history.
+            document.add(name, instant or max(self._instants(key, name), default=""), None)
 
     def _instants(self, key: tuple[str, str], name: str) -> list[str]:
         of_file = "" if name == DATA_XML else f"/{name}"
@@ -367,28 +370,6 @@ def _now() -> str:
     """Return an instant that is later than all that were answered."""
     time.sleep(0.05)
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _is_complete(certificate: Path) -> bool:
-    return certificate.exists() and json.loads(certificate.read_text()).get("ended") is not None
-
-
-def _all(document: _Document) -> Iterator[_Revision]:
-    for revisions in document.files.values():
-        yield from revisions
-
-
-def _contents(roots: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the files of forms, but for what the service keeps for itself."""
-    for root in roots:
-        yield from (path for path in (root / "removed").rglob("*") if path.is_file())
-
-
-def _words(content: bytes) -> Iterator[bytes]:
-    """Yield what may be contents of a client."""
-    at = -1
-    while (at := content.find(b"r0", at + 1)) >= 0:
-        yield content[at : at + 12]
 
 
 TREE, SPLIT, DATABASE = "tree", "attachments apart", "database"

@@ -78,7 +78,9 @@ class Rig:
         """The service as it is; nothing is synced for it, not even its new data directory."""
         tally, ledger = self._tally("whole"), Ledger()
         with self._service("whole") as service:
-            taken = self._at_rest(service, ledger, plan.at_rest) + self._under_load(service, ledger, plan.under_load)
+            client = self._writer(service, ledger, 0)
+            taken = [self._after(client, service, ledger) for _ in range(plan.at_rest)]
+            taken += self._under_load(service, ledger, plan.under_load)
         return self._judged_by(ledger, tally, taken, plan)
 
     def run_without(self, protection: str, pictures: int) -> Tally:
@@ -155,10 +157,6 @@ class Rig:
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
-
-    def _at_rest(self, service: Service, ledger: Ledger, pictures: int) -> list[Picture]:
-        client = self._writer(service, ledger, 0)
-        return [self._after(client, service, ledger) for _ in range(pictures)]
 
     def _after(self, client: Writer, service: Service, ledger: Ledger) -> Picture:
         """A picture right after the last of a few requests."""
