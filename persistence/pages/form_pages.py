@@ -134,7 +134,7 @@ class FormPages:
                 table = table_of(shown)
                 columns = table.columns[:2]
                 query = Query(text, size=HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False)
-                hits = table.find(query, Drafts.EXCLUDE)
+                hits = table.find(query, Drafts.EXCLUDE, until)
             except (BadRequestError, BusyError, DamagedError):
                 left_out.append(route.form)
             else:
