@@ -178,11 +178,17 @@ def _definition(shown: ShownVersion) -> str:
         source = permissions_source(shown.published, configured)
     # Who, which of the operations, and the names of unknown ones.
     rules = [
-        (whom(each), [name in each.operations for name in OPERATIONS], unknown_operations(each))
+        (
+            translated(" and ").join(map(translated, whom(each).split(" and "))),
+            [name in each.operations for name in OPERATIONS],
+            unknown_operations(each),
+        )
         for each in permissions or ()
     ]
     if not permissions:
-        rules = [("everyone" if permissions is None else "nobody", [permissions is None] * len(OPERATIONS), [])]
+        rules = [
+            (translated("everyone" if permissions is None else "nobody"), [permissions is None] * len(OPERATIONS), [])
+        ]
     return render_template(
         "definition.html",
         shown=shown,
@@ -202,7 +208,7 @@ def _facts(shown: ShownVersion) -> Iterator[tuple[str, str | Markup]]:
     for language, title in published.metadata.titles.items():
         yield f"Title ({language})" if language else "Title", cut(title)
     yield "Published", instant(published.created)
-    by = f" by {cut(published.modifier)}" if published.modifier else ""
+    by = translated(" by {name}", name=cut(published.modifier)) if published.modifier else ""
     yield "Last published", instant(published.modified) + by
     yield "Available", translated("yes" if published.metadata.available else "no")
     yield "Singleton", translated("yes" if is_singleton(published, shown.route.properties) else "no")
