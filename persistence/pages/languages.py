@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from string import Formatter
 
 from flask import g, has_request_context, request
 from jinja2.ext import Extension
@@ -67,9 +68,10 @@ def _patterns(language: str) -> list[Pattern]:
     """Return the texts with values of a catalog, those with the most words first."""
     found = list[Pattern]()
     for text, translation in catalogs()[language].items():
-        words, *named = re.split(r"\{(\w+)\}", text)
-        if named:
-            found.append(((words, *named[1::2]), tuple(named[::2]), translation))
+        parts = list(Formatter().parse(text))
+        if names := tuple(name for _, name, _, _ in parts if name):
+            words = tuple(literal for literal, _, _, _ in parts)
+            found.append((words if len(words) > len(names) else (*words, ""), names, translation))
     return sorted(found, key=lambda each: -sum(map(len, each[0])))
 
 
