@@ -206,6 +206,7 @@ def documents(shown: ShownVersion) -> str:
         asked=asked,
         hits=hits,
         problem=problem,
+        most=ROWS_SHOWN,
         pages=max(1, -(-hits.total // ROWS_SHOWN)),
         plot=plot,
     )

@@ -157,7 +157,7 @@ class FormPages:
 
     def deleted(self, shown: ShownVersion) -> str:
         """Show what was deleted last, of the first ones with what the last revision of each was called."""
-        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)))
+        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)), most=ROWS_SHOWN)
 
     def _titles(self, shown: ShownVersion) -> Iterator[tuple[str, str]]:
         for each in shown.deleted[:ROWS_SHOWN]:

@@ -244,7 +244,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": "text/javascript; charset=utf-8"}
+_SCRIPT = "text/javascript; charset=utf-8"
+_ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": _SCRIPT, "pages.js": _SCRIPT}
 View = Callable[..., str | AnyResponse]
 
 
