@@ -38,11 +38,10 @@ from persistence.pages.served_forms import (
 )
 from persistence.pages.site import Site, cut, instant
 from persistence.providers.router import Route
-from persistence.services.access import is_singleton, permissions_of
 from persistence.services.document_tables import TableColumn, outline_of
 from persistence.services.documents import Documents
 from persistence.services.histories import before_current
-from persistence.services.rules import Get
+from persistence.services.rules import Get, is_singleton, permissions_of
 from persistence.services.shown_documents import shown_definition, shown_document
 
 

@@ -51,7 +51,7 @@ from persistence.providers.locations import (
 )
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
-from persistence.services.access import permissions_of
+from persistence.services.rules import permissions_of
 from persistence.settings import Effective, Settings
 from persistence.storage import files, root
 from persistence.storage.layout import PAGES, Layout

@@ -19,9 +19,8 @@ from flask import Response
 from persistence import __version__, client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
-from persistence.http.application import ExactFlask, RouteScope
+from persistence.http.application import CleanRequests, ExactFlask, Forwarding, RouteScope
 from persistence.http.logs import CALLER, REQUEST_ID, RequestLog
-from persistence.http.middleware import CleanRequests, Forwarding
 from tests import orders
 from tests.in_process import serving
 from tests.published import definition
