@@ -223,6 +223,8 @@ def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(sv
     script = svc.raw("GET", "/api/redoc.standalone.js")
     assert (script.status, script["Content-Type"], script["Cache-Control"]) == (200, "text/javascript", "max-age=3600")
     assert b"spec-url" in script.body
+    assert b"prefers-color-scheme: dark" in svc.raw("GET", "/api/theme.js").body
+    assert svc.raw("GET", "/api/other.js").status == 404
     moved = svc.raw("GET", "/api")
     assert (moved.status, moved["Location"]) == (302, "api/")
 
