@@ -56,7 +56,6 @@ class DataNode:
     is_relevant: bool = True  # as a runtime marks elements (spec forms 3)
 
     def at(self, name: str) -> list[DataNode]:
-        """Return the elements of a name inside, in document order."""
         return self.inside.get(name, [])
 
     def close(self) -> None:
@@ -383,7 +382,6 @@ class DiffsWriter:
         return element("diffs", "".join(attribute(*each) for each in compared.times.items()), "".join(content))
 
     def json(self, compared: ComparedRevisions) -> str:
-        """Return an object with a list of those of ``as_json``."""
         found = self._bounded(compared, lambda each: as_json(each, self.language, self.truncation))
         return msgspec.json.encode({**compared.times, "diffs": [msgspec.Raw(each.encode()) for each in found]}).decode()
 
@@ -436,7 +434,6 @@ def as_line(each: Difference, language: str | None = None, truncation: int | Non
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
-    """Return a difference as an object, without unknown fields."""
     is_value = each.kind is DiffKind.VALUE_CHANGED
     values = {
         "type": each.kind.value,
@@ -461,7 +458,6 @@ def path_of(place: Place) -> str:
 
 
 def change_of(each: Difference, truncation: int | None) -> str:
-    """Return what has changed, without its place."""
     if each.kind is DiffKind.VALUE_CHANGED:
         return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:

@@ -160,7 +160,6 @@ def attribute(name: str, value: str) -> str:
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
-    """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
 
 
@@ -348,7 +347,6 @@ def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
 
 
 def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
-    """Read the distinct values of controls, by their paths, and of fields."""
     found: dict[Field | str, tuple[str, ...]] = {}
 
     def take(query: ET.Element) -> None:
@@ -445,7 +443,6 @@ class ReportedDifference:
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
-    """Read the differences between two revisions, in the order of the form."""
     found: list[ReportedDifference] = []
 
     def take(diff: ET.Element) -> None:

@@ -41,7 +41,6 @@ class DocumentFacts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def owner(self) -> User:
-        """The creator, as far as permissions are concerned."""
         return User(name=self.creator, group=self.group, organization=self.organization)
 
 
@@ -93,12 +92,10 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def etag(self) -> str:
-        """The entity tag of the revision, with which it was stored."""
         return self.tag or self.id
 
     @property
     def facts(self) -> DocumentFacts:
-        """The facts of the document of which this is the ``data.xml``."""
         return DocumentFacts(
             self.version,
             self.created,

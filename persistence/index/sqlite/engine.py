@@ -388,7 +388,6 @@ class IndexFile(Closable):
 
     @contextmanager
     def reading(self) -> Iterator[IndexReader]:
-        """Lend a connection that sees one state of the index for the block."""
         with self._lock:
             reader = self._readers.pop() if self._readers else None
         try:

@@ -206,7 +206,6 @@ class IndexState(Closable):
         return found.get(1, ""), found.get(0, "")
 
     def kept(self, document: str) -> dict[bool, IndexedRow]:
-        """Return the rows of a document by whether they are of its draft, as far as there are any."""
         return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
 
     def count(self) -> int:
@@ -250,7 +249,6 @@ class IndexState(Closable):
             self.connection.execute("DELETE FROM missed")
 
     def miss(self, documents: Iterable[str]) -> None:
-        """List documents that have changed, which the new index may not have read."""
         self.connection.executemany(
             "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
         )
@@ -290,7 +288,6 @@ class IndexState(Closable):
         )
 
     def hide_version(self, number: int) -> None:
-        """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
         self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
     def settle_version(self, number: int, generation: int) -> None:
@@ -523,6 +520,5 @@ def is_full(root: str) -> bool:
 
 
 def remove_index(path: str) -> None:
-    """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         files.remove(path + suffix)
