@@ -208,7 +208,6 @@ class Bucket:
         return f"{SCHEME}://{self.name}/{self.prefix}".rstrip("/")
 
     def holds(self, other: Bucket) -> bool:
-        """Return whether the keys of another place begin with those of this one."""
         is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
         return (self.name, self.endpoint) == (other.name, other.endpoint) and is_below
 
