@@ -195,7 +195,7 @@ ONLY_IN = {
     "psycopg": {"postgresql"},
     "psycopg_pool": {"postgresql"},
     "cryptography": {"crypto"},
-    "itsdangerous": {"services/access", "pages"},
+    "itsdangerous": {"services/rules", "pages"},
 }
 """Which layers, or packages in them, may import a library."""
 

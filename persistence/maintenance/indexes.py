@@ -15,8 +15,7 @@ from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form
 from persistence.model.queries import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
-from persistence.services.access import searched_versions
-from persistence.services.searching import unknown_controls, unpublished_version
+from persistence.services.searching import searched_versions, unknown_controls, unpublished_version
 from persistence.storage import owner, root
 from persistence.storage.layout import SERVICE, Layout
 from persistence.storage.locks import Lease, LockFile

@@ -293,8 +293,9 @@ class Layout:
 
     root: str
 
+    @lru_cache(NAMES_KEPT // 4)  # noqa: B019 - a layout is a small value
     def paths(self, address: Address) -> FilePaths:
-        """Return where a resource lies. It is asked once per operation: each name of the path costs a look-up."""
+        """Return where a resource lies."""
         if isinstance(address, DefinitionAddress):
             folder = f"{_DEFINITIONS}/{address.version}"
         else:

@@ -32,7 +32,7 @@ import msgspec
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
-from persistence.model.instants import Instant, epoch_nanoseconds, epoch_seconds, one_later
+from persistence.model.instants import Instant, epoch_seconds, one_later, to_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, stamp
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
@@ -120,10 +120,9 @@ def decode_before(data: bytes, path: str) -> Sidecar:
 
 
 def _check_instants(sidecar: Sidecar) -> None:
-    epoch_nanoseconds(sidecar.modified)
-    epoch_nanoseconds(sidecar.created)
-    if sidecar.restored is not None:
-        epoch_nanoseconds(sidecar.restored)
+    for instant in (sidecar.modified, sidecar.created, sidecar.restored):
+        if instant is not None:
+            to_datetime(instant)
     if sidecar.modified.startswith("9999"):
         raise ValueError("nothing can come after the year 9999")
 
