@@ -125,9 +125,6 @@ class Line:
         """The answer, or ``None`` where it cannot be known whether the request was carried out.
 
         Where nobody listens, or it is 503 with ``Retry-After``, nothing was done: it is sent again.
-
-        Raises:
-            NoAnswerError: there is no answer for a minute.
         """
         deadline = time.monotonic() + _PATIENCE
         self.asked[method] += 1

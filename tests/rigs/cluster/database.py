@@ -186,11 +186,7 @@ class Database:
         return (is_named or not self._is_synchronous) and len(self.followers()) == len(NODES) - 1
 
     def await_whole(self, seconds: float) -> list[str]:
-        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these.
-
-        Raises:
-            TimeoutError: it is not, after these seconds.
-        """
+        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these."""
         began, copied = time.monotonic(), list[str]()
         while not self.is_whole():
             lasted = time.monotonic() - began

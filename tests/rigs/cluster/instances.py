@@ -106,11 +106,7 @@ class Balancer:
 
 
 def await_ready(port: int, log: Path) -> None:
-    """Wait until what listens there can store; ``log`` is what it writes.
-
-    Raises:
-        TimeoutError: it cannot after a minute.
-    """
+    """Wait until what listens there can store; ``log`` is what it writes."""
     deadline = time.monotonic() + _STARTING
     while not is_ready(port):
         if time.monotonic() > deadline:
