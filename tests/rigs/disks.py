@@ -123,7 +123,6 @@ def remount(point: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Let a file take all the room that is left."""
     with path.open("ab", buffering=0) as file, suppress(OSError):
         while file.write(bytes(_FREE_BLOCK)):
             pass
@@ -163,7 +162,6 @@ class Disk:
         picture.unlink()
 
     def settle(self) -> None:
-        """Make everything on this disk durable."""
         _run("sync", "--file-system", str(self.root))
 
 

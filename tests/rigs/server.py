@@ -56,7 +56,6 @@ def kill_early(process: subprocess.Popen[str], rng: random.Random, latest: float
 
 
 def weak(weakness: str) -> Variant:
-    """The service and its commands without a protection."""
     return Variant(weakened.__name__, weakened.environment(weakness))
 
 

@@ -38,7 +38,6 @@ class Instance:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, again if it has been killed."""
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command, env=self._environment, stdout=output, stderr=output, start_new_session=True

@@ -44,7 +44,6 @@ class Outcome:
 
 
 def run(directory: Path) -> list[Outcome]:
-    """All cases to gunicorn itself, and through nginx where that is installed."""
     with ExitStack() as stack:
         direct = stack.enter_context(running(directory / "service", workers=2, threads=16, command="gunicorn"))
         faces = {DIRECT: direct}

@@ -42,8 +42,6 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """All operations, in the names of one dialect."""
-
     document: Json
     operations: tuple[Operation, ...]
 

@@ -27,7 +27,6 @@ def is_of_service(answer: Answer) -> bool:
 
 
 def complaints(exchange: Exchange, interface: Interface) -> list[str]:
-    """Everything that is wrong; nothing, mostly."""
     answer = exchange.answer
     if answer is None:
         is_usual = exchange.trouble == CUT_OFF and len(exchange.request.body or b"") > _READ_AHEAD
