@@ -16,7 +16,7 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
-from persistence.http import exports, middleware, parsing, search
+from persistence.http import application, exports, parsing, search
 from persistence.http.application import HEALTH_PATHS, ROOT_PATH
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
@@ -111,7 +111,7 @@ def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
     """It is optional, but for health and the root, which ask for none; other schemes are those of proxies in front."""
     document = interface.read().document
     schemes = document["components"]["securitySchemes"]
-    assert {scheme["scheme"] for scheme in schemes.values()} == set(middleware.SCHEMES)
+    assert {scheme["scheme"] for scheme in schemes.values()} == set(application.SCHEMES)
     assert document["security"] == [{}, *({name: []} for name in schemes)]
     asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
     assert {path for path, own in asking.items() if own == []} == {*HEALTH_PATHS, ROOT_PATH}
