@@ -86,6 +86,7 @@ NOT_SHOWN = {
     *("{} bytes {}", "would be adopted: {} -> {} bytes {}", "{}; its sidecar says: {}", "stored at {}", "as it is"),
     *("no older revision to compare with is left", "revision of {}", "too large to be compared with the {}"),
     *("... and {} more lines", "group of the owner", "a key", "the environment", "head {}:{}", "looking at"),
+    "using the index of",
     *("looking what is being moved to", "beginning to move", "ending a move to", "moving drafts to"),
     *("looking what was moved to", "counts of forms", "uses of keys", "failed logins"),
     "others are writing the audit",
