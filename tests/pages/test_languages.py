@@ -78,7 +78,18 @@ FRAMES = (
 SAME = {"section"}
 """Words that a language has, too."""
 
-SILENT = ("disk_errors", "closed", "execute", "Jobs", "child", "click.option", "exits", "command", "KeyFile")
+SILENT = (
+    "disk_errors",
+    "disk_error",
+    "closed",
+    "execute",
+    "Jobs",
+    "child",
+    "click.option",
+    "exits",
+    "command",
+    "KeyFile",
+)
 """The ends of names of calls whose texts only the log has, or nobody."""
 NOT_SHOWN = {
     *("form = %s AND kind = %s AND folder = %s AND name = %s", "content {}", "the index of {}"),  # places
@@ -86,7 +97,6 @@ NOT_SHOWN = {
     *("{} bytes {}", "would be adopted: {} -> {} bytes {}", "{}; its sidecar says: {}", "stored at {}", "as it is"),
     *("no older revision to compare with is left", "revision of {}", "too large to be compared with the {}"),
     *("... and {} more lines", "group of the owner", "a key", "the environment", "head {}:{}", "looking at"),
-    "using the index of",
     *("looking what is being moved to", "beginning to move", "ending a move to", "moving drafts to"),
     *("looking what was moved to", "counts of forms", "uses of keys", "failed logins"),
     "others are writing the audit",
