@@ -19,7 +19,8 @@ than the value. Without a status the request must succeed. ``PERMISSIONS`` publi
 ``RESTORE`` brings a revision back and ``HISTORY`` lists them. ``LOCK`` and ``UNLOCK`` are ``for`` lea of the group
 staff unless the line says otherwise. ``SEARCH`` searches the form, or another one that it names, and ``found`` has the
 documents. Paths from ``~/`` on are below the API, and from ``//`` on the server's. ``FACE provider`` and ``FACE
-public`` choose the API, and ``FORM`` another form. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that files are not in the tree.
+public`` choose the API, and ``FORM`` another form. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that
+files are not in the tree.
 
     SEARCH v=all by=bob <search/> -> found=`D D°`
     GET ~/form/{form} //healthz -> 200
