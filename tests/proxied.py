@@ -95,7 +95,6 @@ NOT_OF_A_PAIR = {
 DIFFERENT = {
     "test_access_tokens.py::test_it_is_not_for_deleting_all": "what a search there does not find is not refused here",
     "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
-    "test_conditions.py::test_the_reason_names_a_hand_edit": _LOST,
     "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
     "test_encryption.py::test_a_changed_file": _DAMAGED,
     "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",
