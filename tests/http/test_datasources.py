@@ -222,46 +222,36 @@ def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> Non
     assert not stored.exists()
 
 
-def test_a_body_that_is_lost_is_damage(public: Service) -> None:
-    path = "pics/album/data/L/gone.bin"
-    for name in ("gone.bin", "data.xml"):
-        assert public.put(f"pics/album/data/L/{name}", b"<d/>").status == 201
-    (beside(public, "attachments") / "pics/album/data/L/1/gone.bin").unlink()
+def test_a_body_that_is_lost_is_damage_and_an_older_one_not_answered_with_the_one_that_is_there(
+    public: Service,
+) -> None:
+    path, bodies = "pics/album/data/M/photo.bin", beside(public, "attachments") / "pics/album/data/M/1"
+    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
+    first = public.put(path, b"first").instant
+    assert public.put(path, b"latest").status == 204
+    assert public.get(f"{path}?last-modified-time={first}").body == b"first"
+    for older in (bodies / ".history").iterdir():
+        older.unlink()
+    assert public.get(f"{path}?last-modified-time={first}").status == 500
+    assert public.get(path).body == b"latest"
+    (bodies / "photo.bin").unlink()
     answer = public.get(path)
     assert (answer.status, answer.cause) == (500, f"the body of {path} is missing where its attachments are kept")
 
 
-def test_an_older_body_that_is_lost_is_not_answered_with_the_one_that_is_there(public: Service) -> None:
-    path = "pics/album/data/M/photo.bin"
-    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
-    first = public.put(path, b"first")[public.prefix + "Last-Modified"]
-    assert public.put(path, b"latest").status == 204
-    assert public.get(f"{path}?last-modified-time={first}").body == b"first"
-    for older in (beside(public, "attachments") / "pics/album/data/M/1/.history").iterdir():
-        older.unlink()
-    assert public.get(f"{path}?last-modified-time={first}").status == 500
-    assert public.get(path).body == b"latest"
-
-
 def test_readiness_is_that_of_every_tree(public: Service) -> None:
     assert public.raw("GET", "/readyz").status == 200
-    attachments = beside(public, "attachments")
-    attachments.rename(attachments.with_name("gone"))
-    try:
-        answer = public.raw("GET", "/readyz")
-        assert (answer.status, str(attachments) in answer.cause) == (503, True)
-    finally:
-        attachments.with_name("gone").rename(attachments)
-    definitions = beside(public, "definitions")
-    definitions.rename(definitions.with_name("gone"))
-    try:
-        answer = public.raw("GET", "/readyz")
-        assert (answer.status, str(definitions) in answer.cause) == (503, True)
-        assert not definitions.exists(), "a tree is made by nothing but init"
-    finally:
-        definitions.with_name("gone").rename(definitions)
+    for name in ("attachments", "definitions"):
+        directory = beside(public, name)
+        gone = directory.rename(directory.with_name("gone"))
+        try:
+            answer = public.raw("GET", "/readyz")
+            assert (answer.status, str(directory) in answer.cause) == (503, True)
+            assert not directory.exists(), "a tree is made by nothing but init"
+        finally:
+            gone.rename(directory)
     assert public.raw("GET", "/readyz").status == 200
-    lock = definitions / ".locks/service"
+    lock = beside(public, "definitions") / ".locks/service"
     lock.unlink()
     assert public.raw("GET", "/readyz").status == 200
     assert lock.exists(), "what git clean removes is made again"
