@@ -372,9 +372,7 @@ def test_with_the_setting_nothing_is_changed_without_a_line(tmp_path: Path) -> N
     assert verify(path_of(tmp_path), lambda _: None, must_be_sealed=False).notes == []
 
 
-def test_what_is_stored_is_said_to_be_stored_and_a_full_disk_is_507(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_stored_is_said_to_be_and_a_full_disk_is_507(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of an outcome that cannot be written: the change is there, and the audit has its beginning.
 
     A line that is refused in its middle: nothing is stored, and the next writer closes the piece.

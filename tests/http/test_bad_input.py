@@ -165,7 +165,7 @@ CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
         ("Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", 501, b""),
     ],
 )
-def test_a_body_that_is_not_whole_stores_nothing(
+def test_half_a_body_stores_nothing(
     service: Service, form: str, name: str, rest: str, status: int, said: bytes
 ) -> None:
     """A truncated body must not become half a file; without a length and chunks there is none (RFC 9110 15.5.12).
@@ -211,9 +211,7 @@ def test_a_body_over_the_limit(service: Service, form: str) -> None:
     ("length", "expected"),
     [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100"), ("5\r\nContent-Encoding: gzip", b"HTTP/1.1 415")],
 )
-def test_the_body_of_what_is_refused_anyway_is_not_asked_for(
-    service: Service, form: str, length: object, expected: bytes
-) -> None:
+def test_a_body_to_be_refused_is_not_asked_for(service: Service, form: str, length: object, expected: bytes) -> None:
     """RFC 9110 10.1.1: a client that waits for 100 Continue gets the refusal instead, and the connection ends."""
     path = f"{service.face}/crud/{form}/data/D/data.xml"
     head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\n"
@@ -276,9 +274,7 @@ def test_a_part_of_a_content_is_refused(service: Service, form: str, path: str) 
         ("Content-MD5", lambda body: _digest("md5", body)),
     ],
 )
-def test_a_body_is_compared_with_its_digest(
-    service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]
-) -> None:
+def test_digests_are_compared(service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]) -> None:
     """RFC 9530: what a network has changed is not stored."""
     service.put(f"{form}/data/E/data.xml", **V1)
     path = f"{form}/{path}"

@@ -352,9 +352,7 @@ def test_data_and_definitions_have_a_bound_of_their_own(tmp_path: Path, face: st
         assert encrypting.raw("PUT", f"{face}/crud/a/b/data/D/a.bin", HEADERS, large).status == 201
 
 
-def test_few_large_documents_are_parsed_at_a_time_and_small_ones_always(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_large_documents_are_parsed_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transforms, "PARSING_PATIENCE", 0.2)
     with serving(tmp_path) as encrypting:
         for document, size in (("large", 2 * SMALL), ("small", 10)):

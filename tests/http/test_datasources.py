@@ -222,9 +222,7 @@ def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> Non
     assert not stored.exists()
 
 
-def test_a_body_that_is_lost_is_damage_and_an_older_one_not_answered_with_the_one_that_is_there(
-    public: Service,
-) -> None:
+def test_a_lost_body_is_damage_and_a_lost_older_one_too(public: Service) -> None:
     path, bodies = "pics/album/data/M/photo.bin", beside(public, "attachments") / "pics/album/data/M/1"
     assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
     first = public.put(path, b"first").instant
@@ -350,9 +348,7 @@ def test_it_keeps_attachments_alone(client: FlaskClient, tmp_path: Path) -> None
         (("show", "acme/order"), "is with another service, drawer://here/upper: look there"),
     ],
 )
-def test_commands_know_that_it_is_no_tree(
-    client: FlaskClient, config: str, arguments: tuple[str, ...], text: str
-) -> None:
+def test_commands_know_it_is_no_tree(client: FlaskClient, config: str, arguments: tuple[str, ...], text: str) -> None:
     assert client.put(f"{CRUD}/data/D/data.xml", data=DOCUMENT, headers=HEADERS).status_code == 201
     ran = CliRunner().invoke(commands, [*arguments, "--config", config])
     assert text in ran.output + str(ran.exception)

@@ -67,9 +67,7 @@ def shown(service: Service, form: str, query: str = "") -> str:
 
 @pytest.mark.parametrize("collection", ["data", "draft"])
 @pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (data(), True)])
-def test_saving_notes_whether_something_is_encrypted(
-    service: Service, form: str, collection: str, body: bytes, expected: object
-) -> None:
+def test_saving_notes_encryption(service: Service, form: str, collection: str, body: bytes, expected: object) -> None:
     save(service, form, body=body, collection=collection)
     assert note(service, form, collection) == expected
     got = service.get(f"{form}/{collection}/1/data.xml")
@@ -78,9 +76,7 @@ def test_saving_notes_whether_something_is_encrypted(
 
 
 @pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (BEHIND, "silent")])
-def test_what_a_proxy_saves_is_noted_as_plain_only_where_it_is(
-    service: Service, form: str, body: bytes, expected: object
-) -> None:
+def test_what_a_proxy_saves_is_noted_if_plain(service: Service, form: str, body: bytes, expected: object) -> None:
     save_behind(service, form, body)
     assert note(service, form) == expected
     for _ in range(2):

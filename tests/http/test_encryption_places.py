@@ -110,7 +110,7 @@ CHANGES: dict[str, Callable[[bytes, bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_was_changed_without_the_key_is_damage(
+def test_changes_without_the_key_are_damage(
     service: Service, form: str, change: Callable[[bytes, bytes], bytes]
 ) -> None:
     save(service, form)

@@ -219,9 +219,7 @@ TRUTHS += [f"ignore-admin-permissions={value}" for value in ("True", "FALSE", "f
         *((f"modified-since={time}", 400) for time in ("2024-W01-1", "2024-04-15T12")),
     ],
 )
-def test_truth_values_have_any_case_and_what_is_not_acceptable_is_refused(
-    planted: Service, query: str, status: int
-) -> None:
+def test_truth_values_have_any_case_and_others_are_refused(planted: Service, query: str, status: int) -> None:
     """A plus sign in a query is a blank, which is why the offset above is no offset."""
     answer = get(planted, f"?{query}")
     assert (answer.status, status == 200 or query.partition("=")[0] in answer.cause) == (status, True)
@@ -402,9 +400,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("path", "body", "cause"), UNKNOWN)
-def test_what_is_unknown_in_a_query_is_refused_with_the_nearest_name(
-    misspelt: Service, path: str, body: str, cause: str
-) -> None:
+def test_unknown_names_are_refused_with_the_nearest(misspelt: Service, path: str, body: str, cause: str) -> None:
     """In dialect orbeon it is ignored, as the real system does: its own client sends a lot."""
     answer = misspelt.post(path, body)
     if misspelt.dialect == "svc":

@@ -130,9 +130,7 @@ def test_errors_are_problem_details_for_whom_asks_for_json(service: Service, for
     assert service.raw("GET", "/nothing", {"Accept": "application/json"})["Content-Type"] == "application/problem+json"
 
 
-def test_a_definition_is_its_structure_and_attachments_and_the_designers_data_are_as_they_are(
-    service: Service, stored: str
-) -> None:
+def test_a_definition_is_its_structure_and_other_files_are_as_they_are(service: Service, stored: str) -> None:
     found = values(service.get(f"{stored}/form/form.xhtml", JSON))
     assert found["customer"]["contains"]["name"]["kind"] == "control"
     assert service.get(f"{stored}/form/form.xhtml").body == orders.definition()

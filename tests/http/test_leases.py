@@ -146,9 +146,7 @@ BAD = [
 
 @pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
 @pytest.mark.parametrize(("sent", "status", "cause"), BAD, ids=range(len(BAD)))
-def test_a_body_that_names_nobody_is_refused(
-    service: Service, form: str, method: str, sent: bytes, status: int, cause: str
-) -> None:
+def test_a_bad_body_is_refused(service: Service, form: str, method: str, sent: bytes, status: int, cause: str) -> None:
     refused = service.ask(method, f"{form}/data/D/data.xml", sent, LEA)
     assert (refused.status, cause in refused.cause) == (status, True), refused.cause
     announced = service.ask(method, f"{form}/data/D/data.xml", b"<x>", {**LEA, "Content-Length": str(10 << 20)})
@@ -334,9 +332,7 @@ def test_a_real_second_service_has_the_leases(tmp_path: Path, *, enforced: bool)
         assert service.get(path).status == 200
 
 
-def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
-    lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_of_nothing_leave_room_for_documents(lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in ("storage.document_leases", "postgresql.database_storage"):
         monkeypatch.setattr(f"persistence.{engine}.MOST_LEASES_BESIDE_NEW_IDS", 0)
     refused = lock(lenient, f"{form}/data/nothing/data.xml")

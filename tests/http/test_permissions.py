@@ -277,7 +277,7 @@ def opened_to_all(sidecar: bytes) -> bytes:
 @pytest.mark.parametrize(
     "change", [None, lambda _: b"", lambda _: b"{}", opened_to_all], ids=["gone", "blank", "another", "edited"]
 )
-def test_permissions_hold_where_a_file_of_the_definition_is_lost(
+def test_permissions_hold_where_a_file_is_lost(
     svc: Service, form: str, change: Callable[[bytes], bytes] | None
 ) -> None:
     """Of the two files either will do; where neither says anything, nobody is let in."""
@@ -354,9 +354,7 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize(("permissions", "cause"), MISSPELT.values(), ids=MISSPELT)
-def test_misspelt_permissions_are_refused_at_put_and_publish(
-    service: Service, form: str, permissions: str, cause: str
-) -> None:
+def test_misspelt_permissions_are_refused(service: Service, form: str, permissions: str, cause: str) -> None:
     """As misspelt operations are: they would let everybody in, or nobody."""
     assert publish(service, form, permissions).refuses(400, cause)
     app, name = form.split("/")

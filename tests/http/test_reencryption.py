@@ -322,9 +322,7 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
         assert checked.returncode == 0, checked.stdout
 
 
-def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_rebuilt_once_for_all_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilt, run = [], JobProcesses.run
 
     def counted(processes: JobProcesses, job: IndexJob) -> bool:

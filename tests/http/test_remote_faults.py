@@ -103,9 +103,7 @@ def test_an_odd_answer_is_a_bad_gateway_with_a_cause(provider: Provider, service
 
 
 @pytest.mark.parametrize("modified", ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.9999999-01:00"])
-def test_nothing_is_written_over_what_was_modified_at_the_end_of_time(
-    provider: Provider, service: Service, modified: str
-) -> None:
+def test_nothing_is_written_over_the_end_of_time(provider: Provider, service: Service, modified: str) -> None:
     answering(provider, HEAD=Reply(headers={**STORED, "Orbeon-Last-Modified": modified}))
     for answer in (service.put(DATA), service.delete(DATA)):
         assert answer.status == 502
@@ -122,9 +120,7 @@ def test_lists_and_searches_that_are_none_are_bad_gateways(provider: Provider, s
         assert service.raw("POST", f"{PUBLIC}/search/acme/order", headers, b"<search/>").status == 502
 
 
-def test_a_download_that_breaks_off_is_no_whole_answer_and_a_question_is_asked_again_once(
-    provider: Provider, service: Service
-) -> None:
+def test_a_broken_download_is_no_answer_and_a_question_is_repeated(provider: Provider, service: Service) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in STORED.items())
     raw = f"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n{head}\r\n".encode() + bytes(500_000)
     answering(provider)
@@ -139,9 +135,7 @@ def test_a_download_that_breaks_off_is_no_whole_answer_and_a_question_is_asked_a
     assert replies == []
 
 
-def test_a_refused_write_is_no_success_and_nothing_that_was_sent_is_sent_again(
-    provider: Provider, service: Service
-) -> None:
+def test_a_refused_write_is_no_success_and_is_not_sent_again(provider: Provider, service: Service) -> None:
     for status, ours in ((409, 409), (423, 423), (507, 507), (500, 502)):
         answering(provider, PUT=Reply(status), DELETE=Reply(status))
         for answer in (service.put(DATA), service.delete(DATA)):
@@ -254,9 +248,7 @@ def test_a_tag_is_read_however_the_provider_writes_it(kept: Kept, served: Servic
     assert served.put(DATA, headers={"If-Match": current})["ETag"] == stored
 
 
-def test_a_new_document_is_put_with_its_version_and_without_existing_metadata(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_a_new_document_is_put_without_existing_metadata(kept: Kept, keeper: Provider, served: Service) -> None:
     del kept
     query = "?valid=false&data-format-version=4.0.0&nonrelevant=remove"
     answer = served.put(
@@ -323,9 +315,7 @@ def test_an_attachment_is_put_with_the_clients_hash(kept: Kept, keeper: Provider
     assert keeper.of("PUT")[0].body == BODY
 
 
-def test_ranges_are_asked_for_and_work_where_the_provider_has_none(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_ranges_work_where_the_provider_has_none(kept: Kept, keeper: Provider, served: Service) -> None:
     kept.has_data = kept.has_files = True
     answer = served.get(FILE, {"Range": "bytes=70000-70009"})
     assert (answer.status, answer.body) == (206, BODY[70000:70010])
@@ -335,9 +325,7 @@ def test_ranges_are_asked_for_and_work_where_the_provider_has_none(
     assert served.get(FILE).body == BODY
 
 
-def test_a_draft_is_deleted_by_one_request_and_an_older_revision_asked_for_by_its_instant(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_a_draft_is_deleted_and_a_revision_read_by_one_request(kept: Kept, keeper: Provider, served: Service) -> None:
     kept.has_data = True
     draft = DATA.replace("/data/D/", "/draft/D/")
     assert served.delete(draft).status == 204
@@ -357,9 +345,7 @@ def listing(version: int) -> Reply:
     )
 
 
-def test_next_becomes_a_number_and_the_designers_application_is_called_as_it_is_there(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_next_becomes_a_number_and_the_designer_is_renamed(kept: Kept, keeper: Provider, served: Service) -> None:
     kept.forms = listing(4)
     path = "acme/order/form/form.xhtml"
     answer = served.put(f"{path}?document=D7", definition(""), Form_Definition_Version="next")

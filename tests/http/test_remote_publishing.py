@@ -73,9 +73,7 @@ def said(answer: Answer) -> tuple[str, ...]:
     return tuple(child.text or "" for child in etree.fromstring(answer.body))
 
 
-def test_a_definition_of_the_designer_is_there_with_its_attachments_and_not_here(
-    pair: tuple[Publisher, Service],
-) -> None:
+def test_a_definition_of_the_designer_is_there_and_not_here(pair: tuple[Publisher, Service]) -> None:
     """Attachments and paths as in a publication here; who published, and the source, are known there."""
     here, there = pair
     answer = here.from_designer(headers={here.service.prefix + "Username": "lea"}, available="false")

@@ -265,9 +265,7 @@ def _is_whole(service: Service, form: str = FORM, document: str = "D") -> bool:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 6, 64])
-def test_many_attachments_come_back_in_several_steps(
-    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
+def test_many_attachments_come_back_in_steps(served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
     assert restore(served, f"{FORM}/D", at(saved)).status == 201
@@ -276,9 +274,7 @@ def test_many_attachments_come_back_in_several_steps(
 
 @pytest.mark.parametrize("at_once", [2, 64])
 @pytest.mark.parametrize("steps", range(6))
-def test_what_was_interrupted_is_completed_by_a_repetition(
-    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int
-) -> None:
+def test_a_repetition_completes_it(served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int) -> None:
     """The document stays deleted until all of it is there. The fifth attachment is followed by the data."""
     monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
@@ -302,9 +298,7 @@ def test_what_was_interrupted_is_completed_by_a_repetition(
 
 @pytest.mark.parametrize("name", ["data.xml", "a.bin", "b.bin", "f.bin"])
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_what_others_write_meanwhile_is_never_overwritten(
-    served: Service, monkeypatch: pytest.MonkeyPatch, name: str, method: str
-) -> None:
+def test_others_are_never_overwritten(served: Service, monkeypatch: pytest.MonkeyPatch, name: str, method: str) -> None:
     """503, and nothing is stored: what has changed may be an attachment that needs not come back, too."""
     base = f"{FORM}/data/D"
     served.put(f"{base}/f.bin", b"f", **V1)

@@ -351,7 +351,7 @@ def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("level", "written"), [("info", True), ("warning", False), ("error", False)])
-def test_lines_below_the_level_are_not_announced(
+def test_lower_levels_are_not_announced(
     capsys: pytest.CaptureFixture[str], level: logs.LogLevel, *, written: bool
 ) -> None:
     choose("text", level)

@@ -169,9 +169,7 @@ def test_without_a_header_it_is_version_1_that_must_be_published(started: Servic
 
 @pytest.mark.parametrize("face", [PUBLIC, PROVIDER], ids=["public", "provider"])
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(
-    tmp_path: Path, dialect: str, face: str
-) -> None:
+def test_data_that_is_there_already_can_be_read_and_deleted(tmp_path: Path, dialect: str, face: str) -> None:
     """A tree from before the property was set, which asks for no publication."""
     with serving(tmp_path, dialect=dialect, alone=True) as service:
         play(replace(service, face=face), "a/b", "PUT data/D data/E v=1 -> 201\nPUT data/F v=99 -> 201")
