@@ -30,7 +30,6 @@ def _known(facts: Mapping[str, Fact]) -> dict[str, object]:
 
 
 def _json_list(facts: Mapping[str, Fact], name: str, listed: Iterable[object]) -> Iterator[bytes]:
-    """Yield an object with facts and a list, a piece for each of its items."""
     yield msgspec.json.encode({**_known(facts), name: []})[:-2]
     for number, each in enumerate(listed):
         yield (b"," if number else b"") + msgspec.json.encode(each)
@@ -96,7 +95,6 @@ class DistinctAnswer:
     found: Iterable[tuple[Field | str, Iterable[str]]]
 
     def xml(self) -> Iterator[bytes]:
-        """Yield a piece for each value."""
         is_empty = True
         for by, values in self.found:
             if is_empty:
@@ -202,15 +200,12 @@ def _permission(permission: Permission) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer:
-    """A page of a history; of its first revisions the differences to the one before, if they are asked for.
-
-    With ``lists_restored`` a revision names the one that it restores.
-    """
+    """A page of a history; of its first revisions the differences to the one before, if they are asked for."""
 
     page: HistoryPage
     compared: Iterable[ComparedRevisions]
     writer: DiffsWriter
-    lists_restored: bool = False
+    lists_restored: bool = False  # a revision names the one that it restores
 
     def xml(self) -> Iterable[bytes]:
         """Return the whole, so that an error has a status. What is not known of a revision is empty."""
@@ -222,7 +217,6 @@ class HistoryAnswer:
         return [element("documents", attributes_of(self._facts()), "".join(documents)).encode()]
 
     def json(self) -> Iterable[bytes]:
-        """Return the whole, as the XML."""
         written = chain(({"diffs": msgspec.Raw(self.writer.json(each).encode())} for each in self.compared), repeat({}))
         documents = (
             {**_known(self._of(revision)), **diffs}

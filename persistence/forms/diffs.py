@@ -46,21 +46,16 @@ NO_VALUE = HeldValue()
 
 @dataclass(slots=True, eq=False)
 class DataNode:
-    """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
-
-    ``value`` is that of a control, ``items`` those of one that takes several files, ``other`` a digest of all unknown
-    content, and ``digest`` of all content. A runtime marks elements as not relevant (spec forms 3).
-    """
+    """An element of form data at a node of the outline; ``inside`` are the known elements in it by name."""
 
     inside: dict[str, list[DataNode]] = field(default_factory=dict)
-    items: tuple[HeldValue, ...] = ()
+    items: tuple[HeldValue, ...] = ()  # of a control that takes several files
     value: HeldValue = NO_VALUE
-    other: bytes = b""
-    digest: bytes = b""
-    is_relevant: bool = True
+    other: bytes = b""  # a digest of all unknown content
+    digest: bytes = b""  # that of all content
+    is_relevant: bool = True  # as a runtime marks elements (spec forms 3)
 
     def at(self, name: str) -> list[DataNode]:
-        """Return the elements of a name inside, in document order."""
         return self.inside.get(name, [])
 
     def close(self) -> None:
@@ -91,14 +86,17 @@ def opaque_data(pieces: Iterable[bytes]) -> DataNode:
 
 @dataclass(slots=True)
 class _Open:
-    """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
+    """An element that has begun: ``known`` is its node in the outline, ``None`` of a file, or of unknown content."""
 
     known: OutlineNode | None
     node: DataNode
     attributes: Mapping[str, str]
-    text: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)  # of the control or file that it is, or is in
     items: list[HeldValue] = field(default_factory=list)
-    other: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)  # unknown content of the known element that it is, or is in
+    has_text: bool = False  # text in it is that of a control or file
+    is_file: bool = False
+    is_foreign: bool = False  # its content is not the form's, but a runtime's
 
 
 class _DataReader(Streaming):
@@ -110,11 +108,6 @@ class _DataReader(Streaming):
         self._outline = outline
         self._open: list[_Open] = []
         self._count = 0
-        self._deeper = 0
-        """The number of open elements below the innermost one on the stack: unknown, or inside a control."""
-        self._item: _Open | None = None
-        self._foreign_from = 0
-        """The number of open elements from which on content is not the form's, but a runtime's; 0 outside of it."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
@@ -122,47 +115,40 @@ class _DataReader(Streaming):
         if self._count > MOST_DIFFED_ELEMENTS:
             return
         if not self._open:
-            self._open.append(_Open(self._outline.root, DataNode(), attributes))
+            root = self._outline.root
+            self._open.append(_Open(root, DataNode(), attributes, has_text=root.is_control))
             self._note(f"{_BEGIN}{name}{_NAMED}")  # no form says how its root is called
             return
         above = self._open[-1]
-        known = None if self._deeper or above.known is None else above.known.inside.get(name)
+        known = None if above.known is None else above.known.inside.get(name)
         if known is not None:
             node = DataNode(is_relevant=attributes.get(RELEVANT) != "false")
             above.node.inside.setdefault(name, []).append(node)
-            self._open.append(_Open(known, node, attributes))
-        elif not self._deeper and name == ITEM and above.known is not None and above.known.is_control:
-            self._deeper = 1
-            self._item = _Open(None, above.node, attributes)
+            self._open.append(_Open(known, node, attributes, has_text=known.is_control))
+        elif name == ITEM and above.known is not None and above.known.is_control:
+            self._open.append(_Open(None, above.node, attributes, other=above.other, has_text=True, is_file=True))
         else:
-            self._deeper += 1
-            if not self._foreign_from and SEPARATOR in name:
-                self._foreign_from = self._deeper
+            is_foreign = above.is_foreign or SEPARATOR in name
+            self._open.append(replace(above, known=None, items=[], is_file=False, is_foreign=is_foreign))
             self._note(f"{_BEGIN}{name}{_NAMED}")
 
     def end(self, name: str) -> None:
         if self._count <= MOST_DIFFED_ELEMENTS:
-            if self._deeper:  # unknown, or one of several files
-                if self._deeper == 1 and self._item is not None:
-                    self._open[-1].items.append(_value(self._item))
-                    self._item = None
-                else:
-                    self._note(_END)
-                if self._foreign_from == self._deeper:
-                    self._foreign_from = 0
-                self._deeper -= 1
-            else:
-                ended = self._open.pop()
-                node = ended.node
-                if ended.known is not None and ended.known.is_control:
+            ended, node = self._open[-1], self._open[-1].node
+            if ended.known is not None:
+                if ended.known.is_control:
                     node.items = tuple(ended.items)
                     node.value = NO_VALUE if ended.items else _value(ended)
                 parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
                 if parts:
                     node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
                 node.close()
-                if not self._open:
-                    self.root = node
+                self.root = node  # the last one to end is the root
+            elif not ended.is_file:
+                self._note(_END)
+            self._open.pop()
+            if ended.is_file:
+                self._open[-1].items.append(_value(ended))
         super().end(name)
 
     def finish(self) -> None:
@@ -171,17 +157,14 @@ class _DataReader(Streaming):
             self.root = None
 
     def _note(self, content: str) -> None:
-        if not self._foreign_from:
+        if not self._open[-1].is_foreign:
             self._open[-1].other.append(content)
 
     def _characters(self, text: str) -> None:
         if self._count > MOST_DIFFED_ELEMENTS or not self._open:
             return
-        above = self._open[-1]
-        if self._item is not None:
-            self._item.text.append(text)
-        elif above.known is not None and above.known.is_control:
-            above.text.append(text)
+        if self._open[-1].has_text:
+            self._open[-1].text.append(text)
         else:
             self._note(text)
 
@@ -211,12 +194,11 @@ Place = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls.
+    """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls."""
 
-    ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of iterations
-    is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration around it.
-    """
-
+    # ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of
+    # iterations is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration
+    # around it.
     kind: DiffKind
     node: OutlineNode | None = None
     place: Place = ()
@@ -233,12 +215,10 @@ OTHER = Difference(DiffKind.OTHER)
 def differences(
     older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False, in_removed: bool = False
 ) -> Iterator[Difference]:
-    """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else.
-
-    An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
-    ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real system
-    (spec runtime 8).
-    """
+    """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else."""
+    # An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
+    # ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real
+    # system (spec runtime 8).
     comparison = _Comparison(by_position=by_position, in_removed=in_removed)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:
@@ -379,21 +359,17 @@ class ComparedRevisions:
 
 @dataclass(slots=True)
 class DiffsWriter:
-    """A writer of the differences of one response, with labels in a language and values of ``truncation`` characters.
-
-    Differences beyond ``LARGEST_FOUND`` are written as one of the kind ``other``.
-    """
+    """A writer of the differences of one response, with labels in a language."""
 
     language: str | None = None
-    truncation: int | None = None
-    left: int = LARGEST_FOUND
+    truncation: int | None = None  # characters of a value
+    left: int = LARGEST_FOUND  # characters; what is beyond is one difference of the kind ``other``
 
     def xml(self, compared: ComparedRevisions) -> str:
         content = self._bounded(compared, self._written)
         return element("diffs", "".join(attribute(*each) for each in compared.times.items()), "".join(content))
 
     def json(self, compared: ComparedRevisions) -> str:
-        """Return an object with a list of those of ``as_json``."""
         found = self._bounded(compared, lambda each: as_json(each, self.language, self.truncation))
         return msgspec.json.encode({**compared.times, "diffs": [msgspec.Raw(each.encode()) for each in found]}).decode()
 
@@ -446,7 +422,6 @@ def as_line(each: Difference, language: str | None = None, truncation: int | Non
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
-    """Return a difference as an object, without unknown fields."""
     is_value = each.kind is DiffKind.VALUE_CHANGED
     values = {
         "type": each.kind.value,
@@ -471,7 +446,6 @@ def path_of(place: Place) -> str:
 
 
 def change_of(each: Difference, truncation: int | None) -> str:
-    """Return what has changed, without its place."""
     if each.kind is DiffKind.VALUE_CHANGED:
         return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:

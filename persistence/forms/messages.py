@@ -1,19 +1,32 @@
-"""The small XML documents of the APIs: their elements, requests, leases, and answers that a client reads."""
+"""The small documents of the APIs: elements, requests in XML and JSON, leases, and answers that a client reads."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import (
+    LONGEST_SHOWN,
+    LONGEST_TEXT,
+    MOST_CHILDREN,
+    MOST_QUERY_ELEMENTS,
+    MOST_QUERY_NAMES,
+    MOST_TREE_NODES,
+)
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
 from persistence.model.texts import nearest, short
 from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
+
+T = TypeVar("T")
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 LANGUAGE = f"{_XML}lang"  # The name of xml:lang in elements that were read
@@ -23,11 +36,9 @@ _CHILD = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The attributes of the root of a kind of request, and by name its children, each with its attributes.
+    """The attributes of the root of a kind of request, and by name its children, each with its attributes."""
 
-    Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
-    """
-
+    # Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
     request: str
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
@@ -88,11 +99,10 @@ def text_in(element: ET.Element | None) -> str:
 
 
 class ChildReader(Streaming):
-    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time.
+    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time."""
 
-    ``root`` has the name and attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
-    """
-
+    # ``root`` has the name and attributes of the root, and no children. Names have their namespace before
+    # ``SEPARATOR``.
     def __init__(self, take: Callable[[ET.Element], None]) -> None:
         super().__init__()
         self.root = ET.Element("")
@@ -125,6 +135,13 @@ def read_children(pieces: Iterable[bytes], take: Callable[[ET.Element], None]) -
         return reader.read(pieces).root
 
 
+def read_each(pieces: Iterable[bytes], read: Callable[[ET.Element], T]) -> tuple[Mapping[str, str], list[T]]:
+    """Return the attributes of the root, and what is read from each of its children."""
+    found: list[T] = []
+    root = read_children(pieces, lambda child: found.append(read(child)))
+    return root.attrib, found
+
+
 class SmallReader(ChildReader):
     """A reader of requests and sidecars, which are smaller than documents."""
 
@@ -135,31 +152,24 @@ class SmallReader(ChildReader):
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_TEXT = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_ATTRIBUTES = re.compile("[^ !#-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_IN_TEXT = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;"))
-_IN_ATTRIBUTES = (*_IN_TEXT, ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"))
+_IN_TEXT = {"\r": "&#13;"}
+_IN_ATTRIBUTES = {**_IN_TEXT, '"': "&quot;", "\t": "&#9;", "\n": "&#10;"}
 
 
 def text(value: str) -> str:
     """Escape a text between tags. Characters that XML cannot have, from sidecars edited by hand, are replaced."""
-    return _replaced(value, _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
+    return escape(NOT_IN_XML.sub("\ufffd", value), _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
 def attribute(name: str, value: str) -> str:
     """Return an attribute, with the blank before it."""
-    written = _replaced(value, _IN_ATTRIBUTES) if _TO_CHANGE_IN_ATTRIBUTES.search(value) else value
-    return f' {name}="{written}"'
+    if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+        value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+    return f' {name}="{value}"'
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
-    """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
-
-
-def _replaced(value: str, pairs: Iterable[tuple[str, str]]) -> str:
-    value = NOT_IN_XML.sub("\ufffd", value)
-    for character, written in pairs:
-        value = value.replace(character, written)
-    return value
 
 
 Fact = str | int | bool | Sequence[str] | None
@@ -188,13 +198,91 @@ class FoundHistory:
 
 
 def read_history(pieces: Iterable[bytes]) -> FoundHistory:
-    revisions: list[Mapping[str, str]] = []
+    attributes, children = read_each(pieces, lambda child: (child.tag, child.attrib))
+    return FoundHistory(attributes, [facts for tag, facts in children if tag == "document"])
 
-    def take(document: ET.Element) -> None:
-        if document.tag == "document":
-            revisions.append(document.attrib)
 
-    return FoundHistory(read_children(pieces, take).attrib, revisions)
+# JSON in requests: its objects, and queries in JSON as the elements that they would be in XML.
+#
+# A query has the names of the XML. An attribute is a member of the object; an element is a text, or an object with its
+# attributes, ``lang`` for ``xml:lang``, and its text as ``value``; several elements of one name are a list.
+
+
+_LANGUAGE, _VALUE = "lang", "value"
+
+
+def read_json(data: bytes, members: str, most: int = 2 * MOST_TREE_NODES) -> dict[str, Any]:
+    """Read a body: an object, whose numbers are texts as they were sent; ``members`` are named in its refusal."""
+    if data.count(b",") + data.count(b"{") + data.count(b"[") > most:  # a value takes some 100 bytes
+        raise BadRequestError(f"the body has more than {most} commas and brackets, which is too many")
+    try:
+        found = json.loads(data, object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=int)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequestError(f"the body must be a JSON object of the {members}")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the name {twice[:LONGEST_SHOWN]!r} twice")
+    return found
+
+
+def read_json_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary) -> ET.Element:
+    """Return the root with the children of these names; a name that is not in the ``vocabulary`` is refused."""
+    root, request = ET.Element(""), f"a {vocabulary.request}"
+    for name, value in read_json(b"".join(pieces), f"names of {request}", MOST_QUERY_ELEMENTS).items():
+        if name in vocabulary.children:
+            values = value if isinstance(value, list) else [value]
+            if len(root) + len(values) > MOST_CHILDREN:
+                raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
+            children = [_child(name, each, vocabulary) for each in values]
+            root.extend(children if name in names else ())
+        elif name in vocabulary.root or name == _LANGUAGE:
+            _set(root, name, value, request)
+        else:
+            raise _unknown(request, name, {*vocabulary.root, *vocabulary.children})
+    return root
+
+
+def _child(name: str, value: Any, vocabulary: Vocabulary) -> ET.Element:
+    child, subject, known = ET.Element(name), f"{name!r} of a {vocabulary.request}", vocabulary.children[name]
+    if not isinstance(value, dict):
+        child.text = _text(value, subject)
+        return child
+    for own, inner in value.items():
+        if own == _VALUE:
+            child.text = _text(inner, subject)
+        elif own in known or own == _LANGUAGE:
+            _set(child, own, inner, subject)
+        else:
+            raise _unknown(subject, own, {*known, _VALUE})
+    return child
+
+
+def _set(element: ET.Element, name: str, value: Any, subject: str) -> None:
+    if value is not None and value is not False:  # some attributes count if they are there
+        element.set(LANGUAGE if name == _LANGUAGE else name, _text(value, f"{name!r} of {subject}"))
+
+
+def _unknown(subject: str, name: str, known: Collection[str]) -> BadRequestError:
+    return BadRequestError(f"{subject} has no {shown_name(name)!r}{hint(name, known)}")
+
+
+def _text(value: Any, subject: str) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = " ".join(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is not None and not isinstance(value, str):
+        raise BadRequestError(f"{subject} must be a text, a number, true, false, or a list of words")
+    if value and NOT_IN_XML.search(value):
+        raise BadRequestError(f"{subject} has a character that XML does not allow")
+    return value or ""
 
 
 _DAV = ' xmlns:d="DAV:"'
@@ -243,10 +331,8 @@ class ListedForm:
 
 
 def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
-    forms: list[ListedForm] = []
-
-    def take(form: ET.Element) -> None:
-        listed = ListedForm(
+    def read(form: ET.Element) -> ListedForm:
+        return ListedForm(
             form=Form(text_in(form.find("application-name")), text_in(form.find("form-name"))),
             version=_number(text_in(form.find("form-version")).strip()),
             modified=text_in(form.find("last-modified-time")).strip(),
@@ -256,31 +342,21 @@ def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
             operations=frozenset(form.get("operations", "").split()),
             is_available=text_in(form.find("available")).strip() != "false",
         )
-        forms.append(listed)
 
-    read_children(pieces, take)
-    return forms
+    return read_each(pieces, read)[1]
 
 
 def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
-    """Read the distinct values of controls, by their paths, and of fields."""
-    found: dict[Field | str, tuple[str, ...]] = {}
-
-    def take(query: ET.Element) -> None:
+    def read(query: ET.Element) -> tuple[Field | str, tuple[str, ...]]:
         name = query.get("metadata")
-        found[query.get("path", "") if name is None else Field(name)] = tuple(map(text_in, query))
+        return query.get("path", "") if name is None else Field(name), tuple(map(text_in, query))
 
-    read_children(pieces, take)
-    return found
+    return dict(read_each(pieces, read)[1])
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedImport:
-    """The report of an import: the counts of ``definitions``, ``documents``, ``drafts`` and ``attachments`` by outcome.
-
-    ``revisions`` of documents were new, and ``known`` stored already. ``causes`` are by name, of the first that were
-    refused or skipped; ``notes`` are counted.
-    """
+    """The report of an import: counts of definitions, documents, drafts and attachments by outcome."""
 
     is_dry: bool
     refused: int
@@ -288,10 +364,10 @@ class ReportedImport:
     documents: Mapping[str, int] = field(default_factory=dict)
     drafts: Mapping[str, int] = field(default_factory=dict)
     attachments: Mapping[str, int] = field(default_factory=dict)
-    revisions: int = 0
-    known: int = 0
-    causes: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, int] = field(default_factory=dict)
+    revisions: int = 0  # of documents; these were new
+    known: int = 0  # these were stored already
+    causes: Mapping[str, str] = field(default_factory=dict)  # by name, of the first that were refused or skipped
+    notes: Mapping[str, int] = field(default_factory=dict)  # each with its count
 
 
 def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
@@ -326,23 +402,19 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedPurge:
-    """The report of a purge: what was removed, or would be if it ``is_dry``; ``freed`` is in bytes.
-
-    ``problems`` say why documents were not purged, or not entirely.
-    """
+    """The report of a purge: what was removed, or would be if it ``is_dry``."""
 
     is_dry: bool
     revisions: int
     documents: int
     drafts: int
     attachments: int
-    freed: int
-    problems: tuple[str, ...]
+    freed: int  # in bytes
+    problems: tuple[str, ...]  # why documents were not purged, or not entirely
 
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
-    problems: list[str] = []
-    root = read_children(pieces, lambda problem: problems.append(text_in(problem)))
+    root, problems = read_each(pieces, text_in)
     return ReportedPurge(
         is_dry=root.get("dry-run") == "true",
         revisions=_number(root.get("revisions", "0")),
@@ -356,31 +428,23 @@ def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
 
 @dataclass(frozen=True, slots=True)
 class ReportedDifference:
-    """A difference between two revisions of a document (spec crud 8.1).
+    """A difference between two revisions of a document (spec crud 8.1)."""
 
-    ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
-    or ``other`` for all that is not listed; ``iterations`` is how many were added or removed.
-    """
-
-    kind: str
+    kind: str  # a value of ``DiffKind``; ``other`` for all that is not listed
     name: str
     label: str
     older: str | None
     newer: str | None
-    iterations: int
+    iterations: int  # how many were added or removed
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
-    """Read the differences between two revisions, in the order of the form."""
-    found: list[ReportedDifference] = []
-
-    def take(diff: ET.Element) -> None:
+    def read(diff: ET.Element) -> ReportedDifference:
         older, newer = (None if each is None else text_in(each) for each in (diff.find("from"), diff.find("to")))
         label, count = text_in(diff.find("label")), _number(diff.get("count", "0"))
-        found.append(ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count))
+        return ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count)
 
-    read_children(pieces, take)
-    return found
+    return read_each(pieces, read)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,18 +474,15 @@ class ReportedReencryption:
 
 
 def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
-    found: list[ReportedReencryption] = []
-
-    def take(form: ET.Element) -> None:
+    def read(form: ET.Element) -> ReportedReencryption:
         app, name, version, current, total = (
             text_in(form.find(each)) for each in ("application-name", "form-name", "form-version", "current", "total")
         )
         number = _number(version) if version else None
         progress = (form.get("state", ""), _number(current), _number(total))
-        found.append(ReportedReencryption(Form(app, name), number, *progress))
+        return ReportedReencryption(Form(app, name), number, *progress)
 
-    read_children(pieces, take)
-    return found
+    return read_each(pieces, read)[1]
 
 
 def _number(text: str) -> int:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.forms.json_requests import read_json_request
 from persistence.forms.messages import (
     LANGUAGE,
     Vocabulary,
     attribute,
     element,
-    read_children,
+    read_each,
+    read_json_request,
     read_request,
     text,
     text_in,
@@ -33,7 +34,6 @@ from persistence.model.queries import (
     FormField,
     FormFilter,
     FormMatch,
-    FormPage,
     FormQuery,
     FormSort,
     FoundDocuments,
@@ -47,6 +47,7 @@ from persistence.model.queries import (
     TextMatch,
     Wanted,
 )
+from persistence.model.sidecar import PageRequest
 from persistence.model.texts import count, is_descending, word
 
 _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
@@ -259,13 +260,12 @@ def _about(by: Field | str) -> str:
 
 def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
     """Read the answer of a search; of several details of one path the first counts."""
-    documents: list[SearchResult] = []
 
-    def take(document: ET.Element) -> None:
+    def read(document: ET.Element) -> SearchResult:
         values: dict[str, str] = {}
         for detail in document.iterfind("*/*"):
             values.setdefault(detail.get("path", ""), text_in(detail))
-        result = SearchResult(
+        return SearchResult(
             document=document.get("name", ""),
             is_draft=document.get("draft") == "true",
             created=Instant(document.get("created", "")),
@@ -277,15 +277,14 @@ def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
             operations=frozenset(document.get("operations", "").split()),
             values=values,
         )
-        documents.append(result)
 
-    return FoundDocuments(read_children(pieces, take).get("search-total", ""), documents)
+    answer, documents = read_each(pieces, read)
+    return FoundDocuments(answer.get("search-total", ""), documents)
 
 
 def read_distinct_answer(pieces: Iterable[bytes]) -> list[str]:
-    values: list[str] = []
-    read_children(pieces, lambda query: values.extend(map(text_in, query)))
-    return values
+    _, queries = read_each(pieces, lambda query: list(map(text_in, query)))
+    return list(chain.from_iterable(queries))
 
 
 _LATEST = "latest"
@@ -320,10 +319,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
-    """Read a request; unknown markup is refused if ``is_strict``.
-
-    The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
-    """
+    """Read a request; unknown markup is refused if ``is_strict``."""
+    # The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
     root = _read(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
@@ -333,7 +330,7 @@ def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
         order = FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language))
     if page is not None:
         number = count(_value(page, "page-number"), "page-number", 1)
-        part = FormPage(number, count(_value(page, "page-size"), "page-size", 10))
+        part = PageRequest(number, count(_value(page, "page-size"), "page-size", 10))
     return FormQuery(
         app=looked_up.get(FormField.APPLICATION_NAME),
         form=looked_up.get(FormField.FORM_NAME),
@@ -395,15 +392,13 @@ def _value(element: ET.Element, name: str) -> str:
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
     """Read the versions in the list of another service, in its order."""
-    versions: list[ListedVersion] = []
 
-    def take(form: ET.Element) -> None:
+    def read(form: ET.Element) -> ListedVersion:
         parts = ("application-name", "form-name", "form-version", "last-modified-time")
         app, name, version, modified = (text_in(form.find(part)).strip() for part in parts)
         form.attrib.clear()  # the operations depend on the caller
         inside = [(each.tag, sorted(each.items()), each.text, each.tail) for each in form.iter()]
         checksum = zlib.crc32(repr(inside).encode(errors="replace"))
-        versions.append(ListedVersion(app, name, version, modified, checksum))
+        return ListedVersion(app, name, version, modified, checksum)
 
-    read_children(pieces, take)
-    return versions
+    return read_each(pieces, read)[1]

@@ -33,22 +33,16 @@ def peer_address(text: str) -> IPv4Address | IPv6Address | None:
     return found if isinstance(found, IPv4Address) else found.ipv4_mapped or found
 
 
-def is_loopback(peer: Peer) -> bool:
-    return isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
-
-
 def binds_loopback(bind: str) -> bool:
-    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings.
-
-    A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
-    ``localhost``, which is not looked up.
-    """
+    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings."""
+    # A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
+    # ``localhost``, which is not looked up.
     host = host_of(bind)
-    return host.lower() == "localhost" or is_loopback(peer_address(host))
+    found = peer_address(host)
+    return host.lower() == "localhost" or (found is not None and found.is_loopback)
 
 
 def binds_everywhere(bind: str) -> bool:
-    """Return whether a service on ``bind`` is reached under every address of this machine."""
     found = peer_address(host_of(bind))
     return found is not None and found.is_unspecified
 
@@ -120,7 +114,6 @@ class ServerUrl:
     path: tuple[str, ...]
 
     def includes(self, other: ServerUrl) -> bool:
-        """Return whether another address is this one, or below its path."""
         is_same_server = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return is_same_server and other.path[: len(self.path)] == self.path
 
@@ -138,10 +131,8 @@ class RemoteTarget:
 
 
 def parse_server_url(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
-
-    One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
-    """
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
+    # One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:
@@ -187,7 +178,6 @@ def parse_authorization(text: str) -> str:
 
 
 def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
-    """Read an address that must be one of those allowed, or below one of them."""
     url = parse_server_url(text)
     if not any(each.includes(url) for each in allowed):
         raise ForbiddenError(
@@ -215,7 +205,6 @@ class Bucket:
         return f"{SCHEME}://{self.name}/{self.prefix}".rstrip("/")
 
     def holds(self, other: Bucket) -> bool:
-        """Return whether the keys of another place begin with those of this one."""
         is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
         return (self.name, self.endpoint) == (other.name, other.endpoint) and is_below
 

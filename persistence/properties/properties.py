@@ -72,7 +72,6 @@ class PropertyEntry:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it stands for "not configured" (spec forms 5.1)."""
         return isinstance(self.value, str) and not self.value.strip()
 
     def __str__(self) -> str:
@@ -200,11 +199,9 @@ class NameTree:
             branch.is_name = True
 
     def find(self, asked: Name) -> Name | None:
-        """Return the stored name that wins for the one asked for, if any."""
         return next((name for name, is_match in _walk(self._root, (), asked) if is_match), None)
 
     def explain(self, asked: Name) -> Explanation:
-        """Return the result of the same search with its reasons."""
         ends = list(_walk(self._root, (), asked))
         matches = [name for name, is_match in ends if is_match]
         until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
@@ -272,20 +269,15 @@ _NOT_MIRRORED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProviderProperties:
-    """A provider, which keeps forms, by its properties.
-
-    Without ``uri`` it is a tree of this service whose root ``datasource`` names, empty for the default one; with one it
-    is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` or ``place``
-    is where a provider of attachments keeps them. ``mirrored`` are headers without the dialect's prefix.
-    """
+    """A provider, which keeps forms, by its properties."""
 
     name: str
-    uri: str = ""
-    datasource: str = ""
-    base_path: str = ""
+    uri: str = ""  # empty for a tree of this service
+    datasource: str = ""  # the root of such a tree; empty for the default one
+    base_path: str = ""  # where a provider of attachments keeps them, if it is not in ``place``
     is_active: bool = True
-    mirrored: tuple[tuple[str, str], ...] = ()
-    dialect: str = ""
+    mirrored: tuple[tuple[str, str], ...] = ()  # headers without the dialect's prefix
+    dialect: str = ""  # that of another service; empty for the own one
     place: Bucket | None = None
 
     @property
@@ -312,30 +304,24 @@ class RouteProperties:
 
 @dataclass(frozen=True, slots=True)
 class FormProperties:
-    """The properties of a form; the table of properties has their meanings.
-
-    Drafts, permissions and the format are those of the provider of its data, versions and flat views those of the
-    provider of its definitions (spec forms 5.3). ``permissions`` and ``is_singleton`` are for a definition without its
-    own (spec crud 6.3, forms 5.2). ``token_validity`` is in minutes, 0 for no tokens (spec crud 6.6). ``data_format``
-    is the known format with the elements of ``data_format_name``.
-    """
+    """The properties of a form; the table of properties has their meanings."""
 
     route: RouteProperties
-    has_drafts: bool
+    has_drafts: bool  # like permissions and the format, by the provider of its data (spec forms 5.3)
     has_permissions: bool
-    has_versions: bool
+    has_versions: bool  # like flat views, by the provider of its definitions
     needs_publication: bool
     has_leases: bool
     enforces_leases: bool
-    data_format: str
+    data_format: str  # the known format with the elements of ``data_format_name``
     data_format_name: str
-    permissions: Permissions | None
+    permissions: Permissions | None  # for a definition without its own (spec crud 6.3), as ``is_singleton``
     is_singleton: bool
     has_flat_views: bool
     has_flat_prefixes: bool
     longest_flat_name: int
     restricts_searches: bool
-    token_validity: int
+    token_validity: int  # in minutes, 0 for no tokens (spec crud 6.6)
     audits_reads: bool
     retention: RetentionPeriods
     keeps_history: bool
@@ -385,7 +371,6 @@ class Properties:
 
     @property
     def form_providers(self) -> list[ProviderProperties]:
-        """The providers that the definitions or the data of forms have by some entry."""
         return self._chosen(lambda name: name[-1] != _ATTACHMENTS)
 
     @property
@@ -546,10 +531,8 @@ def _provider_of(form: Form, kind: str) -> Name:
 
 
 def mirrored(provider: str, entries: Iterable[PropertyEntry], prefix: Name) -> tuple[tuple[str, str], ...]:
-    """Return the headers that tell a provider its properties, without the dialect's prefix (spec crud 10.3, forms 5.4).
-
-    Only properties that name the provider itself count. Where two give one header, the first does.
-    """
+    """Return the headers that tell a provider its properties, without the dialect's prefix (spec crud 10.3)."""
+    # Only properties that name the provider itself count. Where two give one header, the first does.
     start = (*prefix, "persistence", provider)
     headers: dict[str, str] = {}
     for entry in entries:

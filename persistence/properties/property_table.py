@@ -78,15 +78,12 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownProperty:
-    """A property, or the family of those that differ in the tokens in ``<>``.
-
-    ``default`` holds where nothing stored matches or a string is blank; ``None`` is "not configured".
-    """
+    """A property, or the family of those that differ in the tokens in ``<>``."""
 
     pattern: str
     kind: ValueType
     meaning: str
-    default: Value | None = None
+    default: Value | None = None  # where nothing stored matches or a string is blank; ``None`` is "not configured"
     effect: Effect = Effect.ACTS
 
     @property
@@ -114,7 +111,6 @@ def _general(place: str) -> str:
 
 
 def is_database(place: str) -> bool:
-    """Return whether a place of forms is the address of a database, not a directory."""
     return place.partition("://")[0] in DATABASES
 
 
@@ -148,10 +144,8 @@ def full_address(text: Any) -> Any:
 
 
 def shown_address(uri: str) -> str:
-    """Return an address as it may be shown: a database's with stars for its passwords, any other without user.
-
-    Text before it, such as the name of an option, stays as it is.
-    """
+    """Return an address as it may be shown: a database's with stars for its passwords, any other without user."""
+    # Text before it, such as the name of an option, stays as it is.
     start, mark, rest = uri.partition("://")
     before = start.rstrip(_OF_SCHEMES)
     scheme = start[len(before) :]
@@ -298,12 +292,10 @@ SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
 
 
 def known_property(name: Name) -> KnownProperty | None:
-    """Return the property of a name without prefix, stored or asked for."""
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
 
 
 def general_names(prefix: str) -> list[str]:
-    """Return the names of all properties with ``*`` in every place that allows it."""
     return [prefix + ".".join(map(_general, each.places)) for each in KNOWN]
 
 
@@ -318,10 +310,8 @@ def unknown(name: str, prefix: str) -> str:
 
 
 def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
-    """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right.
-
-    The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
-    """
+    """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right."""
+    # The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
 
     def choices(place: str, token: str) -> Name:
         if place.startswith("<") and _fits(place, token):

@@ -15,7 +15,7 @@ from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database
+from persistence.postgresql.database import Database, DatabaseOutbox
 from persistence.postgresql.database_check import maintained
 from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows, naming
@@ -27,7 +27,7 @@ from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
-from persistence.storage import file_system, files, root
+from persistence.storage import files, root
 from persistence.storage.storage import Storage
 
 
@@ -39,7 +39,7 @@ class LocalDirectory:
 
     def free_bytes(self) -> int:
         with disk_errors(f"directory of this instance {self.root}"):
-            return file_system.free_in(self.root)
+            return root.free_in(self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,10 @@ class _OpenDatabase:
         self._database = database
         self._local = local
         self._extracted = ExtractionCache()
-        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
+        self._has_events = has_events = opening.settings.events
+        self._storage = DatabaseStorage(
+            database, local, listener=self, keeps_history=properties.keeps_history, has_events=has_events
+        )
         self._catalog = Catalog(self._storage)
         numbers = self._storage.numbers
         self._rows = IndexRows(database, numbers, self._source_of)
@@ -154,7 +157,10 @@ class _OpenDatabase:
             reports,
             RequestedRebuilds(self._storage, rebuild, self.index.status),
             self._definitions,
-            maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
+            maintained(
+                DatabaseStorage(self._database, self._local, listener=self, has_events=self._has_events), self._rows
+            ),
+            DatabaseOutbox(self._database) if self._has_events else None,
         )
 
     def changing(self, form: Form, document: str, version: int) -> None:

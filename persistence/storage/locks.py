@@ -44,7 +44,6 @@ STRIPES = 256
 
 
 def stripe(scope: tuple[str, ...]) -> int:
-    """Return which of the lock files serves a scope."""
     return zlib.crc32("\0".join(scope).encode()) % STRIPES
 
 
@@ -146,15 +145,12 @@ class OpenLock:
 
 
 class Locks:
-    """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe.
+    """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe."""
 
-    ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
-    user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
-
-    Those of documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``,
-    so that a slow service there blocks no writer here.
-    """
-
+    # ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
+    # user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again. Those of
+    # documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``, so
+    # that a slow service there blocks no writer here.
     def __init__(
         self, root: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
     ) -> None:
@@ -254,7 +250,6 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def this(cls) -> Machine:
-        """Return the one that this process runs on."""
         machine, boot = (each.read_text().strip() if each.exists() else "" for each in _IDS)
         return cls(socket.gethostname(), machine, boot)
 

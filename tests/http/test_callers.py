@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import ForbiddenError, MisdirectedError, StartupError, UnauthorizedError
-from persistence.http.middleware import AllowedSites, Opens, Policy, caller, policy, presented
+from persistence.http.application import AllowedSites, Opens, Policy, caller, policy, presented
 from persistence.keys import Key, Keys
 from persistence.model.instants import Instant
 from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted

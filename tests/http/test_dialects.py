@@ -20,9 +20,8 @@ from flask import Response
 from persistence import __version__, client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
-from persistence.http.application import ExactFlask, RouteScope
+from persistence.http.application import CleanRequests, ExactFlask, Forwarding, RouteScope
 from persistence.http.logs import CALLER, REQUEST_ID, RequestLog
-from persistence.http.middleware import CleanRequests, Forwarding
 from tests import orders
 from tests.http.stories import play, stories
 from tests.in_process import serving
@@ -224,6 +223,8 @@ def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(sv
     script = svc.raw("GET", "/api/redoc.standalone.js")
     assert (script.status, script["Content-Type"], script["Cache-Control"]) == (200, "text/javascript", "max-age=3600")
     assert b"spec-url" in script.body
+    assert b"prefers-color-scheme: dark" in svc.raw("GET", "/api/theme.js").body
+    assert svc.raw("GET", "/api/other.js").status == 404
     moved = svc.raw("GET", "/api")
     assert (moved.status, moved["Location"]) == (302, "api/")
 

@@ -56,7 +56,6 @@ def kill_early(process: subprocess.Popen[str], rng: random.Random, latest: float
 
 
 def weak(weakness: str) -> Variant:
-    """The service and its commands without a protection."""
     return Variant(weakened.__name__, weakened.environment(weakness))
 
 
@@ -80,7 +79,7 @@ class Server:
         with self._lock, suppress(ProcessLookupError, FileNotFoundError):
             if workers := self.service.workers():
                 os.kill(rng.choice(workers), signal.SIGKILL)
-                self.kills["worker"] += 1
+                self.kills["workers killed"] += 1
 
     def kill(self) -> None:
         """Kill the master and every worker, and start the service again."""
@@ -91,7 +90,7 @@ class Server:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._stack.close()
-            self.kills["service"] += 1
+            self.kills["services killed"] += 1
             self.service = self._started(f"127.0.0.1:{self.service.port}")
 
     def _started(self, bind: str) -> Service:
@@ -125,9 +124,6 @@ class Line:
         """The answer, or ``None`` where it cannot be known whether the request was carried out.
 
         Where nobody listens, or it is 503 with ``Retry-After``, nothing was done: it is sent again.
-
-        Raises:
-            NoAnswerError: there is no answer for a minute.
         """
         deadline = time.monotonic() + _PATIENCE
         self.asked[method] += 1

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
 from persistence.index.protocol import SEPARATOR, Card
 from persistence.index.sources import DocumentName
@@ -116,10 +116,8 @@ def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> N
 
 
 def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
-    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6).
-
-    Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
-    """
+    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6)."""
+    # Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
     for table in TEXTS:
         for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
@@ -153,15 +151,11 @@ class IndexedRow(NamedTuple):
 
 
 class IndexedVersion(NamedTuple):
-    """A form version as the index has it.
-
-    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``generation`` changes
-    whenever its documents must be read again.
-    """
+    """A form version as the index has it."""
 
     fingerprint: str
-    controls: tuple[int, ...] | None
-    generation: int
+    controls: tuple[int, ...] | None  # numbers of its indexed controls; ``None`` where it is not published
+    generation: int  # another one whenever its documents must be read again
 
 
 _KEPT = (
@@ -171,14 +165,12 @@ _KEPT = (
 
 
 class IndexState(Closable):
-    """Reads and changes the state of the index at a path, by a connection that it owns.
-
-    Only the engine uses the connection. Methods raise ``sqlite3.Error``.
-    """
+    """Reads and changes the state of an index by a connection that it owns. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
         self.connection = connection
+        self._execute = connection.execute
 
     def close(self) -> None:
         self.connection.close()
@@ -208,27 +200,24 @@ class IndexState(Closable):
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
         found = dict(
-            self.connection.execute(
-                "SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)
-            ).fetchall()
+            self._execute("SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)).fetchall()
         )
         return found.get(1, ""), found.get(0, "")
 
     def kept(self, document: str) -> dict[bool, IndexedRow]:
-        """Return the rows of a document by whether they are of its draft, as far as there are any."""
-        return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
+        return {bool(draft): IndexedRow(*row) for draft, *row in self._execute(_KEPT, (document,))}
 
     def count(self) -> int:
-        return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+        return int(self._execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
-        found = self.connection.execute(
+        found = self._execute(
             "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
         )
         return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
-        return self.connection.execute(
+        return self._execute(
             "SELECT row, document FROM documents WHERE row > ? AND partition IN"
             " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
             (after, version, most),
@@ -236,7 +225,7 @@ class IndexState(Closable):
 
     def hidden(self, but: int) -> frozenset[DocumentName]:
         """Return the documents that are hidden because their definition was deleted, except those of one version."""
-        found = self.connection.execute(
+        found = self._execute(
             "SELECT d.document, d.draft FROM documents d JOIN partitions p ON p.number = d.partition"
             " WHERE p.hidden AND p.version <> ?",
             (but,),
@@ -256,31 +245,30 @@ class IndexState(Closable):
         """List changed documents no longer; an index that only stands for another one goes on."""
         if self.is_complete:
             write_fact(self.connection, REBUILDING, 0)
-            self.connection.execute("DELETE FROM missed")
+            self._execute("DELETE FROM missed")
 
     def miss(self, documents: Iterable[str]) -> None:
-        """List documents that have changed, which the new index may not have read."""
         self.connection.executemany(
             "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
         )
 
     def missed(self) -> list[str]:
-        return [document for (document,) in self.connection.execute("SELECT document FROM missed")]
+        return [document for (document,) in self._execute("SELECT document FROM missed")]
 
     # Form versions.
 
     def controls(self) -> dict[str, int]:
-        return dict(self.connection.execute("SELECT path, number FROM controls").fetchall())
+        return dict(self._execute("SELECT path, number FROM controls").fetchall())
 
     def definitions(self) -> list[tuple[int, str]]:
-        return self.connection.execute("SELECT version, fingerprint FROM versions").fetchall()
+        return self._execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
-        found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
+        found = self._execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
         return [version for (version,) in found]
 
     def version(self, number: int) -> IndexedVersion | None:
-        row = self.connection.execute(
+        row = self._execute(
             "SELECT fingerprint, controls, generation FROM versions WHERE version = ?", (number,)
         ).fetchone()
         if row is None:
@@ -291,7 +279,7 @@ class IndexState(Closable):
     def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
         """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
         controls = None if version.controls is None else json.dumps(version.controls)
-        self.connection.execute(
+        self._execute(
             "INSERT INTO versions (version, fingerprint, controls, generation, is_outdated) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET fingerprint = excluded.fingerprint, controls = excluded.controls,"
             " generation = excluded.generation, is_outdated = is_outdated OR excluded.is_outdated",
@@ -299,14 +287,11 @@ class IndexState(Closable):
         )
 
     def hide_version(self, number: int) -> None:
-        """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
-        self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
+        self._execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
     def settle_version(self, number: int, generation: int) -> None:
         """Note that the documents of a version have been read again, unless its definition changed since."""
-        self.connection.execute(
-            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation)
-        )
+        self._execute("UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation))
 
 
 _LONGEST_WAIT = 10.0
@@ -359,11 +344,9 @@ UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
 
 
 class UnusableError(Exception):
-    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that.
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
 
-    ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
-    """
-
+    # ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
     def __init__(self, path: str, cause: str = "", mistake: Exception | None = None) -> None:
         super().__init__(cause or path)
         self.path = path
@@ -400,22 +383,15 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 def opened_to_write(path: str) -> sqlite3.Connection:
     connection = connected(path)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
-    except BaseException:
-        connection.close()
-        raise
+    with closed_after_error(connection):
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"wal_autocheckpoint = {_LONGEST_LOG}"):
+            connection.execute(f"PRAGMA {pragma}")
     return connection
 
 
 def sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with files.closing(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)) as descriptor:
         files.sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -487,11 +463,9 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def _is_damage(error: sqlite3.Error, path: str) -> bool:
-    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it.
-
-    If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and a
-    rebuilt index would not understand it either.
-    """
+    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it."""
+    # If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and
+    # a rebuilt index would not understand it either.
     code = getattr(error, "sqlite_errorcode", None)
     try:
         with closing(connected(path)) as connection:
@@ -517,14 +491,11 @@ def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError
 
 
 def require_space(root: str) -> None:
-    """Make sure that SQLite has room to write below a root.
-
-    It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
-    system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
-
-    A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
-    not tell of its quotas. It counts no inodes; there the room is tried out.
-    """
+    """Make sure that SQLite has room to write below a root."""
+    # It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that,
+    # the system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index. A
+    # file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
+    # not tell of its quotas. It counts no inodes; there the room is tried out.
     status = os.statvfs(root)
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
     is_short_of_bytes = status.f_bavail * status.f_frsize < _LEAST
@@ -533,18 +504,18 @@ def require_space(root: str) -> None:
 
 
 def is_full(root: str) -> bool:
-    """Test whether the disk is full by taking room: some file systems report free bytes in another way, or have quotas.
-
-    SQLite reports this as any other error of the disk.
-    """
+    """Test whether the disk is full by taking room: quotas do not show in what some file systems report as free."""
+    # SQLite reports this as any other error of the disk.
     try:
         descriptor = files.open_unnamed(f"{root}/{SPOOL}")
-        if descriptor is None:
-            return False
-        try:
-            files.reserve(descriptor, _LEAST)
-        finally:
-            os.close(descriptor)
+        if descriptor is not None:
+            with files.closing(descriptor):
+                files.reserve(descriptor, _LEAST)
     except OSError as error:
         return error.errno in _USED_UP
     return False
+
+
+def remove_index(path: str) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        files.remove(path + suffix)
