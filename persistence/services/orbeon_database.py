@@ -191,7 +191,7 @@ class OrbeonDatabase:
 
     def example(self) -> Any:
         """Return the time of some row; ``None`` if there is none."""
-        for each in self._readable:
+        for each in reversed(self._readable):
             for (value,) in self._read(self._select(each, func.max(_column("last_modified_time")))):
                 if value is not None:
                     return value
