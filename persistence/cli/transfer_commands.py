@@ -327,7 +327,7 @@ def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, d
     return REMAINS if report.refused or (database is not None and not database.is_complete) else 0
 
 
-def _database(
+def _database(  # noqa: PLR0913 - the last three are options
     address: str,
     opened: ExitStack,
     settings: Settings,

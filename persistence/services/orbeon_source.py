@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import FileIO
@@ -42,7 +42,7 @@ from persistence.services.orbeon_database import (
     DatabaseRow,
     OrbeonDatabase,
 )
-from persistence.services.transfers import TransferOutcome
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 
 _TWICE = "a time is in an hour that occurs twice: it was read as the first one"
@@ -269,10 +269,10 @@ class OrbeonSource:
             yield refused(name, error, is_definition=is_definition)
             return
         yield from gathered.refused
+        if gathered.notes:
+            notes = tuple(dict.fromkeys(gathered.notes))
+            yield TransferOutcome(name, TransferResult.UNCHANGED, is_definition, notes=notes)
         if gathered.revisions:
-            first = gathered.revisions[0]
-            notes = (*first.facts.notes, *gathered.notes)
-            gathered.revisions[0] = replace(first, facts=replace(first.facts, notes=notes))
             yield ImportUnit(name, tuple(gathered.revisions))
 
     def _leave_out_drafts(
@@ -298,9 +298,14 @@ class OrbeonSource:
     ) -> None:
         last: Instant | None = None
         newest = max((at for at, each in enumerate(dated) if not each[2].is_deleted), default=0)
+        contents = [self._content(each[2], is_newest=at == newest) for at, each in enumerate(dated)]
+        is_gone = dated[-1][2].is_deleted and not all(each[2].is_deleted for each in dated) if dated else False
+        if is_gone and not any(contents) and not address.is_main:  # a deletion without anything that was deleted
+            for each in dated:
+                self._leave_out(form, each[2], _ELSEWHERE, gathered)
+            return
         for at, (moment, note, row) in enumerate(dated):
-            modified = from_datetime(moment)
-            content = None if row.is_deleted else self._content(row, is_newest=at == newest)
+            modified, content = from_datetime(moment), contents[at]
             if content is None and not row.is_deleted:
                 if address.is_main:
                     raise BadRequestError(f"its revision of {modified} has no XML")
@@ -324,6 +329,8 @@ class OrbeonSource:
 
     def _content(self, row: DatabaseRow, *, is_newest: bool) -> Content | None:
         """Return what reads the content of a row; ``None`` if there is none."""
+        if row.is_deleted:
+            return None
         if row.table in (DEFINITIONS, DOCUMENTS):
             return None if row.size is None else lambda: iter((self._database.xml(row),))
         if row.size:
@@ -362,6 +369,8 @@ class OrbeonSource:
 
 
 def _address(form: Form, row: DatabaseRow) -> Address:
+    if row.version < 1:
+        raise BadRequestError(f"its form version is {row.version}")
     name = row.text("file_name")
     if row.table in (DEFINITIONS, DEFINITION_FILES):
         return DefinitionAddress(form, row.version, name or FORM_XHTML)

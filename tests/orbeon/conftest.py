@@ -41,6 +41,13 @@ def small(tmp_path: Path) -> Iterator[RuntimeDatabase]:
         yield found
 
 
+@pytest.fixture
+def texts(tmp_path: Path) -> Iterator[RuntimeDatabase]:
+    """An empty database in SQLite that has times as texts, so that they depend on the time zone."""
+    with databases.sqlite(tmp_path, has_texts=True) as found:
+        yield found
+
+
 @pytest.fixture(params=["tree", "database"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty place for forms."""

@@ -179,9 +179,9 @@ def mariadb_server() -> Iterator[Path]:
         shutil.chown(directory, "mysql")
         assert pwd.getpwnam("mysql")
     own = ["--no-defaults", f"--datadir={directory}/data", *user]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     install = ["mariadb-install-db", *own, "--auth-root-authentication-method=normal", "--skip-test-db"]
-    subprocess.run(install, check=True, timeout=_STARTING, **quiet)  # type: ignore[call-overload]
+    made = subprocess.run(install, check=False, timeout=_STARTING, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout + made.stderr
     options = [
         f"--socket={directory}/s",
         "--skip-networking",
@@ -191,7 +191,9 @@ def mariadb_server() -> Iterator[Path]:
     server = subprocess.Popen(
         [MARIADB, *own, *options],
         env={**os.environ, "TZ": ZONE},
-        **quiet,  # type: ignore[call-overload]
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         ends = time.monotonic() + _STARTING
