@@ -14,15 +14,25 @@ from persistence.audit.audit_log import AuditLog, open_audit
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
-from persistence.http import application, logs, middleware
+from persistence.http import application, logs
 from persistence.http.about import about, health
-from persistence.http.application import ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
+from persistence.http.application import (
+    AllowedSites,
+    CallersOnly,
+    CleanRequests,
+    ExactFlask,
+    Forwarding,
+    KeySetting,
+    Policy,
+    ServedApi,
+    Shared,
+    api_blueprint,
+)
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
 from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
 from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
@@ -39,7 +49,6 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe
 from persistence.providers.router import Route
-from persistence.services.access import Access, AccessTokens, Issuing
 from persistence.services.apis import Services
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
@@ -49,6 +58,7 @@ from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
+from persistence.services.rules import Access, AccessTokens, Issuing
 from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 
@@ -100,7 +110,7 @@ def policy_of(settings: Settings) -> Policy:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
     except (DiskError, DamagedError) as error:
         raise StartupError(str(error)) from error
-    return middleware.policy(
+    return application.policy(
         network_addresses.parse_trusted(settings.trusted),
         insecure=settings.insecure,
         on_loopback=network_addresses.binds_loopback(settings.bind),

@@ -332,7 +332,10 @@ class Catalog:
         """Return the snapshot of a version, also of one that does not exist."""
         known = self._known.get(form, _UNKNOWN_FORM).versions.get(version)
         address = DefinitionAddress(form, version, FORM_XHTML) if known is None else known.address
-        return self._at(address, self.storage.fingerprint(address))
+        fingerprint = self.storage.fingerprint(address)
+        if known is not None and known.fingerprint == fingerprint:
+            return known
+        return self._at(address, fingerprint)
 
     def latest(self, form: Form) -> Definition | None:
         """Return the highest published version of a form."""

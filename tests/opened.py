@@ -12,8 +12,8 @@ from persistence.index.sync.updater import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.tree_provider import open_index, provider_of_tree
-from persistence.services.access import Access, AccessTokens
 from persistence.services.apis import Services
+from persistence.services.rules import Access, AccessTokens
 from persistence.settings import Settings
 from persistence.storage.store import Store
 

@@ -196,7 +196,7 @@ ONLY_IN = {
     "psycopg": {"postgresql"},
     "psycopg_pool": {"postgresql"},
     "cryptography": {"crypto"},
-    "itsdangerous": {"services/access", "pages"},
+    "itsdangerous": {"services/rules", "pages"},
 }
 """Which layers, or packages in them, may import a library."""
 
@@ -268,7 +268,7 @@ def _is_in(path: Path, packages: set[str]) -> bool:
 
 KNOWN_IN = {
     "persistence.index.sqlite": {"index/sqlite", "index/sync"},
-    "persistence.index.sync": {"index/sync", "index/__main__", "providers", "cli"},
+    "persistence.index.sync": {"index/sync", "index/__main__", "providers", "maintenance", "cli"},
 }
 """Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""
 

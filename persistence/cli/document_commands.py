@@ -63,7 +63,6 @@ from persistence.model.texts import short
 from persistence.model.versions import Searched
 from persistence.providers.opened import Providers, unheard
 from persistence.providers.tree_provider import open_index
-from persistence.services.access import AdministratorAccess
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.histories import (
@@ -74,7 +73,7 @@ from persistence.services.histories import (
     RevisionPair,
     before_current,
 )
-from persistence.services.rules import Revert, must_live
+from persistence.services.rules import AdministratorAccess, Revert, must_live
 from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (

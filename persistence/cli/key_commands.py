@@ -44,8 +44,8 @@ from persistence.model.instants import from_datetime
 from persistence.pages.service_pages import KeyUses
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
-from persistence.services.access import GRANTABLE, AccessTokens
 from persistence.services.reencryption import KeyReferences
+from persistence.services.rules import GRANTABLE, AccessTokens
 from persistence.settings import Effective
 
 _NO_KEYS = "the file of keys cannot be used"

@@ -44,8 +44,8 @@ from persistence.cli.options import (
 from persistence.cli.terminal import Facts, is_json, json_option, safe, say_error, say_result
 from persistence.dialect import DIALECTS
 from persistence.errors import DiskError, PersistenceError, StartupError
+from persistence.http.application import Opens, Policy
 from persistence.http.logs import ServerLines, announce, apply, choose, look
-from persistence.http.middleware import Opens, Policy
 from persistence.keys import warnings_of
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form

@@ -27,11 +27,10 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import Providers, PublicationServers, init_place, init_places
-from persistence.services.access import Access, AccessTokens
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publication, Publishing
 from persistence.services.documents import Documents
-from persistence.services.rules import Delete, Put
+from persistence.services.rules import Access, AccessTokens, Delete, Put
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import files, owner, root
 

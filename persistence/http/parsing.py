@@ -36,7 +36,7 @@ from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.network_addresses import UNIX, Peer, basic_authorization, parse_authorization, peer_address
-from persistence.model.permissions import Bearer, User
+from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import WHOLE, flag, require_plain, short
 from persistence.model.versions import Precondition, VersionRequest, parse_precondition
@@ -74,6 +74,7 @@ REQUEST_NAMES = frozenset(
 )
 """Headers of requests that are read, without the prefix of the dialect (spec crud 3)."""
 
+_OF_USERS = ("Username", "Group", "Roles")
 
 _WHOLE = frozenset({"Group-Existing", "Username-Existing", "Workflow-Stage"})
 """Headers that another such service sends again, where Latin-1 lacks a character of them."""
@@ -256,12 +257,14 @@ class RequestParser:
         if user is not None:  # the audit asks once more
             return user
         has_credentials = bool(sent.get("Credentials", "").strip())
-        for name in ("Credentials",) if has_credentials else ("Username", "Group", "Roles"):
+        for name in ("Credentials",) if has_credentials else _OF_USERS:
             value = sent.get(name, "")
             if self._are_utf8 and not value.isascii() and value == environ[self._keys[name]]:
                 raise BadRequestError(f"the header that ends in {name} is not UTF-8")
         if has_credentials:
             user = permissions.parse_credentials(sent["Credentials"])
+        elif sent.keys().isdisjoint(_OF_USERS):
+            user = ANONYMOUS
         else:
             user = permissions.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
         environ[_USER] = user

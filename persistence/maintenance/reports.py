@@ -33,7 +33,7 @@ from persistence.model.permissions import OPERATIONS, GrantCondition, Permission
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties
-from persistence.services.access import is_singleton, permissions_of
+from persistence.services.rules import is_singleton, permissions_of
 from persistence.services.transforms import holders_in
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader

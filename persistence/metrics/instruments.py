@@ -119,7 +119,6 @@ _RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([
 """Paths of resources without the prefix of the API: their collection, and the next two names."""
 _MAIN = frozenset({None, "", FORM_XHTML})
 _MAIN_OF_DATA = frozenset({None, "", DATA_XML})
-_COUNTED_AT_ONCE = OBSERVATIONS_KEPT // 2
 
 
 def kind_of(method: str, path: str) -> str:
@@ -155,11 +154,7 @@ class RequestFigures:
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._answered: deque[Answered] = deque(maxlen=OBSERVATIONS_KEPT)
-
-    def add(self, answered: Answered) -> None:
-        self._answered.append(answered)
-        if len(self._answered) >= _COUNTED_AT_ONCE:  # where nobody counts them each second
-            self.count()
+        self.add = self._answered.append
 
     def count(self) -> None:
         """Count what was put down; several threads may do so."""

@@ -113,7 +113,7 @@ class DocumentActions:
     def _done(self, values: Values, done: list[str], failed: list[str], word: str) -> Done:
         notice = translated(word, count=len(done))
         if failed:
-            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=failed[0])
+            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
         names, app, form = values["document"].split("/"), values["app"], values["form"]
         is_one = len(names) == 1 and not failed
         address = address_of(app, form, Collection.DATA.value, names[0])

@@ -273,7 +273,7 @@ class DocumentPages:
         asked = self._asked(address, values, ANONYMOUS)
         plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
-        by = f" by {older.modifier}" if older.modifier else ""
+        by = translated(" by {name}", name=older.modifier) if older.modifier else ""
         effects = [
             translated(
                 "The revision of {revision} becomes the current one, as a new revision of yours.",
@@ -287,7 +287,7 @@ class DocumentPages:
             effects.append(translated("What is current now stays in the history."))
         effects.append(translated("The draft of the document is removed, if there is one."))
         if plan.notice is not None:
-            effects.append(f"{plan.notice}.")
+            effects.append(f"{translated(plan.notice)}.")
         name = f"{address.form}/{address.document}"
         if is_deleted:
             title, button = (

@@ -28,9 +28,9 @@ from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, Re
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers
-from persistence.services.access import AdministratorAccess
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
+from persistence.services.rules import AdministratorAccess
 from persistence.settings import Effective, zone_of
 
 _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})

@@ -14,13 +14,24 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.texts import in_latin_1
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.router import Provider, Route, Router, only
-from persistence.services.access import Access
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Documents, Leasing, counts, protecting, selected
 from persistence.services.forced_deletes import ForcedDeletes, PurgeOf
 from persistence.services.histories import Histories, Reverting, RevisionDiffs
-from persistence.services.rules import RAW, Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
+from persistence.services.rules import (
+    RAW,
+    Access,
+    Cleared,
+    Delete,
+    Get,
+    Origin,
+    Put,
+    Read,
+    Removed,
+    Written,
+    tombstone_over,
+)
 from persistence.services.searching import PublishedForms, Searching
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision

@@ -350,8 +350,6 @@ class EncryptionCodec(Codec):
     def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         """Return form data decrypted, and an attachment if that is asked for (spec forms 4.3)."""
         found = read.found
-        if address.is_main and found.sidecar.encrypted is False and not found.is_edited:
-            return read  # nothing in it is encrypted: that was noted when it was stored
         if self.at_rest.dialect.is_designer(address.form):
             return read
         try:

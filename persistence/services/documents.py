@@ -26,11 +26,12 @@ from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import LeaseHolder, Precondition, Tags, VersionRequest
 from persistence.providers.router import Route, Router
-from persistence.services.access import READING, Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving
 from persistence.services.purging import forget_history
 from persistence.services.rules import (
     RAW,
+    READING,
+    Access,
     Cleared,
     Delete,
     Get,
@@ -41,9 +42,12 @@ from persistence.services.rules import (
     Removed,
     Written,
     check_precondition,
+    is_singleton,
     living,
     must_live,
     next_revision,
+    only_document,
+    subject_of,
     tombstone_of,
 )
 from persistence.storage.attachments import RevisionRewriter
@@ -265,7 +269,9 @@ class Documents:
         except Exception:
             found.close()
             raise
-        read = self.codec.decode(Read(address, found, operations), address, get)
+        read = Read(address, found, operations)
+        if not address.is_main or found.is_edited or found.sidecar.encrypted is not False:  # noted when it was stored
+            read = self.codec.decode(read, address, get)
         if not get.content:
             read.found.close()
             read = replace(read, found=replace(read.found, file=None))

@@ -23,7 +23,6 @@ from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
 from persistence.providers.router import Route, Router
-from persistence.services.access import PURGING, READING, Access, subject_of
 from persistence.services.documents import Documents, protecting
 from persistence.services.exporting import SelectedForm, select_forms
 from persistence.services.purging import (
@@ -34,7 +33,18 @@ from persistence.services.purging import (
     purge_documents,
     remove_file,
 )
-from persistence.services.rules import Delete, Get, Read, Removed, check_precondition, tombstone_of
+from persistence.services.rules import (
+    PURGING,
+    READING,
+    Access,
+    Delete,
+    Get,
+    Read,
+    Removed,
+    check_precondition,
+    subject_of,
+    tombstone_of,
+)
 from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 

@@ -44,10 +44,21 @@ from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
 from persistence.model.versions import NO_PRECONDITION, VersionRequest
 from persistence.providers.router import Route, Router
-from persistence.services.access import READING, Access, subject_of
 from persistence.services.definitions import Definitions, Part
 from persistence.services.documents import Documents, PutRequest, as_of, commit, protecting, selected
-from persistence.services.rules import Get, Origin, Put, Read, Revert, Written, living, must_live
+from persistence.services.rules import (
+    READING,
+    Access,
+    Get,
+    Origin,
+    Put,
+    Read,
+    Revert,
+    Written,
+    living,
+    must_live,
+    subject_of,
+)
 from persistence.services.transforms import holders_in, parsing
 from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import Revisions

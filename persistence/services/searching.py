@@ -6,19 +6,37 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from persistence.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, BusyError, DamagedError, DiskFullError
 from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnswer, WrittenForms
+from persistence.forms.controls import DESIGNER_KEYS
 from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.index.protocol import Budget
 from persistence.limits import LARGEST_LIST
-from persistence.model.addresses import LIBRARY_FORM, Form
+from persistence.model.addresses import DESIGNER_VERSION, LIBRARY_FORM, Form
 from persistence.model.instants import to_datetime
-from persistence.model.permissions import OPERATIONS, Admin, Permissions, User, admin_entries, is_admin, on_creation
+from persistence.model.permissions import (
+    EVERYBODY,
+    FINDING,
+    NOBODY,
+    OPERATIONS,
+    Admin,
+    Operations,
+    OwnerSets,
+    Permissions,
+    User,
+    admin_entries,
+    is_admin,
+    on_creation,
+    on_data_of,
+    readable_owners,
+    searchable_owners,
+)
 from persistence.model.queries import (
     DraftFilter,
     Drafts,
@@ -28,15 +46,18 @@ from persistence.model.queries import (
     FormMatch,
     FormQuery,
     FormSort,
+    Hit,
     Hits,
+    Scope,
     SentQuery,
     Sort,
     VisibleOwners,
 )
 from persistence.model.texts import nearest, similar
-from persistence.model.versions import PublishedVersion, Searched
+from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
+from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
-from persistence.services.access import SearchedVersions, operations_on, permissions_of, scope_of, searched_versions
+from persistence.services.rules import permissions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +221,106 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
 
 
 _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
+
+
+# A search finds the documents that a GET by the same user shows, by the permissions of each version, where the property
+# restricts searches; otherwise those of spec search 1.8, by the permissions of one version.
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedVersions:
+    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
+
+    ``definition`` gives the permissions, ``indexed`` is the one by which the index reads data.
+    """
+
+    catalog: Catalog
+    configured: FormProperties
+    numbers: tuple[int, ...] | None
+    definition: Definition
+    indexed: Definition
+    is_designer: bool
+
+    @property
+    def index_paths(self) -> tuple[str, ...] | None:
+        """Return the paths of the indexed controls, in the order of the index; ``None`` where none is published."""
+        if self.is_designer:
+            return tuple(key.path for key in DESIGNER_KEYS)
+        found = self.indexed.index_keys(self.configured.data_format)
+        return tuple(key.path for key in found.keys) if found.is_published else None
+
+
+def searched_versions(
+    form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
+) -> SearchedVersions:
+    """Return the versions that a request means (spec search 1.4)."""
+    is_designer = dialect.is_designer(form)
+
+    def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
+        definition = catalog.of(form, number)
+        return SearchedVersions(catalog, configured, numbers, definition, definition, is_designer)
+
+    if not is_designer and not configured.has_versions:
+        if isinstance(asked, int):
+            only_first(VersionRequest(number=asked))
+        return versions((1,), 1)
+    if isinstance(asked, int):
+        return versions((asked,), asked)
+    if is_designer:  # nothing is published of it
+        return versions(None, DESIGNER_VERSION)
+    latest = catalog.latest(form)
+    if latest is None:
+        # Deleted versions still have permissions: the highest counts, with all that have the same ones.
+        same = catalog.same_permissions(form)
+        return versions(same, same[0]) if same else versions(None, 1)
+    numbers = None if asked is Searched.ALL else (latest.version,)
+    return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
+
+
+def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
+    """Return the documents on which a user has one of the operations, as far as a search may show them."""
+    configured, definition, indexed = searched.configured, searched.definition, searched.indexed
+    defined = permissions_of(definition, configured)
+    by_definition = (indexed.version, indexed.fingerprint)
+    if not configured.restricts_searches:
+        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
+
+    @cache  # each partition of an index asks
+    def of_version(version: int) -> OwnerSets:
+        if version == definition.version:
+            return readable_owners(defined, user, any_of)
+        try:
+            own = permissions_of(_version(searched, version), configured)
+        except DamagedError:
+            return frozenset({NOBODY})
+        return readable_owners(own, user, any_of)
+
+    seen = VisibleOwners(of_version, is_by_saved=True)
+    if not configured.has_drafts:  # a GET of one is refused
+        seen = VisibleOwners(lambda _: frozenset({NOBODY})) if drafts.kind is Drafts.ONLY else seen
+        drafts = replace(drafts, kind=Drafts.EXCLUDE)
+    return Scope(searched.numbers, drafts, seen, any_of, by_definition)
+
+
+def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
+    """Return the operations of a user on each of the documents that were found."""
+    configured = searched.configured
+    if not configured.restricts_searches:
+        by_owner = on_data_of(permissions_of(searched.definition, configured), user)
+        return lambda hit: by_owner(hit.facts.owner)
+    by_version = {
+        number: on_data_of(permissions_of(_version(searched, number), configured), user)
+        for number in {hit.facts.version for hit in hits}
+    }
+    return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
+
+
+def _version(searched: SearchedVersions, number: int) -> Definition:
+    definition = searched.definition
+    if number in (0, definition.version):
+        return definition
+    return searched.catalog.of(definition.form, number)
 
 
 # A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.

@@ -17,7 +17,7 @@ from persistence.app import create_app
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys, key_of
 from persistence.model.addresses import Form, TokenSubject
-from persistence.services.access import AccessTokens
+from persistence.services.rules import AccessTokens
 from persistence.storage import root
 from tests.cli.command_runner import PREFIX, Ended, ended
 from tests.cli.test_commands import PROJECT, gunicorn, persistence

@@ -13,13 +13,13 @@ from persistence.errors import BadRequestError, ConfigurationError, ForbiddenErr
 from persistence.limits import LONGEST_ACCESS_TOKEN
 from persistence.model.addresses import Form, TokenSubject
 from persistence.model.texts import duration
-from persistence.services import access
-from persistence.services.access import AccessTokens, TokenGrant
+from persistence.services import rules
+from persistence.services.rules import AccessTokens, TokenGrant
 
 KEYS = (b"a" * 32, b"b" * 32)
 SUBJECT = TokenSubject(Form("hr", "leave"), 1, "A")
 GRANT = TokenGrant(1_000, 2_000, ("read", "update"))
-TOKEN = access.sign_token(GRANT, SUBJECT, KEYS)
+TOKEN = rules.sign_token(GRANT, SUBJECT, KEYS)
 SENDABLE = string.ascii_letters + string.digits + "-_.~=+/ \n\0é"
 NAMES = st.text(max_size=12)
 SUBJECTS = st.builds(TokenSubject, st.builds(Form, NAMES, NAMES), st.integers(1, 1 << 62), NAMES)
@@ -33,17 +33,17 @@ def test_a_token_is_short_and_fit_for_an_address() -> None:
 @given(SUBJECTS, st.integers(0, 1 << 40), st.integers(0, 1 << 40))
 def test_what_is_signed_is_read_again(subject: TokenSubject, issued: int, expires: int) -> None:
     grant = TokenGrant(issued, expires, ("read", "update", "delete"))
-    token = access.sign_token(grant, subject, KEYS)
+    token = rules.sign_token(grant, subject, KEYS)
     assert len(token) <= LONGEST_ACCESS_TOKEN
-    assert access.verify_token(token, subject, KEYS) == grant
+    assert rules.verify_token(token, subject, KEYS) == grant
 
 
 @given(SUBJECTS, SUBJECTS)
 def test_a_token_for_one_document_is_none_for_another(one: TokenSubject, other: TokenSubject) -> None:
-    token = access.sign_token(GRANT, one, KEYS)
+    token = rules.sign_token(GRANT, one, KEYS)
     if one != other:
         with pytest.raises(ForbiddenError):
-            access.verify_token(token, other, KEYS)
+            rules.verify_token(token, other, KEYS)
 
 
 @pytest.mark.parametrize("at", range(len(TOKEN)))
@@ -54,33 +54,33 @@ def test_a_token_changed_by_one_character_is_never_accepted(at: int) -> None:
     changed |= {TOKEN[:at] + TOKEN[at + 1 :], TOKEN[:at], TOKEN[at:] if at else ""}
     for token in changed - {TOKEN}:
         with pytest.raises(ForbiddenError):
-            access.verify_token(token, SUBJECT, KEYS)
+            rules.verify_token(token, SUBJECT, KEYS)
 
 
 @given(st.text(max_size=600))
 def test_no_other_text_is_accepted(text: str) -> None:
     with pytest.raises(ForbiddenError):
-        access.verify_token(text, SUBJECT, KEYS)
+        rules.verify_token(text, SUBJECT, KEYS)
 
 
 @pytest.mark.parametrize(
     "payload", [b"", b"[]", b"{}", b"[1,2]", b'[1,2,["read"],4]', b'["1",2,[]]', b"\xff", b"[" * 99]
 )
 def test_a_payload_that_is_none_is_refused_even_if_it_is_signed(payload: bytes) -> None:
-    signer = access._token_signer(SUBJECT, KEYS)  # noqa: SLF001 - it signs what sign does not
+    signer = rules._token_signer(SUBJECT, KEYS)  # noqa: SLF001 - it signs what sign does not
     token = signer.sign(base64_encode(payload)).decode()
     with pytest.raises(ForbiddenError):
-        access.verify_token(token, SUBJECT, KEYS)
+        rules.verify_token(token, SUBJECT, KEYS)
 
 
 def test_the_newest_key_signs_all_verify_and_a_removed_one_does_not() -> None:
     first, second = KEYS
-    old, new = access.sign_token(GRANT, SUBJECT, [first]), access.sign_token(GRANT, SUBJECT, KEYS)
-    assert access.sign_token(GRANT, SUBJECT, [second]) == new
-    assert access.verify_token(old, SUBJECT, KEYS) == access.verify_token(new, SUBJECT, KEYS) == GRANT
+    old, new = rules.sign_token(GRANT, SUBJECT, [first]), rules.sign_token(GRANT, SUBJECT, KEYS)
+    assert rules.sign_token(GRANT, SUBJECT, [second]) == new
+    assert rules.verify_token(old, SUBJECT, KEYS) == rules.verify_token(new, SUBJECT, KEYS) == GRANT
     for token, keys in ((old, [second]), (new, [first]), (old, []), (new, [])):
         with pytest.raises(ForbiddenError):
-            access.verify_token(token, SUBJECT, keys)
+            rules.verify_token(token, SUBJECT, keys)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
-from persistence.services.access import AccessTokens
+from persistence.services.rules import AccessTokens
 from tests.http.test_permissions import LEA, definition, operations
 from tests.in_process import serving
 from tests.service import V1, Answer, Service, alone, running

@@ -16,8 +16,7 @@ from persistence.index import protocol as module
 from persistence.index.protocol import Budget, VersionKeys, decode, prepared
 from persistence.index.search_compiler import MOST_ROWS
 from persistence.index.sources import CachingExtraction, ExtractionCache, IndexedDocument
-from persistence.index.sqlite.engine import PreparedDocument, limited
-from persistence.index.sqlite.rows import IndexWriter
+from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
@@ -80,6 +79,17 @@ def test_the_time_grows_with_the_documents_and_is_one_for_several_blocks(monkeyp
         now[0] += 0.5
         with pytest.raises(BadRequestError):
             budget.check()
+
+
+def test_a_search_ends_at_a_time_of_the_clock_whatever_it_has_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    budget = Budget(until=8.0)
+    budget.allow_for(1_000_000)
+    budget.check()
+    now[0] = 8.1
+    with pytest.raises(BadRequestError):
+        budget.check()
 
 
 def test_other_errors_stay_what_they_are() -> None:
