@@ -439,18 +439,24 @@ WITH_DATA: Literal["with-data"] = "with-data"
 Attachments = Bucket | Literal["with-data"]
 
 
-def attachments_option(text: str, *, takes_directory: bool = False) -> Option:
-    """Return the option ``--attachments``; the value of a directory is its absolute path."""
+def attachments_option(text: str, *, takes_directory: bool = False, takes_word: bool = True) -> Option:
+    """Return the option ``--attachments``; the value of a directory is its absolute path.
+
+    Without ``takes_word`` the word with-data is a directory.
+    """
+    instead = f"; or {WITH_DATA}" if takes_word else ""
 
     def place(value: str) -> Attachments | str:
-        if takes_directory and value != WITH_DATA and "://" not in value:
+        if takes_word and value == WITH_DATA:
+            return WITH_DATA
+        if takes_directory and "://" not in value:
             return os.path.realpath(value)
         try:
-            return WITH_DATA if value == WITH_DATA else parse_addressed_bucket(value)
+            return parse_addressed_bucket(value)
         except BadRequestError as error:
-            raise click.BadParameter(f"{error}; or {WITH_DATA}") from error
+            raise click.BadParameter(f"{error}{instead}") from error
 
-    metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX|{WITH_DATA}"
+    metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX{f'|{WITH_DATA}' if takes_word else ''}"
     return click.option("--attachments", metavar=metavar, type=place, help=text)
 
 
