@@ -332,7 +332,6 @@ class Layout:
         return f"{self.root}/{LEASES}/{digest[:2]}/{digest}"
 
     def own(self, name: str) -> str:
-        """Return a directory or file of the store's own in the root."""
         return f"{self.root}/{name}"
 
 

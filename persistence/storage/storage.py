@@ -323,7 +323,6 @@ KeepsHistory = Callable[[Form], bool]  # Returns whether a save of a form's data
 
 
 def keeps_all(_: Form) -> bool:
-    """Keep the history of every form."""
     return True
 
 
@@ -376,7 +375,6 @@ class ChangeEvents:
         self._notified: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
-        """Tell that a document is about to change."""
         if (form, document) not in self._notified:
             self._listener.changing(form, document)
             self._notified[form, document] = None  # a listener that refuses hears nothing of the end either
