@@ -79,8 +79,9 @@ def _recognised(text: str, language: str, depth: int) -> str:
     if depth == 0 or text in catalogs()[language]:
         return catalogs()[language].get(text, text)
     for words, names, translation in _patterns(language):
-        values = dict(zip(names, between(words, text), strict=False))
-        if values:
+        if not (text.startswith(words[0]) and text.endswith(words[-1])):  # quickly: a page may have a thousand texts
+            continue
+        if values := dict(zip(names, between(words, text), strict=False)):
             texts = {name: value for name, value in values.items() if name.startswith("text")}
             nested = {name: _recognised(value, language, depth - 1) for name, value in texts.items()}
             return translation.format(**(values | nested))
@@ -88,9 +89,9 @@ def _recognised(text: str, language: str, depth: int) -> str:
 
 
 def between(words: Sequence[str], text: str) -> list[str]:
-    """Return the values between the words of a sentence; none for another sentence."""
+    """Return the values between the words of a sentence that begins and ends with them; none for another sentence."""
     first, *inner, last = words
-    if len(text) <= len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+    if len(text) <= len(first) + len(last):
         return []
     values, rest = list[str](), text[len(first) : len(text) - len(last)]
     for each in inner:

@@ -219,4 +219,4 @@ def test_a_search_of_all_forms_ends_within_a_form(found: Browser, monkeypatch: p
     monkeypatch.setattr(form_pages, "SEARCH_ALL_SECONDS", 0.2)
     monkeypatch.setattr(form_pages, "table_of", slow)
     found.get("/admin/search?q=zoe")
-    assert "1 forms could not be searched now, among them acme/order" in found.text
+    assert "acme/order could not be searched now. Each can be searched on its own page." in found.text

@@ -62,6 +62,7 @@ TABLES: dict[str, Iterable[str]] = {
     "settings": MEANINGS.values(),
     "properties": [f"{each.meaning}; {each.effect.value}" for each in KNOWN],
     "permissions": ["owner", "group member", "anyone", "everyone", "nobody", "role clerk or boss", *OPERATIONS],
+    "names": ["group of the owner", "stage", "owner"],
     "definitions": ["section", "grid", "repeat", "added", "removed", "2 iterations added: 1, 3"],
     "jobs": ["waiting", "encrypting", "finished", "stopped", "compared", "reindexed"],
     "places": ["forms", "attachments"],
@@ -96,7 +97,7 @@ NOT_SHOWN = {
     *("cannot be read: ", "is damaged: ", "{}, but {}", "{} in {}"),  # parts, and errors as they are
     *("{} bytes {}", "would be adopted: {} -> {} bytes {}", "{}; its sidecar says: {}", "stored at {}", "as it is"),
     *("no older revision to compare with is left", "revision of {}", "too large to be compared with the {}"),
-    *("... and {} more lines", "group of the owner", "a key", "the environment", "head {}:{}", "looking at"),
+    *("... and {} more lines", "the environment", "head {}:{}", "looking at"),
     *("looking what is being moved to", "beginning to move", "ending a move to", "moving drafts to"),
     *("looking what was moved to", "counts of forms", "uses of keys", "failed logins"),
     "others are writing the audit",
