@@ -41,13 +41,7 @@ Verb = Callable[..., str]
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
 _NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
-_SHORT = {
-    "v": "Form-Definition-Version",
-    "by": "Username",
-    "group": "Group",
-    "role": "Roles",
-    "stage": "Workflow-Stage",
-}
+_SHORT = {"v": "Form-Definition-Version", "by": "Username", "role": "Roles", "stage": "Workflow-Stage"}
 _STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
 _STANDARD |= {"Timeout", "Accept-Ranges", "for", "in"}
 _BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}

@@ -118,16 +118,9 @@ def test_v1_tables_of_what_is_stored_without_drafts(planted: Service) -> None:
         assert report.columns(main) == METADATA + CUSTOMER
         assert report.columns(f"{main}_lines") == ["metadata_document_id", "lines_repetition", "product"]
         saved = [document for document in DOCUMENTS if not document.is_draft]
-        assert report.rows(main) == [
-            (
-                document.name,
-                document.saves[0].when,
-                document.saves[-1].when,
-                document.saves[-1].by.name,
-                *(text or None for text in document.values),
-            )
-            for document in saved
-        ]
+        facts = [(each.name, each.saves[0].when, each.saves[-1].when, each.saves[-1].by.name) for each in saved]
+        values = [tuple(text or None for text in each.values) for each in saved]
+        assert report.rows(main) == [(*each, *texts) for each, texts in zip(facts, values, strict=True)]
         assert report.rows(f"{main}_lines") == LINES
 
 

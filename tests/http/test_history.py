@@ -291,12 +291,8 @@ def test_the_differences_of_two_revisions(service: Service, published: str) -> N
         '<diff type="iteration-added" name="legs" count="1"><label>Legs</label></diff>',
     ]
     assert differences(between(service, published, third, third)) == []
-    head = ask(
-        service,
-        f"{published}/D/diff",
-        f"?form-version=1&older-modified-time={first}&newer-modified-time={third}",
-        "HEAD",
-    )
+    query = f"?form-version=1&older-modified-time={first}&newer-modified-time={third}"
+    head = ask(service, f"{published}/D/diff", query, "HEAD")
     assert (head.status, head.body) == (200, b"")
 
 

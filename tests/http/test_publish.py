@@ -58,13 +58,8 @@ def designed(service: Service, form: str) -> str:
     base = f"{service.designer}/builder/data/{document}"
     names = ["0a1b.bin", "ä b.pdf", "100%.css"]
     for name in names:
-        service.put(
-            f"{base}/{quote(name)}",
-            name.encode(),
-            {"Content-Type": "application/pdf"},
-            Hash_Algorithm="X",
-            Hash_Value=1,
-        )
+        kind, known = {"Content-Type": "application/pdf"}, {"Hash_Algorithm": "X", "Hash_Value": 1}
+        service.put(f"{base}/{quote(name)}", name.encode(), kind, **known)
     image, *files = (f"\n {CRUD}/{base}/{quote(name)}?x=1 " for name in names)
     elements = "".join(f'<f filename="f">{file}</f>' for file in files)
     service.put(f"{base}/data.xml", definition(form, image=image, files=elements))

@@ -199,13 +199,8 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
     with serving(tmp_path) as service:
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
-        killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-c", KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"]
+        killed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert killed.returncode in (-signal.SIGKILL, 0), killed
         for _ in range(2):
             for name in NAMES:
@@ -365,13 +360,8 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def reencrypt(apart: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
     directory = apart.data.parent
     options = ("--data", str(apart.data), "--config", str(directory / "settings.toml"))
-    done = subprocess.run(
-        [sys.executable, *command, "reencrypt", *options, *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = [sys.executable, *command, "reencrypt", *options, *arguments]
+    done = subprocess.run(ran, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done
     return done.stderr
 

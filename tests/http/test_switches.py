@@ -125,9 +125,7 @@ def strict(request: pytest.FixtureRequest, started: Service) -> Service:
 
 
 NAMES = "data/D draft/D data/D/a.bin draft/D/a.bin"
-CAUSE = (
-    "`version 1 of {form} was never published, and data is stored of published versions only: the property {property}`"
-)
+CAUSE = "`version 1 of {form} was never published, and data is stored of published versions only: the property {said}`"
 
 
 @stories(
@@ -148,10 +146,7 @@ CAUSE = (
     }
 )
 def test_only_what_was_published_has_data(strict: Service, form: str, story: str) -> None:
-    words = {
-        "own": f"{form[4:12]}-{strict.face.count('/')}",
-        "property": f"{prefix(strict)}files.published-only is true",
-    }
+    words = {"own": f"{form[4:12]}-{strict.face.count('/')}", "said": f"{prefix(strict)}files.published-only is true"}
     play(strict, form, story, **words)
     assert strict.put(f"{form}-other/data/D/data.xml", b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 404
     assert strict.leftovers() == []

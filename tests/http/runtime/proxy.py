@@ -16,15 +16,8 @@ from tests.http.runtime.releases import LEA, Person, Release, operations
 from tests.orders import tree
 from tests.service import PUBLIC, Answer, Service
 
-PROPERTIES = {
-    "versioning": "true",
-    "lease": "true",
-    "sort": "true",
-    "distinct": "true",
-    "reindex": "true",
-    "reencrypt": "false",
-    "data-format-version": "4.0.0",
-}
+PROPERTIES = {"reencrypt": "false", "data-format-version": "4.0.0"}
+PROPERTIES |= dict.fromkeys(("versioning", "lease", "sort", "distinct", "reindex"), "true")
 """Those of the provider in docs/orbeon.md that become headers (spec crud 10.3)."""
 
 CRUD = f"{PUBLIC}/crud/"
@@ -145,17 +138,8 @@ class Proxy:
     def save(self, form: str, document: str, *files: str, version: int = 1, **own: object) -> list[int]:
         """Save new data: its new attachments first; returns the statuses."""
         base, kind = f"{form}/data/{document}", {"Content-Type": "application/pdf"}
-        puts = [
-            self.write(
-                f"{base}/{name}",
-                name.encode(),
-                headers=kind,
-                Form_Definition_Version=version,
-                Path_To_Holder="a/file",
-                **HASH,
-            )
-            for name in files
-        ]
+        known = {"Form_Definition_Version": version, "Path_To_Holder": "a/file", **HASH}
+        puts = [self.write(f"{base}/{name}", name.encode(), headers=kind, **known) for name in files]
         puts.append(self.write(f"{base}/data.xml", data(base, *files), Form_Definition_Version=version, **own))
         return [answer.status for answer in puts]
 
