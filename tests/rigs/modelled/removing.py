@@ -374,6 +374,7 @@ TREE, SPLIT, DATABASE = "tree", "attachments apart", "database"
 _APART = '"svc.persistence.provider.*.*.data.attachments" = "big"\n"svc.persistence.big.base-path" = "{}"\n'
 _PAUSES = 0.4, 1.5
 _CLIENTS = 2
+_LEAST, _LONGEST = 120, 120.0
 _HEADINGS = (
     *("save", "revert", "purge_revisions", "purge_tombstones", "retain", "erase"),
     *("workers killed", "commands killed"),
@@ -396,8 +397,13 @@ def remove(
     with closing(Server(home, started)) as server:
         removers = [Remover(server, (*options, str(settings[1])), roots, number, seed) for number in range(_CLIENTS)]
         kill = partial(server.kill_worker, random.Random(seed))
-        with working([remover.act for remover in removers], [(kill, _PAUSES)], seed) as over:
+        # Without a protection, so much is done that something needs it; kills would only cost a slow machine time.
+        least, pauses = (0, _PAUSES) if variant is None else (_LEAST, None)
+        end = time.monotonic() + _LONGEST
+        with working([remover.act for remover in removers], [(kill, pauses)], seed) as over:
             over.wait(seconds)
+            while sum(remover.done.total() for remover in removers) < least and time.monotonic() < end:
+                over.wait(0.1)
         for remover in removers:
             remover.look_back()
             tally.violations += remover.violations
