@@ -286,7 +286,6 @@ class Budget:
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
         """Count a document of the answer, with the values at some paths, as often as they are given."""
-        # Raise ``BadRequestError`` where the answer would be too large.
         texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
         self._take(HIT_COSTS + len(hit.document), texts)
 

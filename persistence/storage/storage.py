@@ -427,8 +427,7 @@ class JobRecord(Protocol):
 
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> AbstractContextManager[None]:
         """Wait until nobody else has the turn, and have it for a block."""
-        # ``BusyError`` with the ``refusal`` says that it took longer than so many seconds, or the process
-        # ``is_ending``.
+        # ``BusyError`` with the ``refusal`` says that it took too long, or that the process ``is_ending``.
 
     def is_taken(self) -> bool:
         """Return whether somebody has the turn."""
