@@ -1,4 +1,4 @@
-"""Work on all data of forms: export, import (spec crud 8.4) and purge (8.5) for administrators, and re-encryption.
+"""Work on all data of forms: export, import (spec crud 8.4), purge (8.5) and changes for administrators; re-encryption.
 
 Permissions of forms do not count for administrators.
 """
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
+import msgspec
 from flask import Blueprint, Request, Response, g, request
 
 from persistence.errors import BadRequestError, EncodedBodyError
@@ -17,7 +18,7 @@ from persistence.http.application import RouteScope, ServedApi
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
-from persistence.http.responses import BareResponse, empty, xml
+from persistence.http.responses import JSON, BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.instants import cutoff, next_after
@@ -42,6 +43,7 @@ exports = Blueprint("exports", __name__)
 imports = Blueprint("imports", __name__)
 purges = Blueprint("purges", __name__)
 reencrypts = Blueprint("reencrypts", __name__)
+changes = Blueprint("changes", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
@@ -52,6 +54,9 @@ EXPORT_PARAMETERS = ("match", *_ONCE)
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
 IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
 """The parameters of an import."""
+
+CHANGES_PARAMETERS = ("since", "limit", "wait", "datasource")
+"""The parameters of the feed of changes."""
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 _OWN = frozenset({"older-than", "what"})
@@ -180,3 +185,23 @@ def reencrypt(app: str, form: str) -> Response:
     drain(request.environ)
     api.shared.reencrypts.begin(Form(app, form), number)
     return empty(HTTPStatus.OK, [])
+
+
+@changes.get("/changes", scope=RouteScope.ALL)
+def follow() -> Response:
+    """Answer ``GET /changes?since=CURSOR&limit=100&wait=30``."""
+    api: ServedApi = g.api
+    api.shared.administrators.require(request.environ, "follow changes")
+    asked = known_parameters(request.args.items(multi=True), CHANGES_PARAMETERS, "event feed")
+    page = api.shared.changes.page(
+        asked.get("datasource") or "", asked.get("since"), asked.get("limit"), asked.get("wait")
+    )
+    listed = [{"number": each.number, **msgspec.json.decode(each.body)} for each in page.changes]
+    body = msgspec.json.encode({"changes": listed, "next": page.cursor, "has_more": page.has_more})
+    headers = [
+        ("Content-Type", JSON),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
+    ]
+    return BareResponse([body], HTTPStatus.OK, headers)

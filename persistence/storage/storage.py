@@ -101,6 +101,10 @@ class Writing(Protocol):
         """Replace the stored revision by a tombstone, and return the one that is stored."""
         # A proxy may have one put where nothing was ever stored (spec crud 11).
 
+    def catch_up(self, address: Address) -> None:  # noqa: ARG002 - transactions leave none without one
+        """Record the event of the current revision of a resource, where a crash has left it without one."""
+        return
+
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft."""
 
@@ -345,6 +349,26 @@ class _Nobody:
 
 
 NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear
+
+
+class EventRecorder(Protocol):
+    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
+
+    ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
+    seconds since 1970.
+    """
+
+    def begin(self, address: Address, found: Sidecar | None, written: float) -> None:
+        """Note that a resource is about to change. ``DiskError`` or ``BusyError``: it must not."""
+
+    def end(self, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False) -> None:
+        """Record the event of a commit, or of a removal without a trace; where that fails, it is made up for later."""
+
+    def catch_up(self, address: Address, found: Sidecar | None, written: float) -> None:
+        """Record the event of a commit that a crash has left without one."""
+
+    def close(self) -> None:
+        """Close everything."""
 
 
 class ChangeEvents:
