@@ -128,8 +128,9 @@ class _DataReader(Streaming):
         elif name == ITEM and above.known is not None and above.known.is_control:
             self._open.append(_Open(None, above.node, attributes, other=above.other, has_text=True, is_file=True))
         else:
-            is_foreign = above.is_foreign or SEPARATOR in name
-            self._open.append(replace(above, known=None, items=[], is_file=False, is_foreign=is_foreign))
+            inside = _Open(None, above.node, attributes, above.text, [], above.other, above.has_text)
+            inside.is_foreign = above.is_foreign or SEPARATOR in name
+            self._open.append(inside)
             self._note(f"{_BEGIN}{name}{_NAMED}")
 
     def end(self, name: str) -> None:
