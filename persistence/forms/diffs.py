@@ -197,9 +197,8 @@ Place = tuple[tuple[str, int], ...]
 class Difference:
     """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls."""
 
-    # ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of
-    # iterations is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration
-    # around it.
+    # Positions are in the newer data, of removed ones in the older. ``place`` of iterations is the element around them,
+    # ``added_in`` or ``removed_in`` that of the outermost such iteration around it.
     kind: DiffKind
     node: OutlineNode | None = None
     place: Place = ()

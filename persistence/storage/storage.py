@@ -410,8 +410,7 @@ class StateMark:
 
 def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> int:
     """Return a number that hardly any other revisions have, as databases calculate it, too."""
-    # Each revision has whether it is a draft's, the name of its file, its instant, its content id, and whether it is
-    # the current one.
+    # Each has: is it a draft's, the name of its file, its instant, its content id, and is it the current one.
     total = 0
     for is_draft, name, instant, content, is_current in found:
         line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
@@ -494,9 +493,8 @@ class MaintainedDatabase:
 class RevisionList:
     """All revisions of a resource as they were at one moment, tombstones included; position 0 is the current one."""
 
-    # ``instant`` returns that of the revision at a position. ``load`` reads those from a position up to another with
-    # all that is known of them, without those that are gone meanwhile. Both raise what reading a sidecar does, but
-    # ``DamagedError`` only for the current revision.
+    # ``load`` reads those from a position up to another, without those that are gone meanwhile. Both raise what reading
+    # a sidecar does, but ``DamagedError`` only for the current revision.
     total: int  # at least one
     instant: Callable[[int], Instant]
     load: Callable[[int, int], list[ListedRevision]]
