@@ -120,8 +120,7 @@ def path_in(data_format: str, steps: Steps) -> Names:
 class GridPaths:
     """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations."""
 
-    # As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5,
-    # 4.2).
+    # A grid that the metadata does not list has its element in every format (spec forms 1.5, 4.2).
     plain: frozenset[Names]
     repeated: frozenset[Names]
 

@@ -216,9 +216,9 @@ class BodyElement:
 class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one."""
 
-    # Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
-    # itself included, by id; of equal ids the first. ``elements`` are in document order. ``walk`` bounds the steps from
-    # elements to their ancestors, for all parts together: elements times levels of nesting.
+    # Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under ``top``, itself
+    # included; of equal ids the first. ``walk`` bounds the steps from elements to their ancestors, for all parts
+    # together.
     def __init__(self, model: Element | None, body: Element | None, walk: Bound) -> None:
         tops = () if model is None else model.iterchildren(BIND)
         self.body = body

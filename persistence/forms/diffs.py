@@ -128,8 +128,9 @@ class _DataReader(Streaming):
         elif name == ITEM and above.known is not None and above.known.is_control:
             self._open.append(_Open(None, above.node, attributes, other=above.other, has_text=True, is_file=True))
         else:
-            is_foreign = above.is_foreign or SEPARATOR in name
-            self._open.append(replace(above, known=None, items=[], is_file=False, is_foreign=is_foreign))
+            inside = _Open(None, above.node, attributes, above.text, [], above.other, above.has_text)
+            inside.is_foreign = above.is_foreign or SEPARATOR in name
+            self._open.append(inside)
             self._note(f"{_BEGIN}{name}{_NAMED}")
 
     def end(self, name: str) -> None:
@@ -196,9 +197,8 @@ Place = tuple[tuple[str, int], ...]
 class Difference:
     """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls."""
 
-    # ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of
-    # iterations is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration
-    # around it.
+    # Positions are in the newer data, of removed ones in the older. ``place`` of iterations is the element around them,
+    # ``added_in`` or ``removed_in`` that of the outermost such iteration around it.
     kind: DiffKind
     node: OutlineNode | None = None
     place: Place = ()

@@ -70,9 +70,8 @@ class OpenElement:
 class LeafEditor(Streaming):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves."""
 
-    # It yields the bytes of the document that will not change any more; subclasses call ``replace`` for later ones.
-    # Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is
-    # declared.
+    # It yields bytes that will not change any more; subclasses call ``replace`` for later ones. Attributes are added in
+    # the form runner's namespace, by a prefix that is declared for it, or that is declared for them.
     dropped: tuple[str, ...] = ()  # names of attributes in it that are removed; so are the old one, and a seal
     seal: str | None = None  # that of the document, behind its root element
 

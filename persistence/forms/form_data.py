@@ -196,8 +196,7 @@ _Path = tuple[tuple[PathStep, ...], int, T]  # Steps, the next one of them, and 
 class PathState(Generic[T]):
     """A state of the matcher, at an element: ``found`` are the values of the paths that lead here."""
 
-    # ``following`` are the states of the elements inside, by name; ``None`` where more than the name counts
-    # (``chosen``).
+    # ``following`` are those of the elements inside, by name; ``None`` where more than the name counts (``chosen``).
     __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
 
     def __init__(self, paths: Iterable[_Path[T]]) -> None:

@@ -101,8 +101,7 @@ def text_in(element: ET.Element | None) -> str:
 class ChildReader(Streaming):
     """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time."""
 
-    # ``root`` has the name and attributes of the root, and no children. Names have their namespace before
-    # ``SEPARATOR``.
+    # ``root`` has no children. Names have their namespace before ``SEPARATOR``.
     def __init__(self, take: Callable[[ET.Element], None]) -> None:
         super().__init__()
         self.root = ET.Element("")

@@ -397,8 +397,7 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
 
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     """Migrate the data, templates, binds and grids of a stored definition to ``target``, one of ``DATA_FORMATS``."""
-    # Its own format is inferred from its metadata. A document without form model or form instance stays as it is. The
-    # data of an unpublished definition, from the designer, names no format.
+    # A document without form model or form instance stays as it is. Unpublished data names no format.
 
     def work(tree: Tree) -> bytes:
         definition = DefinitionTree.read(tree)

@@ -286,7 +286,6 @@ class Budget:
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
         """Count a document of the answer, with the values at some paths, as often as they are given."""
-        # Raise ``BadRequestError`` where the answer would be too large.
         texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
         self._take(HIT_COSTS + len(hit.document), texts)
 
@@ -305,8 +304,7 @@ class Budget:
 class SearchIndex(Protocol):
     """Searches the documents of forms. Methods raise ``BusyError`` while an index is being built."""
 
-    # They raise ``DiskFullError`` where there is no room to bring it up to date, and ``BadRequestError`` where more is
-    # asked for than the budget allows.
+    # They raise ``DiskFullError`` without room to bring it up to date, ``BadRequestError`` beyond the budget.
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """Return the documents that a query finds, within a budget if there is one. An unknown form has none."""
         # The page begins at a multiple of its size. A control that the query sorts by is among its paths. Hits may have

@@ -228,9 +228,9 @@ class Source:
         ahead: ReadAhead | None = None,
     ) -> IndexedDocument | None:
         """Read a document by the definition of its version; ``None`` if there is none."""
-        # ``fingerprint`` was taken before. A damaged document counts as none, and so does a draft whose saved document
-        # is damaged: searches go on, and ``check`` reports it. A draft of a saved document has the version of that one,
-        # which decides who may read it. What was read ``ahead`` is not read again: what is not in it is not there.
+        # ``fingerprint`` was taken before. Damage counts as nothing, also of a draft's saved document: searches go on,
+        # and ``check`` reports it. A draft of a saved document has its version, which decides who may read it. What is
+        # not in ``ahead`` is not there.
         if ahead is not None:
             found, beside = ahead.get(name), ahead.get(DocumentName(name.document, is_draft=False))
             saved = beside.sidecar if name.is_draft and beside is not None else None

@@ -222,7 +222,6 @@ def entry_of(
 
 def parse_entry(path: str) -> ArchiveEntry:
     """Read the name of an entry; instants may be written in any way that requests may write them."""
-    # Whether a tree can keep the names in it, its layout decides.
     parts = path.split("/") if len(path) <= LONGEST_PATH else []
     if not all(parts):
         raise _invalid_entry(path)

@@ -35,8 +35,7 @@ def peer_address(text: str) -> IPv4Address | IPv6Address | None:
 
 def binds_loopback(bind: str) -> bool:
     """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings."""
-    # A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
-    # ``localhost``, which is not looked up.
+    # A Unix socket is not loopback: its users may stand for others, as a proxy. Other names are not looked up.
     host = host_of(bind)
     found = peer_address(host)
     return host.lower() == "localhost" or (found is not None and found.is_loopback)

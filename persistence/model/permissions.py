@@ -332,8 +332,7 @@ def _owners(
     conditions: Iterable[GrantCondition | UserRole], user: User, roles: Mapping[str, set[str | None]]
 ) -> OwnerPattern | None:
     """Return the owners for whose data all conditions hold; ``None`` where one holds for none."""
-    # ``roles`` are the organizations of the user's roles, by the name of the role; ``None`` is for a role of
-    # everywhere.
+    # ``roles`` are the organizations of the user's roles, by name; ``None`` is for a role of everywhere.
     own: dict[str, str] = {}
     organizations: set[frozenset[str]] = set()
     for condition in conditions:

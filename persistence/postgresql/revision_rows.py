@@ -40,8 +40,7 @@ from persistence.postgresql.database import (
 )
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.on_demand import RangedFile, RevisionList
-from persistence.storage.storage import DocumentFile, DocumentFiles, Readable, StateMark
+from persistence.storage.storage import DocumentFile, DocumentFiles, RangedFile, Readable, RevisionList, StateMark
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _decoder = msgspec.json.Decoder(Sidecar)

@@ -37,7 +37,7 @@ from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.on_demand import RangedFile, RevisionList
+from persistence.storage.storage import RangedFile, RevisionList
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.wire import Answer, Call, HeaderField, HeaderFields, OwnFields, whole_number
 from persistence.xml import WordWatch

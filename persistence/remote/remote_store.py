@@ -52,8 +52,16 @@ from persistence.remote.remote_reader import (
 from persistence.storage.commit import Upload
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, NAMES
 from persistence.storage.locks import Locks, stripe
-from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import Bodies, BodyChanges, Leases, Storage, Writing, require_same, unsupported
+from persistence.storage.storage import (
+    Bodies,
+    BodyChanges,
+    Leases,
+    RevisionList,
+    Storage,
+    Writing,
+    require_same,
+    unsupported,
+)
 from persistence.storage.stored_revision import NOTHING_THERE, UNKNOWN_SIZE, Fingerprint, StoredRevision
 from persistence.wire import XML, Answer, Call, HeaderField, HeaderFields, OutgoingContent, path_of
 

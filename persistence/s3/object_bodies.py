@@ -37,8 +37,15 @@ from persistence.model.network_addresses import Bucket, object_endpoint
 from persistence.model.sidecar import Sidecar, described, digest_text
 from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, require_short
 from persistence.storage.commit import Upload
-from persistence.storage.on_demand import RangedFile
-from persistence.storage.storage import Bodies, BodyChanges, DocumentFile, DocumentFiles, KeepsHistory, keeps_all
+from persistence.storage.storage import (
+    Bodies,
+    BodyChanges,
+    DocumentFile,
+    DocumentFiles,
+    KeepsHistory,
+    RangedFile,
+    keeps_all,
+)
 from persistence.storage.stored_revision import StoredRevision
 
 if TYPE_CHECKING:

@@ -60,8 +60,7 @@ from persistence.services.rules import (
     subject_of,
 )
 from persistence.services.transforms import holders_in, parsing
-from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import Revisions
+from persistence.storage.storage import RevisionList, Revisions
 from persistence.storage.stored_revision import StoredRevision, digest_of_open
 
 # The differences between revisions of form data, as a reader of both sees them (spec crud 8.1).

@@ -32,13 +32,13 @@ from persistence.storage import commit, files, owner, root, stored_revision
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
-from persistence.storage.on_demand import RevisionList
 from persistence.storage.storage import (
     Bodies,
     BodiesOf,
     BodyChanges,
     KeepsHistory,
     RecordOf,
+    RevisionList,
     RevisionStorage,
     Storage,
     Writing,

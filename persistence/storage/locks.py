@@ -147,10 +147,9 @@ class OpenLock:
 class Locks:
     """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe."""
 
-    # ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
-    # user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again. Those of
-    # documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``, so
-    # that a slow service there blocks no writer here.
+    # Without ``create`` a missing lock file is not made: it would belong to the user who makes it. ``missing`` makes
+    # their directory again, as after a ``git clean``. Documents that another service has are locked by
+    # ``ELSEWHERE_LOCKS``, so that a slow service there blocks no writer here.
     def __init__(
         self, root: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
     ) -> None:

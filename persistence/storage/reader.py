@@ -39,8 +39,7 @@ from persistence.storage.layout import (
     is_shortened,
     unescape,
 )
-from persistence.storage.on_demand import RevisionList
-from persistence.storage.storage import StateMark
+from persistence.storage.storage import RevisionList, StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
 
 _STEP = len("0000-00-00T00-00-00.000Z\n")

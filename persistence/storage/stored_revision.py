@@ -16,9 +16,7 @@ import errno
 import hashlib
 import os
 import stat
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
+from persistence.bounded_cache import BoundedCache
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
@@ -171,7 +170,7 @@ def last_names(path: str) -> str:
     return "/".join(path.rsplit("/", 5)[1:])
 
 
-_REMEMBERED = 4096  # Verdicts that are kept: one is a few hundred bytes
+_REMEMBERED, _REMEMBERED_BYTES = 4096, 4 << 20  # Verdicts that are kept: one is a few hundred bytes
 SETTLED = 2_000_000_000  # Nanoseconds after its last change in which a file may change again under the same time
 
 
@@ -196,22 +195,14 @@ class Integrity:
     def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
         self.hand_edits = hand_edits
         self.verify_up_to = verify_up_to
-        self._verdicts: OrderedDict[tuple[object, ...], bool | str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._verdicts: BoundedCache[bool | str] = BoundedCache(_REMEMBERED, _REMEMBERED_BYTES)
 
     def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool:
         """Return whether a file has the right content under another time; else it was edited."""
         # ``status`` is that of the file, which differs by size or time from what its sidecar says.
-        state = (*files.state_of(status), file, sidecar.id)
-        with self._lock:
-            known = self._verdicts.get(state)
-        if known is None:
-            known = self._looked_at(paths, sidecar, file, status)
-            if time.time_ns() - status.st_ctime_ns > SETTLED:
-                with self._lock:
-                    self._verdicts[state] = known
-                    if len(self._verdicts) > _REMEMBERED:
-                        self._verdicts.popitem(last=False)
+        look = partial(self._looked_at, paths, sidecar, file, status)
+        is_settled = time.time_ns() - status.st_ctime_ns > SETTLED
+        known = self._verdicts.get((*files.state_of(status), file, sidecar.id), look) if is_settled else look()
         if isinstance(known, str):
             raise DamagedError(known)
         return known

@@ -21,7 +21,7 @@ from persistence.model.instants import LAST, Instant, from_datetime
 from persistence.model.sidecar import Sidecar, digest_text
 from persistence.storage import reader, stored_revision
 from persistence.storage.layout import FilePaths, file_name, revision_of
-from persistence.storage.on_demand import RangedFile, RevisionList
+from persistence.storage.storage import RangedFile, RevisionList
 from persistence.storage.store import Store
 from tests.storage.contract import tree_at, write
 

@@ -114,13 +114,12 @@ class IndexWriter(IndexState):
         return found
 
     def remove(self, kept: Iterable[IndexedRow]) -> None:
-        execute = self.connection.execute
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
-            card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
+            card = self._execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
             for table in ("fields", "free_text", "texts"):
-                execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
-            execute("DELETE FROM documents WHERE row = ?", (each.row,))
+                self._execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
+            self._execute("DELETE FROM documents WHERE row = ?", (each.row,))
             gone[each.partition] -= 1
             self.connection.executemany(
                 _REMOVE_ENTRY,
@@ -165,8 +164,7 @@ class IndexWriter(IndexState):
         return self.connection.total_changes - before > len(tables.TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
-        execute = self.connection.execute
-        text = execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        text = self._execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
@@ -174,16 +172,16 @@ class IndexWriter(IndexState):
             if first not in taken:
                 asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
                 values = first, first + tables.ROWS_PER_MILLISECOND
-                last = execute(asked, values).fetchone()[0]
+                last = self._execute(asked, values).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
             key = each.content.version, each.name.is_draft, each.name in self._hidden
             if key not in self._partitions:
                 asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
-                found = execute(asked, key).fetchone()
+                found = self._execute(asked, key).fetchone()
                 if found is None:
-                    execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
-                    found = execute(asked, key).fetchone()
+                    self._execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    found = self._execute(asked, key).fetchone()
                 self._partitions[key] = int(found[0])
             yield each, taken[first], text, self._partitions[key]
 

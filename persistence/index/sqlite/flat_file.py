@@ -60,9 +60,8 @@ FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for 
 
 
 def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
-    # ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
-    # the disk or other processes are in the way.
-    # One that cannot be opened may be in order.
+    # ``UnusableError``: it is damaged as a whole; ``InconsistentError``: tables are wrong; else the disk or other
+    # processes are in the way. One that cannot be opened may be in order.
     lost = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     if not isinstance(error, sqlite3.Error) or code_of(error) in lost:
         return UnusableError("the file of flat views", str(error))

@@ -302,26 +302,14 @@ _LONGEST_LOG = 8_000
 
 _DAMAGE = frozenset(
     {
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_SCHEMA,
-        sqlite3.SQLITE_FORMAT,
-        sqlite3.SQLITE_RANGE,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_CONSTRAINT,
+        *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_SCHEMA),
+        *(sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT),
     }
 )
 TRANSIENT = frozenset(
     {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PERM,
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM),
     }
 )
 """Codes of errors that say nothing about the content of a file."""

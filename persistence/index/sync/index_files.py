@@ -243,13 +243,12 @@ class IndexCheck(Closable):
         self._update = update
         self._recover = recover
         self._layout = Layout(indexes.root)
-        self._form: Form | None = None
-        self._path: str | None = None
+        self._path: str | None = None  # of the one index that is open: the tree is walked form by form
         self._file: engine.IndexFile | None = None
 
     def close(self) -> None:
         self._close_file()
-        self._form = self._path = None
+        self._path = None
 
     def of_document(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
         if self._is_possible:
@@ -390,9 +389,6 @@ class IndexCheck(Closable):
     def _ask(self, form: Form, work: Callable[..., T], *values: object) -> T | None:
         """Return what some work finds in the index of a form; ``None`` where there is none to be compared."""
         # Raises ``_BrokenError`` once.
-        if form != self._form:  # only one is open, because the tree is walked form by form
-            self.close()
-            self._form = form
         for look in range(_MOST_LOOKS):
             with disk_errors("looking at the index of", form):
                 path = self._indexes.generations(form).current()
@@ -410,8 +406,7 @@ class IndexCheck(Closable):
                         raise _BrokenError(error.cause or cause) from error
                 except (DiskError, BusyError):
                     # Others open and close it all the time, which may be in the way for a moment.
-                    self._close_file()
-                    self._path = None
+                    self.close()
                     if look == _MOST_LOOKS - 1:
                         raise
         return None

@@ -41,8 +41,8 @@ _PATIENCE = 1.0
 class FlatViews(Closable):
     """The flat views of the tree of a root. A ``ReportTables``. Methods raise ``DiskError`` and ``BusyError``."""
 
-    # It owns a connection to their file and the processes that make them. ``defined_elsewhere`` gives the forms whose
-    # data is in the tree, and whose definitions are in another one.
+    # It owns a connection to their file, and processes. ``defined_elsewhere`` gives forms with definitions in another
+    # tree.
     def __init__(
         self, root: str, source_of: Callable[[Form], Source], defined_elsewhere: Callable[[], Iterable[Form]] = tuple
     ) -> None:
