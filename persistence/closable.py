@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from persistence.errors import BusyError, PersistenceError
 
@@ -33,6 +33,20 @@ class Closable(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Opened(Protocol):
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closed_after_error(opened: _Opened) -> Iterator[None]:
+    """Close what was opened if the block fails; else it has another owner then."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
 
 
 class PeriodicThread(Closable):

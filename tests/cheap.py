@@ -17,14 +17,14 @@ from typing import NamedTuple
 from werkzeug.routing import BaseConverter, Rule
 from werkzeug.routing.rules import RulePart
 
-from persistence.storage import file_system
+from persistence.storage import root
 
 Builder = Callable[..., tuple[str, str]]
 
 _compile = Rule._compile_builder  # noqa: SLF001
 _parse = Rule._parse_rule  # noqa: SLF001
 
-CONTEND = file_system._contend  # noqa: SLF001
+CONTEND = root._contend  # noqa: SLF001
 """The function by which a service looks for locks."""
 
 _FLOCK = shutil.which("flock")
@@ -66,6 +66,6 @@ def leave_out() -> None:
     Rule._compile_builder = postponed  # type: ignore[method-assign]  # noqa: SLF001
     Rule._parse_rule = parsed  # type: ignore[method-assign]  # noqa: SLF001
     if _FLOCK is not None:
-        locked = file_system._LOCKED  # noqa: SLF001
+        locked = root._LOCKED  # noqa: SLF001
         contender = (_FLOCK, "--nonblock", "--conflict-exit-code", str(locked))
-        file_system._contend = lambda path: subprocess.run([*contender, path, "true"], check=False).returncode  # noqa: SLF001
+        root._contend = lambda path: subprocess.run([*contender, path, "true"], check=False).returncode  # noqa: SLF001

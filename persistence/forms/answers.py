@@ -202,15 +202,12 @@ def _permission(permission: Permission) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer:
-    """A page of a history; of its first revisions the differences to the one before, if they are asked for.
-
-    With ``lists_restored`` a revision names the one that it restores.
-    """
+    """A page of a history; of its first revisions the differences to the one before, if they are asked for."""
 
     page: HistoryPage
     compared: Iterable[ComparedRevisions]
     writer: DiffsWriter
-    lists_restored: bool = False
+    lists_restored: bool = False  # a revision names the one that it restores
 
     def xml(self) -> Iterable[bytes]:
         """Return the whole, so that an error has a status. What is not known of a revision is empty."""

@@ -87,16 +87,12 @@ class ForeignFacts:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMetadata:
-    """The facts of a revision in an archive: its ``sidecar``, or the ``foreign`` facts of a document of another shape.
-
-    With ``is_decrypted`` the content in the archive is plain, and the stored one encrypted. ``unknown`` are names of
-    elements that are not understood.
-    """
+    """The facts of a revision in an archive: its ``sidecar``, or those of a document of another shape."""
 
     sidecar: Sidecar | None
     foreign: ForeignFacts = ForeignFacts()
-    is_decrypted: bool = False
-    unknown: tuple[str, ...] = ()
+    is_decrypted: bool = False  # the content in the archive is plain, and the stored one encrypted
+    unknown: tuple[str, ...] = ()  # names of elements that are not understood
 
 
 def write_metadata(sidecar: Sidecar, *, is_decrypted: bool = False) -> bytes:

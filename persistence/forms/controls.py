@@ -58,7 +58,6 @@ _OF_FILES = frozenset(
     }
 )
 """Controls whose text is the path of an attachment (spec forms 6.7)."""
-_TOO_MANY = "the form has too many controls, or too deeply nested ones"
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
@@ -72,10 +71,8 @@ class TemplateUse:
 
 
 def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
-    """Yield the sections that use an inlined section template, in document order.
-
-    A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
-    """
+    """Yield the sections that use an inlined section template, in document order."""
+    # A repeated section has data in each iteration (spec forms 1.11). Sections inside templates are not followed.
     main = definition.main
     for container in main.elements:
         section = container.element
@@ -96,6 +93,19 @@ def shown_parts(definition: DefinitionTree) -> Iterator[tuple[FormPart, Names]]:
         yield use.part, use.path
 
 
+def shown_elements(definition: DefinitionTree) -> Iterator[tuple[FormPart, BodyElement, Names, Names]]:
+    """Yield the elements of shown parts that have data, with the paths of each and of its iterations, if it repeats."""
+    count = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones").count
+    for part, start in shown_parts(definition):
+        for each in part.elements:
+            own, iterations = part.paths(each)
+            if own:
+                count(len(start) + len(own))
+                yield part, each, start + own, start + iterations if iterations else ()
+            elif start:  # it is looked at again wherever its template is shown
+                count()
+
+
 Steps = tuple[tuple[str, str], ...]
 """The element names on a path, each with the first data format that has this element."""
 
@@ -108,11 +118,10 @@ def path_in(data_format: str, steps: Steps) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class GridPaths:
-    """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations.
+    """The paths of grids, whose elements older formats lack: of plain ones, and in the oldest of iterations."""
 
-    As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5, 4.2).
-    """
-
+    # As in a form runtime, a grid that the metadata does not list has its element in every format (spec forms 1.5,
+    # 4.2).
     plain: frozenset[Names]
     repeated: frozenset[Names]
 
@@ -134,14 +143,10 @@ class GridPaths:
     @classmethod
     def in_view(cls, definition: DefinitionTree) -> Self:
         """Return the grids of the view that have a bind, listed or not: those that a migration changes."""
-        bound = Bound(MOST_STEPS, _TOO_MANY)
         found: dict[bool, set[Names]] = {True: set(), False: set()}
-        for part, start in shown_parts(definition):
-            for each in part.elements:
-                path, _ = part.paths(each) if each.element.tag == GRID else (None, None)
-                if path:
-                    bound.count(len(start) + len(path))
-                    found[is_plain_grid(each.element)].add(start + path)
+        for _, each, path, _ in shown_elements(definition):
+            if each.element.tag == GRID:
+                found[is_plain_grid(each.element)].add(path)
         return cls(frozenset(found[True]), frozenset(found[False]))
 
     def steps(self, path: Names) -> Steps:
@@ -172,19 +177,15 @@ def _listed(definition: DefinitionTree, version: str, paths_in: Callable[[Any], 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value.
-
-    With ``has_index`` an element marks it as indexed, not only a class. ``view_steps`` lead to an encrypted control by
-    all grids of the view: data may lack elements of grids that are not listed, and must not be plain there.
-    """
+    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value."""
 
     name: str
     kind: str
     steps: Steps
     is_indexed: bool
-    has_index: bool
+    has_index: bool  # an element marks it as indexed, not only a class
     is_encrypted: bool
-    view_steps: Steps = ()
+    view_steps: Steps = ()  # of an encrypted one by all grids of the view: without unlisted ones it must not be plain
 
     def path(self, data_format: str) -> Names:
         return path_in(data_format, self.steps)
@@ -201,56 +202,43 @@ class Control:
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls with a bind to an element: the form's own in document order, then the controls of templates.
-
-    Controls of one name and path are one, indexed or encrypted if one of them is. None without a form model.
-    """
+    """Read the controls with a bind to an element: the form's own in document order, then the controls of templates."""
+    # Controls of one name and path are one, indexed or encrypted if one of them is. None without a form model.
     return on_definition(stored, _controls) or ()
 
 
 def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    grids = GridPaths.listed(definition)
-    bound = Bound(MOST_STEPS, _TOO_MANY)
-    view: GridPaths | None = None
-    own = cache(_own_controls)
+    grids, in_view = GridPaths.listed(definition), cache(partial(GridPaths.in_view, definition))
+    own = cache(_own_control)
     found: dict[tuple[str, Names], Control] = {}
-    for part, start in shown_parts(definition):
-        for each, inside in own(part):
-            path = start + inside
-            bound.count(len(path))
-            control = replace(each, steps=grids.control_steps(path))
-            if control.is_encrypted:
-                view = view or GridPaths.in_view(definition)
-                control = replace(control, view_steps=view.control_steps(path))
-            same = found.get((control.name, path), control)
-            found[control.name, path] = replace(
-                same,
-                is_indexed=same.is_indexed or control.is_indexed,
-                has_index=same.has_index or control.has_index,
-                is_encrypted=same.is_encrypted or control.is_encrypted,
-                view_steps=same.view_steps or control.view_steps,
-            )
+    for _, each, path, _ in shown_elements(definition):
+        if each.is_container:
+            continue
+        control = replace(own(each), steps=grids.control_steps(path))
+        if control.is_encrypted:
+            control = replace(control, view_steps=in_view().control_steps(path))
+        same = found.get((control.name, path), control)
+        found[control.name, path] = replace(
+            same,
+            is_indexed=same.is_indexed or control.is_indexed,
+            has_index=same.has_index or control.has_index,
+            is_encrypted=same.is_encrypted or control.is_encrypted,
+            view_steps=same.view_steps or control.view_steps,
+        )
     return tuple(found.values())
 
 
-def _own_controls(part: FormPart) -> list[tuple[Control, Names]]:
-    """Return the controls of a part with their paths in it, and without their steps."""
-    found = []
-    for each in (each for each in part.elements if not each.is_container):
-        path, _ = part.paths(each)
-        if path:
-            names, element = classes(each.element), each.element
-            has_index = _has_index(element)
-            control = Control(
-                each.name or "",
-                etree.QName(element).localname,
-                (),
-                is_indexed=has_index or not names.isdisjoint(INDEXED),
-                has_index=has_index,
-                is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
-            )
-            found.append((control, path))
-    return found
+def _own_control(each: BodyElement) -> Control:
+    names, element = classes(each.element), each.element
+    has_index = _has_index(element)
+    return Control(
+        each.name or "",
+        etree.QName(element).localname,
+        (),
+        is_indexed=has_index or not names.isdisjoint(INDEXED),
+        has_index=has_index,
+        is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
+    )
 
 
 def _has_index(control: Element) -> bool:
@@ -412,31 +400,24 @@ _WITHOUT_VALUE = frozenset({"explanation", "trigger"})
 
 @dataclass(slots=True)
 class OutlineNode:
-    """An element that data of a form may have; ``inside`` are the elements in it by name.
+    """An element that data of a form may have; ``inside`` are the elements in it by name."""
 
-    ``name`` is that of the control, section, grid or repeat, if any, ``is_iteration`` one of the iterations of that. Of
-    a control, ``kind`` is the local name of its element, ``type`` that of the type of its bind, if it has one, and
-    ``choices`` has the labels of its items by value.
-    """
-
-    name: str = ""
+    name: str = ""  # that of the control, section, grid or repeat, if any
     label: Label | None = None
     is_control: bool = False
-    is_iteration: bool = False
-    kind: str = ""
-    type: str = ""
+    is_iteration: bool = False  # one of the iterations of what the name is of
+    kind: str = ""  # of a control, the local name of its element
+    type: str = ""  # the local name of the type of its bind, if it has one
     is_indexed: bool = False
     is_rich_text: bool = False
-    choices: Mapping[str, Label] = field(default_factory=dict)
+    choices: Mapping[str, Label] = field(default_factory=dict)  # the labels of its items by value
     inside: dict[str, OutlineNode] = field(default_factory=dict)
     _iteration: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def iteration(self) -> str:
-        """Return the name of the iterations inside a repeat, of a whole outline; empty for any other element.
-
-        In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
-        """
+        """Return the name of the iterations inside a repeat, of a whole outline; empty for any other element."""
+        # In format 4.0.0 the iterations of a repeated grid have no element around them, and are called as the grid.
         if self._iteration is None:
             found = (name for name, inner in self.inside.items() if inner.is_iteration and inner.name == self.name)
             self._iteration = next(found, "")
@@ -502,14 +483,12 @@ def read_outline(stored: bytes, data_format: str) -> Outline:
 
 def _outline(definition: DefinitionTree, data_format: str) -> Outline:
     grids = GridPaths.listed(definition)
-    bound = Bound(MOST_STEPS, _TOO_MANY)
     resources = cache(_resources)
     label = cache(lambda part, each: _label(resources(part), each))
     choices = cache(lambda part, each: _choices(resources(part), each.element))
     root = OutlineNode()
 
     def add(part: FormPart, each: BodyElement, path: Names, *, is_iteration: bool = False) -> None:
-        bound.count(len(path))
         steps = grids.steps(path) if each.is_container else grids.control_steps(path)
         here = path_in(data_format, steps)
         if not here or not (is_iteration or path_in(data_format, steps[-1:])):
@@ -526,13 +505,11 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
                 node.choices = choices(part, each)
         node.is_iteration |= is_iteration
 
-    for part, start in shown_parts(definition):
-        for each in (each for each in part.elements if each.name):
-            path, iterations = part.paths(each)
+    for part, each, path, iterations in shown_elements(definition):
+        if each.name:
             if iterations:
-                add(part, each, start + iterations, is_iteration=True)
-            if path:
-                add(part, each, start + path)
+                add(part, each, iterations, is_iteration=True)
+            add(part, each, path)
     return Outline(root, tuple(resources(definition.main)))
 
 

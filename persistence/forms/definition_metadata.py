@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
@@ -82,12 +82,10 @@ _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 
 
 class MetadataReader(Streaming):
-    """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
+    """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``."""
 
-    The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
-    speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
-    """
-
+    # The check refuses unknown permissions, and unknown names of encryption outside of instances, which hold data. For
+    # speed the ends of elements are counted in C, by a list of names: ``end`` is only called where text is collected.
     def __init__(self, *, is_checked: bool = False) -> None:
         super().__init__()
         self._is_checked = is_checked
@@ -102,8 +100,7 @@ class MetadataReader(Streaming):
         self._titles: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._encrypts = False
-        self.has_marks = False
-        """True if there may be marks of controls, of encryption or of the index."""
+        self.has_marks = False  # True if there may be marks of controls, of encryption or of the index
 
     @property
     def metadata(self) -> FormMetadata:
@@ -303,14 +300,11 @@ _VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The metadata of a publication: availability for new data, and a comment.
-
-    With ``lists_grids`` the lists of grids are written, by which data of older formats is read (spec forms 1.5).
-    """
+    """The metadata of a publication: availability for new data, and a comment."""
 
     is_available: bool = True
     comment: str | None = None
-    lists_grids: bool = True
+    lists_grids: bool = True  # lists of grids are written, by which data of older formats is read (spec forms 1.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,27 +375,30 @@ def _set(metadata: Element, name: str, text: str | None) -> None:
 def _list_grids(definition: DefinitionTree, metadata: Element) -> None:
     repeated, plain = list[dict[str, str]](), list[dict[str, object]]()
     cells = cell_bound()
+    # Of a template that is shown often, elements without data are looked at once.
+    repeated_in = cache(lambda part: list(repeated_grids(part)))
+    plain_in = cache(
+        lambda part: [(grid, own) for grid in plain_grids(part, cells) if (own := part.paths(grid.view)[0])]
+    )
     size = Bound(MOST_STEPS, "the grids of the form are too many, or too deeply nested")
     for part, start in shown_parts(definition):
-        for each in repeated_grids(part):
+        for each in repeated_in(part):
             if is_content_repeat(each.element) or each.is_wrapped:
                 path = (*start, *each.container, each.name)
                 size.count(len(path))
                 repeated.append({"path": "/".join(path), "iteration-name": each.iteration})
-        for grid in plain_grids(part, cells):
-            own, _ = part.paths(grid.view)
-            if own:
-                path = start + own
-                size.count(len(path) + len(grid.content))
-                plain.append(
-                    {
-                        "containerPath": [{"value": name} for name in path[:-1]],
-                        "newGridElem": {"value": path[-1]},
-                        "afterElem": None if grid.after is None else {"value": grid.after},
-                        "content": [{"value": name} for name in grid.content],
-                        "topLevel": part is definition.main,
-                    }
-                )
+        for grid, own in plain_in(part):
+            path = start + own
+            size.count(len(path) + len(grid.content))
+            plain.append(
+                {
+                    "containerPath": [{"value": name} for name in path[:-1]],
+                    "newGridElem": {"value": path[-1]},
+                    "afterElem": None if grid.after is None else {"value": grid.after},
+                    "content": [{"value": name} for name in grid.content],
+                    "topLevel": part is definition.main,
+                }
+            )
     _write_list(metadata, V4_8_0, repeated)
     _write_list(metadata, V2019_1_0, {"migrations": plain} if plain else None)
 

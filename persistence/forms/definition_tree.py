@@ -29,10 +29,8 @@ T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False) -> T:
-    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
-
-    It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
-    """
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive."""
+    # It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
     if len(data) > LARGEST_TREE:
         raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
     # Each element has the first sign, and each attribute and declaration the second: few signs are few nodes.
@@ -201,17 +199,14 @@ def default_iteration(name: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class BodyElement:
-    """A section, grid or dialog, or an element with the name of a control, in the body of a part; maybe in ``outer``.
-
-    ``inside`` names the containers around its content, each repeated one followed by its iterations.
-    """
+    """A section, grid or dialog, or an element with the name of a control, in the body of a part."""
 
     element: Element
     name: str | None
     is_container: bool
-    outer: BodyElement | None
+    outer: BodyElement | None  # the one around it, if any
     is_in_dialog: bool
-    inside: Names = ()
+    inside: Names = ()  # the containers around its content, each repeated one followed by its iterations
 
     @property
     def around(self) -> Names:
@@ -219,13 +214,11 @@ class BodyElement:
 
 
 class FormPart:
-    """The main document or one section template: names are unique within one, and resolved within one.
+    """The main document or one section template: names are unique within one, and resolved within one."""
 
-    Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
-    itself included, by id; of equal ids the first. ``elements`` are in document order. ``walk`` bounds the steps from
-    elements to their ancestors, for all parts together: elements times levels of nesting.
-    """
-
+    # Ids are indexed once: make a new part after a change of binds or ids. ``binds`` are those under the ``top`` bind,
+    # itself included, by id; of equal ids the first. ``elements`` are in document order. ``walk`` bounds the steps from
+    # elements to their ancestors, for all parts together: elements times levels of nesting.
     def __init__(self, model: Element | None, body: Element | None, walk: Bound) -> None:
         tops = () if model is None else model.iterchildren(BIND)
         self.body = body
@@ -403,10 +396,8 @@ def _body(root: Element) -> Element | None:
 
 
 def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
-    """Return inlined section templates with the tag of their uses; the first of a tag is last, to win in a dict.
-
-    A binding inside another is part of that one's template (XBL 2.0, 2.1), so an element is in one template at most.
-    """
+    """Return inlined section templates with the tag of their uses; the first of a tag is last, to win in a dict."""
+    # A binding inside another is part of that one's template (XBL 2.0, 2.1), so an element is in one template at most.
     found = []
     for binding, namespaces in with_namespaces(root):
         if binding.tag != BINDING:
@@ -423,10 +414,8 @@ def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
 
 
 def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Sequence[str]]]]:
-    """Yield each element with the namespaces in scope by prefix, the last of which counts; valid for that turn only.
-
-    lxml's ``nsmap`` would collect all in scope again for each element.
-    """
+    """Yield each element with the namespaces in scope by prefix, the last of which counts; valid for that turn only."""
+    # lxml's ``nsmap`` would collect all in scope again for each element.
     scope: dict[str, list[str]] = {}
     opened: list[str] = []
     for event, subject in etree.iterwalk(root, events=("start-ns", "end-ns", "start")):

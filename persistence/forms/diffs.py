@@ -46,18 +46,14 @@ NO_VALUE = HeldValue()
 
 @dataclass(slots=True, eq=False)
 class DataNode:
-    """An element of form data at a node of the outline; ``inside`` are the known elements in it by name.
-
-    ``value`` is that of a control, ``items`` those of one that takes several files, ``other`` a digest of all unknown
-    content, and ``digest`` of all content. A runtime marks elements as not relevant (spec forms 3).
-    """
+    """An element of form data at a node of the outline; ``inside`` are the known elements in it by name."""
 
     inside: dict[str, list[DataNode]] = field(default_factory=dict)
-    items: tuple[HeldValue, ...] = ()
+    items: tuple[HeldValue, ...] = ()  # of a control that takes several files
     value: HeldValue = NO_VALUE
-    other: bytes = b""
-    digest: bytes = b""
-    is_relevant: bool = True
+    other: bytes = b""  # a digest of all unknown content
+    digest: bytes = b""  # that of all content
+    is_relevant: bool = True  # as a runtime marks elements (spec forms 3)
 
     def at(self, name: str) -> list[DataNode]:
         """Return the elements of a name inside, in document order."""
@@ -211,12 +207,11 @@ Place = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls.
+    """A difference at an element of the form; ``node`` is ``None`` outside of the form's controls."""
 
-    ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of iterations
-    is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration around it.
-    """
-
+    # ``place`` and ``iterations`` are positions in the newer data, of removed ones in the older; ``place`` of
+    # iterations is the element around them. ``added_in`` or ``removed_in`` is the place of the outermost such iteration
+    # around it.
     kind: DiffKind
     node: OutlineNode | None = None
     place: Place = ()
@@ -233,12 +228,10 @@ OTHER = Difference(DiffKind.OTHER)
 def differences(
     older: DataNode, newer: DataNode, outline: Outline, *, by_position: bool = False, in_removed: bool = False
 ) -> Iterator[Difference]:
-    """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else.
-
-    An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
-    ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real system
-    (spec runtime 8).
-    """
+    """Yield the differences between two revisions in the order of the form, and last ``OTHER`` for anything else."""
+    # An element that is added, or in an added iteration, has had no values; those in removed ones are listed with
+    # ``in_removed``. Equal iterations are aligned, those between them by order; ``by_position`` is as in the real
+    # system (spec runtime 8).
     comparison = _Comparison(by_position=by_position, in_removed=in_removed)
     yield from comparison.within(older, newer, outline.root, ())
     if comparison.differs_elsewhere:
@@ -379,14 +372,11 @@ class ComparedRevisions:
 
 @dataclass(slots=True)
 class DiffsWriter:
-    """A writer of the differences of one response, with labels in a language and values of ``truncation`` characters.
-
-    Differences beyond ``LARGEST_FOUND`` are written as one of the kind ``other``.
-    """
+    """A writer of the differences of one response, with labels in a language."""
 
     language: str | None = None
-    truncation: int | None = None
-    left: int = LARGEST_FOUND
+    truncation: int | None = None  # characters of a value
+    left: int = LARGEST_FOUND  # characters; what is beyond is one difference of the kind ``other``
 
     def xml(self, compared: ComparedRevisions) -> str:
         content = self._bounded(compared, self._written)

@@ -55,42 +55,33 @@ SEAL = f"{MARKER_WORD.decode()}-values"  # The target of the processing instruct
 
 @dataclass(slots=True)
 class OpenElement:
-    """An element that has begun, and has no elements inside so far.
+    """An element that has begun, and has no elements inside so far."""
 
-    ``at`` is the byte of its start tag; if that has attributes to drop, ``tag`` is the tag without them, and ``after``
-    the byte after the old one. ``prefix`` is declared for the form runner's attributes. With ``is_wanted`` it is at or
-    inside one of the paths, with ``is_value`` of the values. ``most`` characters of its text are of interest.
-    """
-
-    at: int
+    at: int  # the byte of its start tag
     attributes: Mapping[str, str]
-    tag: bytes | None
-    after: int
-    prefix: str | None
-    is_wanted: bool
-    is_value: bool
-    most: int
+    tag: bytes | None  # the start tag without attributes to drop, if it has any
+    after: int  # the byte after the old tag
+    prefix: str | None  # one that is declared for the form runner's attributes
+    is_wanted: bool  # it is at or inside one of the paths
+    is_value: bool  # likewise of the values
+    most: int  # characters of its text that are of interest
 
 
 class LeafEditor(Streaming):
-    """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
+    """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves."""
 
-    It yields the bytes of the document that will not change any more; subclasses call ``replace`` for later ones.
-    Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is declared.
-    ``dropped`` are names of attributes of encryption in that namespace to be removed; so are the old attribute, without
-    namespace, and a seal. ``seal`` is that of the document, behind its root element.
-    """
-
-    dropped: tuple[str, ...] = ()
-    seal: str | None = None
+    # It yields the bytes of the document that will not change any more; subclasses call ``replace`` for later ones.
+    # Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is
+    # declared.
+    dropped: tuple[str, ...] = ()  # names of attributes in it that are removed; so are the old one, and a seal
+    seal: str | None = None  # that of the document, behind its root element
 
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
         super().__init__()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.parser.ProcessingInstructionHandler = self._instruction
-        self.path: list[str] = []
-        """The local names of the elements that have begun, the root element first."""
+        self.path: list[str] = []  # The local names of the elements that have begun, the root element first
         self._numbered: list[tuple[str, int]] = []
         self._siblings: list[dict[str, int]] = [{}]
         self._dropped_names = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
@@ -320,13 +311,11 @@ class LeafEditor(Streaming):
 
 
 class ValueEncrypter(LeafEditor):
-    """An editor that encrypts the values at ``paths``, and labels them as encrypted; ``count`` is their number.
+    """An editor that encrypts the values at ``paths``, and labels them as encrypted; ``count`` is their number."""
 
-    A client's own attributes of encryption are dropped: its values are plain. A holder gets one if its attachment
-    ``is_encrypted``. In leaves at or below the paths, all text is encrypted but a holder's; at or below ``values``,
-    holders' too. ``sealed`` returns the seal of all encrypted values, in order.
-    """
-
+    # A client's own attributes of encryption are dropped: its values are plain. A holder gets one if its attachment
+    # ``is_encrypted``. In leaves at or below the paths, all text is encrypted but a holder's; at or below ``values``,
+    # holders' too. ``sealed`` returns the seal of all encrypted values, in order.
     dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
 
     def __init__(
@@ -413,13 +402,11 @@ class ValueDecrypter(LeafEditor):
 
 
 class EncryptionSurvey(LeafEditor):
-    """A parser that counts the encrypted values in stored data: ``values`` all, ``wanted`` those at ``paths``.
+    """A parser that counts the encrypted values in stored data: ``values`` all, ``wanted`` those at ``paths``."""
 
-    ``stale`` are not encrypted with the key in use (``is_current``), or should not be encrypted; ``plain`` values and
-    ``plain_files`` at ``paths`` are not encrypted; ``wrong`` holders have an attribute that differs from
-    ``is_encrypted``. ``places`` lead to all encrypted values.
-    """
-
+    # ``stale`` are not encrypted with the key in use (``is_current``), or should not be encrypted; ``plain`` values and
+    # ``plain_files`` at ``paths`` are not encrypted; ``wrong`` holders have an attribute that differs from
+    # ``is_encrypted``. ``places`` lead to all encrypted values.
     def __init__(
         self, paths: Paths, values: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted
     ) -> None:

@@ -42,17 +42,13 @@ class FlatColumn:
 
 @dataclass(frozen=True, slots=True)
 class FlatView:
-    """A view with a row for each document, or one for each iteration of a repeated section or grid.
-
-    For iterations, ``around`` is the name of the view of the repeat or document around them, ``path`` are the element
-    names that lead to them from below the root, and ``repetitions`` the columns of their numbers, the outermost first.
-    """
+    """A view with a row for each document, or one for each iteration of a repeated section or grid."""
 
     name: str
     columns: tuple[FlatColumn, ...] = ()
-    around: str | None = None
-    path: tuple[str, ...] = ()
-    repetitions: tuple[str, ...] = ()
+    around: str | None = None  # of iterations, the name of the view of the repeat or document around them
+    path: tuple[str, ...] = ()  # names that lead to the iterations from below the root
+    repetitions: tuple[str, ...] = ()  # columns of their numbers, the outermost first
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -99,16 +95,12 @@ def _steps(path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FlatNaming:
-    """The rules for names of views, which begin with ``prefix`` and have at most ``longest`` characters.
-
-    With ``prefixes_in_main`` a column of the view of documents has the name of its whole path, else of its control.
-    Columns of numbers of repetitions may be longer (spec search 7.2), up to the database's ``limit`` for any name.
-    """
+    """The rules for names of views, which begin with ``prefix`` and have at most ``longest`` characters."""
 
     prefix: str
     longest: int
-    prefixes_in_main: bool
-    limit: int = sys.maxsize
+    prefixes_in_main: bool  # columns of the view of documents have the name of the whole path
+    limit: int = sys.maxsize  # for columns of numbers of repetitions, which may be longer (spec search 7.2)
     most_columns: int = MOST_COLUMNS
 
 
@@ -120,11 +112,9 @@ def identifier(name: str) -> str:
 
 
 def joined(parts: Sequence[str], longest: int) -> str:
-    """Return the parts with ``_`` between, in at most ``longest`` characters.
-
-    While they are too long, the first of the longest parts loses its last character and the ``_`` before it. That is
-    computed at once down to the length at which only some of the longest parts lose one more.
-    """
+    """Return the parts with ``_`` between, in at most ``longest`` characters."""
+    # While they are too long, the first of the longest parts loses its last character and the ``_`` before it. That is
+    # computed at once down to the length at which only some of the longest parts lose one more.
     room = max(longest - (len(parts) - 1), 0)
     cut = list(parts)
     if sum(map(len, cut)) > room:
@@ -281,18 +271,7 @@ class _Walk:
 Cell = str | int | None  # A value in a row: the number of a repetition, the text of a control, or nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _RowStart:
-    """The element of a row of a view, in a row of the view ``around``."""
-
-    view: int
-    around: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _CellText:
-    view: int
-    column: int
+_Place = tuple[int, int | None]  # A view, and the column whose text an element has; ``None`` if it begins a row
 
 
 class RowReader:
@@ -301,41 +280,40 @@ class RowReader:
     def __init__(self, views: tuple[FlatView, ...]) -> None:
         numbers = {view.name: number for number, view in enumerate(views)}
         self.views = views
-        self._inside: list[list[int]] = [[] for _ in views]
-        paths: list[tuple[tuple[str, ...], _RowStart | _CellText]] = []
+        self.around = [None if view.around is None else numbers[view.around] for view in views]
+        self.inside = [
+            [at for at, around in enumerate(self.around) if around == number] for number in range(len(views))
+        ]
+        paths: list[tuple[tuple[str, ...], _Place]] = []
         for number, view in enumerate(views):
-            around = None if view.around is None else numbers[view.around]
-            if around is not None:
-                self._inside[around].append(number)
-            paths.append((view.path, _RowStart(number, around)))
+            if (around := self.around[number]) is not None:
+                self.inside[around].append(number)
+            paths.append((view.path, (number, None)))
             columns = enumerate(view.columns, len(view.repetitions))
-            paths += [(each.path, _CellText(number, column)) for column, each in columns if each.path]
-        self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
+            paths += [(each.path, (number, column)) for column, each in columns if each.path]
+        self.start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
         """Read the rows of a document by the name of the view: repetition numbers, then values of controls."""
-        with _Rows([len(view.columns) for view in self.views], self._inside, self._start) as document:
+        with _Rows(self) as document:
             rows = document.read(pieces).rows
         return {view.name: list(map(tuple, each)) for view, each in zip(self.views, rows, strict=True)}
 
 
 class _Rows(Streaming):
-    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted.
+    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted."""
 
-    ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
-    """
-
-    def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_RowStart | _CellText]) -> None:
+    def __init__(self, reader: RowReader) -> None:
         super().__init__()
-        self.rows: list[list[list[Cell]]] = [[] for _ in columns]
-        self._columns = columns
-        self._inside = inside
-        self._opened = [0] * len(columns)
+        self.rows: list[list[list[Cell]]] = [[] for _ in reader.views]
+        self._reader = reader
+        self._columns = [len(view.columns) for view in reader.views]
+        self._opened = [0] * len(reader.views)
         self._cells = 0
         self._encrypted_from = 0
         self._parts: list[str] = []
-        self._places: list[PathState[_RowStart | _CellText]] = []
-        self._place = outer
+        self._places: list[PathState[_Place]] = []
+        self._place = reader.start
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._parts.append
         self.parser.CommentHandler = self._settle
@@ -348,23 +326,24 @@ class _Rows(Streaming):
         self._place = self._place.entered(name, attributes)
         if attributes and not self._encrypted_from and is_value_encrypted(attributes):
             self._encrypted_from = self.depth
-        for found in self._place.found:
-            if not isinstance(found, _RowStart):
+        for view, column in self._place.found:
+            if column is not None:
                 continue
             numbers: list[Cell] = []
-            if found.around is not None:
-                self._opened[found.view] += 1
-                outer = self.rows[found.around][-1]
-                numbers = [*outer[: len(outer) - self._columns[found.around]], self._opened[found.view]]
-            row = [*numbers, *[None] * self._columns[found.view]]
+            around = self._reader.around[view]
+            if around is not None:
+                self._opened[view] += 1
+                outer = self.rows[around][-1]
+                numbers = [*outer[: len(outer) - self._columns[around]], self._opened[view]]
+            row = [*numbers, *[None] * self._columns[view]]
             self._cells += len(row) + 1
             if self._cells > MOST_CELLS:
                 raise BadRequestError(
                     f"the document would have more than {MOST_CELLS} values in the flat views of its form"
                 )
-            self.rows[found.view].append(row)
-            for view in self._inside[found.view]:
-                self._opened[view] = 0
+            self.rows[view].append(row)
+            for inner in self._reader.inside[view]:
+                self._opened[inner] = 0
 
     def end(self, name: str) -> None:
         super().end(name)
@@ -380,8 +359,6 @@ class _Rows(Streaming):
         self._parts.clear()
         if self._encrypted_from:
             return
-        for found in self._place.found:
-            if isinstance(found, _CellText):
-                row = self.rows[found.view][-1]
-                if row[found.column] is None:
-                    row[found.column] = text
+        for view, column in self._place.found:
+            if column is not None and self.rows[view][-1][column] is None:
+                self.rows[view][-1][column] = text

@@ -55,10 +55,8 @@ def is_value_encrypted(attributes: Mapping[str, str]) -> bool:
 
 
 def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
-    """Return the positions at which each non-relevant element begins and ends, in turn, ascending.
-
-    Its bytes can be cut out, and all others stay. Of a non-relevant root only the content counts.
-    """
+    """Return the positions at which each non-relevant element begins and ends, in turn, ascending."""
+    # Its bytes can be cut out, and all others stay. Of a non-relevant root only the content counts.
     try:
         with _Finder() as finder:
             return finder.read(pieces).edges
@@ -67,12 +65,10 @@ def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
 
 
 class _Finder(Streaming):
-    """A parser that records the edges of non-relevant elements.
+    """A parser that records the edges of non-relevant elements."""
 
-    An event has the byte at which its markup begins; it ends where the next event begins. The default handler gets
-    every event that no other handler takes, so none is missed.
-    """
-
+    # An event has the byte at which its markup begins; it ends where the next event begins. The default handler gets
+    # every event that no other handler takes, so none is missed.
     def __init__(self) -> None:
         super().__init__()
         self.parser.DefaultHandler = self._next_event
@@ -108,13 +104,10 @@ class _Finder(Streaming):
 
 @dataclass(frozen=True, slots=True)
 class AttachmentHolder:
-    """An element that names an attachment; ``path`` are the local names below the root, itself included.
+    """An element that names an attachment."""
 
-    ``attributes`` are those without a namespace, and with the prefix ``fr:`` those of the form runner.
-    """
-
-    path: tuple[str, ...]
-    attributes: Mapping[str, str]
+    path: tuple[str, ...]  # the local names below the root, itself included
+    attributes: Mapping[str, str]  # those without a namespace, and as ``fr:`` those of the form runner
     held: AttachmentRef
     text: str
     is_relevant: bool
@@ -202,11 +195,10 @@ _Path = tuple[tuple[PathStep, ...], int, T]  # Steps, the next one of them, and 
 
 
 class PathState(Generic[T]):
-    """A state of the matcher, at an element: ``found`` are the values of the paths that lead here.
+    """A state of the matcher, at an element: ``found`` are the values of the paths that lead here."""
 
-    ``following`` are the states of the elements inside, by name; ``None`` where more than the name counts (``chosen``).
-    """
-
+    # ``following`` are the states of the elements inside, by name; ``None`` where more than the name counts
+    # (``chosen``).
     __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
 
     def __init__(self, paths: Iterable[_Path[T]]) -> None:
@@ -303,14 +295,10 @@ def _searched(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedText:
-    """The values and other text of a document, without encrypted values and contents of files.
+    """The values and other text of a document, without encrypted values and contents of files."""
 
-    ``values`` are the values of the elements of each key, by its path, in document order, without empty ones. ``rest``
-    are the other text nodes that are not blank, with ``NODE_END`` between, those in elements with elements included.
-    """
-
-    values: Mapping[str, tuple[str, ...]]
-    rest: str
+    values: Mapping[str, tuple[str, ...]]  # at each path, in document order, without empty ones
+    rest: str  # the other text nodes that are not blank, with ``NODE_END`` between
 
 
 class ValueReader:
@@ -325,12 +313,10 @@ class ValueReader:
 
 
 class TextExtraction(Streaming):
-    """A parser that collects text.
+    """A parser that collects text."""
 
-    It reads every document that is written, so its handlers are closures that call nothing, and text goes directly into
-    a list, in which ``NODE_END`` stands for every tag.
-    """
-
+    # It reads every document that is written, so its handlers are closures that call nothing, and text goes directly
+    # into a list, in which ``NODE_END`` stands for every tag.
     def __init__(self, reader: ValueReader) -> None:
         super().__init__()
         self._parts: list[str] = []
@@ -446,12 +432,10 @@ CellPlace = tuple[int, bool]  # A column, and whether the element is an iteratio
 
 
 class CellReader(Streaming):
-    """A parser that collects the values of columns in document order: ``cells`` are those with any.
+    """A parser that collects the values of columns in document order: ``cells`` are those with any."""
 
-    Of an attachment the file name counts, if its holder has one. Blank values do not count, but an iteration without a
-    value has an empty one: the first value of a column is then not taken for that of the first iteration.
-    """
-
+    # Of an attachment the file name counts, if its holder has one. Blank values do not count, but an iteration without
+    # a value has an empty one: the first value of a column is then not taken for that of the first iteration.
     def __init__(self, start: PathState[CellPlace]) -> None:
         super().__init__()
         self.cells: dict[int, list[str]] = {}

@@ -19,7 +19,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.definition_tree import Bound, Element, Tree, on_tree, serialized
 from persistence.forms.form_data import ITEM
-from persistence.forms.json_requests import read_json
+from persistence.forms.messages import read_json
 from persistence.limits import LONGEST_SHOWN, MOST_TREE_NODES
 from persistence.model.texts import similar
 
@@ -97,10 +97,8 @@ def _contents(node: OutlineNode) -> dict[str, Any]:
 
 
 def written_over(data: bytes | None, outline: Outline, body: bytes) -> bytes:
-    """Return form data with the values of a body in place of its own; without data, new data of the form.
-
-    The body is read while a turn is held, as the tree is: both take much memory.
-    """
+    """Return form data with the values of a body in place of its own; without data, new data of the form."""
+    # The body is read while a turn is held, as the tree is: both take much memory.
     merge, is_new = _Merge(outline), data is None
     return on_tree(
         data or _EMPTY, lambda tree: merge.tree(tree, read_json(body, _OF_DATA), is_new=is_new), is_stored=True

@@ -1,14 +1,25 @@
-"""The small XML documents of the APIs: their elements, requests, leases, and answers that a client reads."""
+"""The small documents of the APIs: elements, requests in XML and JSON, leases, and answers that a client reads."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.limits import LONGEST_SHOWN, LONGEST_TEXT, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
+from persistence.limits import (
+    LONGEST_SHOWN,
+    LONGEST_TEXT,
+    MOST_CHILDREN,
+    MOST_QUERY_ELEMENTS,
+    MOST_QUERY_NAMES,
+    MOST_TREE_NODES,
+)
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
 from persistence.model.texts import nearest, short
@@ -23,11 +34,9 @@ _CHILD = 2
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The attributes of the root of a kind of request, and by name its children, each with its attributes.
+    """The attributes of the root of a kind of request, and by name its children, each with its attributes."""
 
-    Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
-    """
-
+    # Names have no namespace; attributes of XML itself, such as ``xml:lang``, may be anywhere.
     request: str
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
@@ -88,11 +97,10 @@ def text_in(element: ET.Element | None) -> str:
 
 
 class ChildReader(Streaming):
-    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time.
+    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time."""
 
-    ``root`` has the name and attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
-    """
-
+    # ``root`` has the name and attributes of the root, and no children. Names have their namespace before
+    # ``SEPARATOR``.
     def __init__(self, take: Callable[[ET.Element], None]) -> None:
         super().__init__()
         self.root = ET.Element("")
@@ -135,31 +143,25 @@ class SmallReader(ChildReader):
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_TEXT = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TO_CHANGE_IN_ATTRIBUTES = re.compile("[^ !#-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_IN_TEXT = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;"))
-_IN_ATTRIBUTES = (*_IN_TEXT, ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"))
+_IN_TEXT = {"\r": "&#13;"}
+_IN_ATTRIBUTES = {**_IN_TEXT, '"': "&quot;", "\t": "&#9;", "\n": "&#10;"}
 
 
 def text(value: str) -> str:
     """Escape a text between tags. Characters that XML cannot have, from sidecars edited by hand, are replaced."""
-    return _replaced(value, _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
+    return escape(NOT_IN_XML.sub("\ufffd", value), _IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
 def attribute(name: str, value: str) -> str:
     """Return an attribute, with the blank before it."""
-    written = _replaced(value, _IN_ATTRIBUTES) if _TO_CHANGE_IN_ATTRIBUTES.search(value) else value
-    return f' {name}="{written}"'
+    if _TO_CHANGE_IN_ATTRIBUTES.search(value):
+        value = escape(NOT_IN_XML.sub("\ufffd", value), _IN_ATTRIBUTES)
+    return f' {name}="{value}"'
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
     """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
-
-
-def _replaced(value: str, pairs: Iterable[tuple[str, str]]) -> str:
-    value = NOT_IN_XML.sub("\ufffd", value)
-    for character, written in pairs:
-        value = value.replace(character, written)
-    return value
 
 
 Fact = str | int | bool | Sequence[str] | None
@@ -195,6 +197,89 @@ def read_history(pieces: Iterable[bytes]) -> FoundHistory:
             revisions.append(document.attrib)
 
     return FoundHistory(read_children(pieces, take).attrib, revisions)
+
+
+# JSON in requests: its objects, and queries in JSON as the elements that they would be in XML.
+#
+# A query has the names of the XML. An attribute is a member of the object; an element is a text, or an object with its
+# attributes, ``lang`` for ``xml:lang``, and its text as ``value``; several elements of one name are a list.
+
+
+_LANGUAGE, _VALUE = "lang", "value"
+
+
+def read_json(data: bytes, members: str, most: int = 2 * MOST_TREE_NODES) -> dict[str, Any]:
+    """Read a body: an object, whose numbers are texts as they were sent; ``members`` are named in its refusal."""
+    if data.count(b",") + data.count(b"{") + data.count(b"[") > most:  # a value takes some 100 bytes
+        raise BadRequestError(f"the body has more than {most} commas and brackets, which is too many")
+    try:
+        found = json.loads(data, object_pairs_hook=_object, parse_int=str, parse_float=str, parse_constant=int)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequestError(f"the body must be a JSON object of the {members}")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the name {twice[:LONGEST_SHOWN]!r} twice")
+    return found
+
+
+def read_json_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary) -> ET.Element:
+    """Return the root with the children of these names; a name that is not in the ``vocabulary`` is refused."""
+    root, request = ET.Element(""), f"a {vocabulary.request}"
+    for name, value in read_json(b"".join(pieces), f"names of {request}", MOST_QUERY_ELEMENTS).items():
+        if name in vocabulary.children:
+            values = value if isinstance(value, list) else [value]
+            if len(root) + len(values) > MOST_CHILDREN:
+                raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
+            children = [_child(name, each, vocabulary) for each in values]
+            root.extend(children if name in names else ())
+        elif name in vocabulary.root or name == _LANGUAGE:
+            _set(root, name, value, request)
+        else:
+            raise _unknown(request, name, {*vocabulary.root, *vocabulary.children})
+    return root
+
+
+def _child(name: str, value: Any, vocabulary: Vocabulary) -> ET.Element:
+    child, subject, known = ET.Element(name), f"{name!r} of a {vocabulary.request}", vocabulary.children[name]
+    if not isinstance(value, dict):
+        child.text = _text(value, subject)
+        return child
+    for own, inner in value.items():
+        if own == _VALUE:
+            child.text = _text(inner, subject)
+        elif own in known or own == _LANGUAGE:
+            _set(child, own, inner, subject)
+        else:
+            raise _unknown(subject, own, {*known, _VALUE})
+    return child
+
+
+def _set(element: ET.Element, name: str, value: Any, subject: str) -> None:
+    if value is not None and value is not False:  # some attributes count if they are there
+        element.set(LANGUAGE if name == _LANGUAGE else name, _text(value, f"{name!r} of {subject}"))
+
+
+def _unknown(subject: str, name: str, known: Collection[str]) -> BadRequestError:
+    return BadRequestError(f"{subject} has no {shown_name(name)!r}{hint(name, known)}")
+
+
+def _text(value: Any, subject: str) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = " ".join(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is not None and not isinstance(value, str):
+        raise BadRequestError(f"{subject} must be a text, a number, true, false, or a list of words")
+    if value and NOT_IN_XML.search(value):
+        raise BadRequestError(f"{subject} has a character that XML does not allow")
+    return value or ""
 
 
 _DAV = ' xmlns:d="DAV:"'
@@ -276,11 +361,7 @@ def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ReportedImport:
-    """The report of an import: the counts of ``definitions``, ``documents``, ``drafts`` and ``attachments`` by outcome.
-
-    ``revisions`` of documents were new, and ``known`` stored already. ``causes`` are by name, of the first that were
-    refused or skipped; ``notes`` are counted.
-    """
+    """The report of an import: counts of definitions, documents, drafts and attachments by outcome."""
 
     is_dry: bool
     refused: int
@@ -288,10 +369,10 @@ class ReportedImport:
     documents: Mapping[str, int] = field(default_factory=dict)
     drafts: Mapping[str, int] = field(default_factory=dict)
     attachments: Mapping[str, int] = field(default_factory=dict)
-    revisions: int = 0
-    known: int = 0
-    causes: Mapping[str, str] = field(default_factory=dict)
-    notes: Mapping[str, int] = field(default_factory=dict)
+    revisions: int = 0  # of documents; these were new
+    known: int = 0  # these were stored already
+    causes: Mapping[str, str] = field(default_factory=dict)  # by name, of the first that were refused or skipped
+    notes: Mapping[str, int] = field(default_factory=dict)  # each with its count
 
 
 def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
@@ -326,18 +407,15 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedPurge:
-    """The report of a purge: what was removed, or would be if it ``is_dry``; ``freed`` is in bytes.
-
-    ``problems`` say why documents were not purged, or not entirely.
-    """
+    """The report of a purge: what was removed, or would be if it ``is_dry``."""
 
     is_dry: bool
     revisions: int
     documents: int
     drafts: int
     attachments: int
-    freed: int
-    problems: tuple[str, ...]
+    freed: int  # in bytes
+    problems: tuple[str, ...]  # why documents were not purged, or not entirely
 
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
@@ -356,18 +434,14 @@ def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
 
 @dataclass(frozen=True, slots=True)
 class ReportedDifference:
-    """A difference between two revisions of a document (spec crud 8.1).
+    """A difference between two revisions of a document (spec crud 8.1)."""
 
-    ``kind`` is ``value-changed``, ``iteration-added``, ``iteration-removed``, ``element-added``, ``element-removed``,
-    or ``other`` for all that is not listed; ``iterations`` is how many were added or removed.
-    """
-
-    kind: str
+    kind: str  # a value of ``DiffKind``; ``other`` for all that is not listed
     name: str
     label: str
     older: str | None
     newer: str | None
-    iterations: int
+    iterations: int  # how many were added or removed
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:

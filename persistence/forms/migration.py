@@ -43,11 +43,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class PlanNode(Generic[T]):
-    """The tasks at the elements of one path, by name, and the nodes below it; a template's plan is an ``overlay``.
+    """The tasks at the elements of one path, by name, and the nodes below it; a template's plan is an ``overlay``."""
 
-    With this tree a single walk over the data finds every place; to look up each path would cost paths times data.
-    """
-
+    # With this tree a single walk over the data finds every place; to look up each path would cost paths times data.
     tasks: dict[str, T] = field(default_factory=dict)
     below: dict[str, PlanNode[T]] = field(default_factory=dict)
     overlay: PlanNode[T] | None = None
@@ -75,19 +73,15 @@ def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str
 
 @dataclass(frozen=True, slots=True)
 class RepeatedGrid:
-    """An entry of list R: elements called ``name`` in ``container``; their iterations are called ``iteration``.
-
-    The bind of a legacy repeat excludes one direction: ``is_wrapped`` if it has a bind of iterations with the name that
-    the migration from 4.0.0 gives, ``is_flat`` if it has none.
-    """
+    """An entry of list R: elements called ``name`` in ``container``; their iterations are called ``iteration``."""
 
     element: Element
     bind: Element
     container: Names
     name: str
     iteration: str
-    is_wrapped: bool
-    is_flat: bool
+    is_wrapped: bool  # a legacy one with a bind of iterations of the name that the migration gives
+    is_flat: bool  # a legacy one without a bind of iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +192,8 @@ class Editor:
         element.tag = name
 
     def dissolve(self, parent: Element, parts: Mapping[Element, Iterable[Element]]) -> None:
-        """Replace some children of ``parent`` by nodes from inside each; text behind a child stays.
-
-        All children at a time, because text that is joined one piece after the other takes quadratic time.
-        """
+        """Replace some children of ``parent`` by nodes from inside each; text behind a child stays."""
+        # All children at a time, because text that is joined one piece after the other takes quadratic time.
         before: Element | None = None
         texts: list[str] = []
         for child in list(parent):
@@ -404,11 +396,9 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
 
 
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
-    """Migrate the data, templates, binds and grids of a stored definition to ``target``, one of ``DATA_FORMATS``.
-
-    Its own format is inferred from its metadata. A document without form model or form instance stays as it is. The
-    data of an unpublished definition, from the designer, names no format.
-    """
+    """Migrate the data, templates, binds and grids of a stored definition to ``target``, one of ``DATA_FORMATS``."""
+    # Its own format is inferred from its metadata. A document without form model or form instance stays as it is. The
+    # data of an unpublished definition, from the designer, names no format.
 
     def work(tree: Tree) -> bytes:
         definition = DefinitionTree.read(tree)

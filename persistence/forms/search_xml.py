@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.forms.json_requests import read_json_request
 from persistence.forms.messages import (
     LANGUAGE,
     Vocabulary,
     attribute,
     element,
     read_children,
+    read_json_request,
     read_request,
     text,
     text_in,
@@ -33,7 +33,6 @@ from persistence.model.queries import (
     FormField,
     FormFilter,
     FormMatch,
-    FormPage,
     FormQuery,
     FormSort,
     FoundDocuments,
@@ -47,6 +46,7 @@ from persistence.model.queries import (
     TextMatch,
     Wanted,
 )
+from persistence.model.sidecar import PageRequest
 from persistence.model.texts import count, is_descending, word
 
 _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
@@ -320,10 +320,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
-    """Read a request; unknown markup is refused if ``is_strict``.
-
-    The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
-    """
+    """Read a request; unknown markup is refused if ``is_strict``."""
+    # The first exact filters of application, form and version are look-ups: of exactly that name, and of ``latest``.
     root = _read(sent, (_FILTER, _SORT, _PAGINATION), _FORMS, is_strict=is_strict)
     sort, page = root.find(_SORT), root.find(_PAGINATION)
     language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
@@ -333,7 +331,7 @@ def read_form_query(sent: SentQuery, *, is_strict: bool = False) -> FormQuery:
         order = FormSort(_form_field(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language))
     if page is not None:
         number = count(_value(page, "page-number"), "page-number", 1)
-        part = FormPage(number, count(_value(page, "page-size"), "page-size", 10))
+        part = PageRequest(number, count(_value(page, "page-size"), "page-size", 10))
     return FormQuery(
         app=looked_up.get(FormField.APPLICATION_NAME),
         form=looked_up.get(FormField.FORM_NAME),

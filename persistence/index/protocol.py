@@ -38,7 +38,6 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
-from persistence.storage.findings import Finding
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
 
@@ -102,10 +101,7 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
-    """Everything that an answer says of a document, and the values of every indexed control by its number.
-
-    ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
-    """
+    """Everything that an answer says of a document, and the values of every indexed control by its number."""
 
     values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
@@ -145,29 +141,22 @@ def encode(card: Card) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VersionKeys:
-    """The indexed controls of a form version by which its documents are read.
-
-    ``numbers`` are the numbers of the controls by path, in the order of the index. ``generation`` changes whenever the
-    documents must be read again.
-    """
+    """The indexed controls of a form version by which its documents are read."""
 
     version: int
-    generation: int
-    numbers: Mapping[str, int]
+    generation: int  # another one whenever the documents must be read again
+    numbers: Mapping[str, int]  # by path, in the order of the index
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
-    """A document, ready to be written by any engine without a look at its index.
-
-    ``card`` is the JSON of ``content``, and ``free_text`` is folded.
-    """
+    """A document, ready to be written by any engine without a look at its index."""
 
     name: DocumentName
     generation: int
     fingerprint: str
     content: Card
-    card: str
-    free_text: str
+    card: str  # the JSON of ``content``
+    free_text: str  # folded
 
 
 def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
@@ -255,12 +244,10 @@ def searched_owners(scope: Scope, version: int, *, is_draft: bool) -> OwnerSets 
 
 
 class Budget:
-    """The budget of one request, which one thread works on.
+    """The budget of one request, which one thread works on."""
 
-    Time is processor time, so that a request is not refused because others are served; ``began`` is by the clock, for
-    waits for another machine.
-    """
-
+    # Time is processor time, so that a request is not refused because others are served; ``began`` is by the clock, for
+    # waits for another machine.
     def __init__(self) -> None:
         self.began = time.monotonic()
         self._allowed = SEARCH_SECONDS
@@ -297,10 +284,8 @@ class Budget:
         self._left = LARGEST_FOUND
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
-        """Count a document of the answer, with the values at some paths, as often as they are given.
-
-        Raise ``BadRequestError`` where the answer would be too large.
-        """
+        """Count a document of the answer, with the values at some paths, as often as they are given."""
+        # Raise ``BadRequestError`` where the answer would be too large.
         texts = (text for path in paths for text in (path, *hit.values.get(path, ())))
         self._take(HIT_COSTS + len(hit.document), texts)
 
@@ -318,42 +303,30 @@ class Budget:
 
 
 class SearchIndex(Protocol):
-    """Searches the documents of forms.
+    """Searches the documents of forms. Methods raise ``BusyError`` while an index is being built."""
 
-    Methods raise ``BusyError`` while an index is being built, ``DiskFullError`` where there is no room to bring it up
-    to date, and ``BadRequestError`` where more is asked for than the budget allows.
-    """
-
+    # They raise ``DiskFullError`` where there is no room to bring it up to date, and ``BadRequestError`` where more is
+    # asked for than the budget allows.
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """Return the documents that a query finds, within a budget if there is one. An unknown form has none.
-
-        The page begins at a multiple of its size. A control that the query sorts by is among its paths. Hits may have
-        values of other controls, too.
-        """
+        """Return the documents that a query finds, within a budget if there is one. An unknown form has none."""
+        # The page begins at a multiple of its size. A control that the query sorts by is among its paths. Hits may have
+        # values of other controls, too.
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """Yield the different values of a field or control, sorted without regard to case, then as they are.
-
-        Yield an empty value for a field that a document does not have; for a control, do not.
-        """
+        """Yield the different values of a field or control, sorted without regard to case, then as they are."""
+        # A field that a document does not have gives an empty value; a control does not.
 
     def checking(self, definition: Definition) -> Streaming:
-        """Return a parser that checks a document of a definition while it is received.
-
-        It may keep the values that it reads, so that the index need not read the document again.
-        """
+        """Return a parser that checks a document of a definition while it is received, and may keep its values."""
 
 
 class ReportTables(Protocol):
     """Makes the tables for reports (flat views, spec search 7). Methods raise ``DiskError`` and ``BusyError``."""
 
     def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its stored definition, with rows of all its documents.
-
-        Raises:
-            BadRequestError: the definition has too much for views; the existing ones stay.
-            DamagedError: the definition cannot be parsed.
-        """
+        """Make the views of a version by its stored definition, with rows of all its documents."""
+        # Raises ``BadRequestError`` for a definition with too much for views (the existing ones stay), and
+        # ``DamagedError``.
 
     def drop(self, form: Form, version: int) -> None:
         """Drop the views of a version whose definition was deleted."""
@@ -378,8 +351,7 @@ class ReindexingStatus:
 class Reindexer(Protocol):
     """Rebuilds indexes on request (spec search 5). Methods raise ``BusyError`` and ``DiskError``."""
 
-    def all(self) -> None:
-        """Rebuild all indexes."""
+    def all(self) -> None: ...
 
     def version(self, form: Form, number: int | None) -> None:
         """Rebuild the index of one version of a form, or of all (``None``); do nothing where there is no such form."""
@@ -394,58 +366,6 @@ class RebuildAim(Enum):
     READY = "ready to be asked"
     VERIFIED = "compared with the tree"
     REBUILT = "rebuilt"
-
-
-class RebuildJob(Protocol):
-    """A rebuild of the indexes of some forms."""
-
-    @property
-    def forms(self) -> int:
-        """Return the number of forms."""
-
-    def count(self) -> int:
-        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
-
-    def run(self, progress: Callable[[int], None]) -> None:
-        """Do it in this process, after a process that rebuilds an index already.
-
-        ``progress`` gets the number of documents that have been read since.
-
-        Raises:
-            DiskError: a document cannot be read, or an index not be written.
-            BusyError: another process rebuilt one for very long.
-        """
-
-
-class MaintainedIndex(SearchIndex, Protocol):
-    """Checks, repairs and rebuilds the indexes of all forms. Methods raise ``BusyError`` and ``DiskError``."""
-
-    def has_definition(self, form: Form) -> bool:
-        """Return whether a form has a definition of its own, or had one."""
-
-    def versions(self, form: Form) -> Iterator[int]:
-        """Return the versions of a form that have a definition, or had one."""
-
-    def is_ready(self, form: Form) -> bool:
-        """Return whether a search of a form finds an index, or needs none because there are no documents."""
-
-    def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> RebuildJob:
-        """Return the rebuild of the indexes of some forms, or of one version of one."""
-
-    def is_rebuilding(self) -> bool:
-        """Return whether a process rebuilds an index."""
-
-    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
-        """Find wrong rows of a document or draft; ``deep`` reads it again."""
-
-    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
-        """Find fault with the indexes of the forms below some names; ``deep`` reads all of them."""
-
-    def sweep(self, form: Form) -> None:
-        """Remove the files that a killed rebuild left of the index of a form. Raises ``DiskError``."""
-
-    def recover(self) -> None:
-        """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""
 
 
 # The turn, the progress and the requests of rebuilds: the same for every engine of the index.
@@ -466,10 +386,8 @@ def reported(
     progress: Progress = lambda _: None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress]:
-    """Wait for other rebuilds to end, and report the progress of one during the block, also to ``progress``.
-
-    Raises ``BusyError`` where others rebuilt for very long, or the process ``is_ending``.
-    """
+    """Wait for other rebuilds to end, and report the progress of one during the block, also to ``progress``."""
+    # Raises ``BusyError`` where others rebuilt for very long, or the process ``is_ending``.
     with record.turn("another index is being made", LONGEST_WAIT, is_ending):
         total, current, written = count(), 0, float("-inf")
 
@@ -499,11 +417,9 @@ def status_in(record: JobRecord) -> ReindexingStatus:
 
 
 class RequestedRebuilds:
-    """Rebuilds indexes on request. A ``Reindexer``; ``rebuild`` does it for some forms, or one version of one.
+    """Rebuilds indexes on request. A ``Reindexer``; ``rebuild`` does it for some forms, or one version of one."""
 
-    Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
-    """
-
+    # Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
     def __init__(
         self,
         view: Readable,

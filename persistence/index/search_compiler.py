@@ -69,39 +69,27 @@ class Sql(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a search.
+    """A condition of a search."""
 
-    ``selects`` has the columns ``found`` of the documents that meet it, each once if it ``is_distinct``; unless it
-    ``is_exact``, it has others, too, and all are tested. Where it ``is_range``, they are in ranges of an index, and
-    quickly counted up to a limit. ``test`` is an expression that is true of ``d`` where it meets the condition; where
-    it ``is_quick``, it reads no text.
-
-    ``reach`` is the number of documents that meet it, or more, where that is known already. ``counts`` has a row for
-    each document that meets it, and is counted more quickly than ``selects``.
-    """
-
-    selects: Sql
-    test: Sql
-    is_distinct: bool = False
-    is_exact: bool = True
-    is_range: bool = True
-    is_quick: bool = True
-    reach: int | None = None
-    counts: Sql | None = None
+    selects: Sql  # with the columns ``found`` of the documents that meet it
+    test: Sql  # an expression that is true of ``d`` where it meets the condition
+    is_distinct: bool = False  # selects each once
+    is_exact: bool = True  # else it selects others, too, and all are tested
+    is_range: bool = True  # selects ranges of an index, which are quickly counted up to a limit
+    is_quick: bool = True  # the test reads no text
+    reach: int | None = None  # documents that meet it, or more, where that is known already
+    counts: Sql | None = None  # a row for each document; counted more quickly than ``selects``
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The saved documents of a version, or its drafts.
-
-    ``controls`` are the indexed controls of the version, by path; ``owner_sets`` are those whose documents are seen.
-    """
+    """The saved documents of a version, or its drafts."""
 
     number: int
     documents: int
-    controls: Mapping[str, int]
+    controls: Mapping[str, int]  # the indexed ones of the version, by path
     is_draft: bool = False
-    owner_sets: OwnerSets = frozenset()
+    owner_sets: OwnerSets = frozenset()  # those whose documents are seen
 
 
 class Order(NamedTuple):
@@ -212,10 +200,8 @@ class SearchDialect(ABC):
 
     @abstractmethod
     def containing(self, number: int, asked: ControlFilter, folds: Sequence[str] | None) -> Condition:
-        """Return the condition that a value of a control has a text, or all its words.
-
-        ``folds`` are those of the control that have them; ``None`` where the control has too many to look at each.
-        """
+        """Return the condition that a value of a control has a text, or all its words."""
+        # ``folds`` are those of the control that have them; ``None`` where the control has too many to look at each.
 
     @abstractmethod
     def anywhere(self, folded: str, controls: Sequence[int]) -> Condition:
@@ -223,17 +209,13 @@ class SearchDialect(ABC):
 
     @abstractmethod
     def narrowest(self, conditions: Sequence[Condition]) -> Condition | None:
-        """Return the condition that selects, of several of which none is narrow as far as that is quickly counted.
-
-        Without one, the database chooses the order itself.
-        """
+        """Return the condition that selects, of several of which none is narrow as far as that is quickly counted."""
+        # Without one, the database chooses the order itself.
 
     @abstractmethod
     def page(self, hits: Sql, order: Order, counted: int) -> tuple[int, list[int] | None]:
-        """Return the number of hits and the page of them; none where a walk along the list finds it more quickly.
-
-        Hits of one range are ``counted`` already, and read again quickly; 0 stands for others.
-        """
+        """Return the number of hits and the page of them; none where a walk along the list finds it more quickly."""
+        # Hits of one range are ``counted`` already, and read again quickly; 0 stands for others.
 
     def tested(self, conditions: Iterable[Condition]) -> Sql:
         """Return the tests of conditions, the quick ones first."""

@@ -58,15 +58,11 @@ ReadAhead = Mapping[DocumentName, StoredRevision]
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document or draft as an index reads it and finds it.
+    """A document or draft as an index reads it and finds it."""
 
-    ``fingerprint`` is computed from its files. ``free_text`` is the text outside of its indexed controls, empty in a
-    found one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
-    """
-
-    hit: Hit
-    fingerprint: str
-    free_text: str = ""
+    hit: Hit  # its saved owner, of a draft, decides who may read it; else the draft's own
+    fingerprint: str  # computed from its files
+    free_text: str = ""  # outside of its indexed controls; empty in a found one
 
 
 class IndexedPage(NamedTuple):
@@ -152,19 +148,14 @@ UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)  # The definition of a 
 
 
 class SourceDescription(msgspec.Struct, frozen=True):
-    """A source by values, from which another process opens it too.
-
-    ``data_format`` is the format of the form's data, ``is_designer`` says whether it is the designer's own storage, and
-    ``naming`` is for its flat views. ``definitions`` is the root of the tree with its definitions, and
-    ``hand_edits`` distinguishes edits from damage, in whichever tree they are.
-    """
+    """A source by values, from which another process opens it too."""
 
     form: Form
-    data_format: str
-    is_designer: bool
-    naming: FlatNaming
-    definitions: str
-    hand_edits: HandEdits = HandEdits.XML
+    data_format: str  # that of the form's data
+    is_designer: bool  # whether it is the designer's own storage
+    naming: FlatNaming  # for its flat views
+    definitions: str  # the root of the tree with its definitions
+    hand_edits: HandEdits = HandEdits.XML  # distinguishes edits from damage, in whichever tree they are
 
     def opened(self, root: str) -> Source:
         integrity = Integrity(self.hand_edits)
@@ -173,17 +164,13 @@ class SourceDescription(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The stored state of one form. Methods raise ``DiskError``, and ``BusyError`` if writers were always in the way.
-
-    ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
-    in ``cache``. ``found`` is a version and the fingerprint of its definition, where the request found it already.
-    """
+    """The stored state of one form. Raises ``DiskError``, and ``BusyError`` if writers were always in the way."""
 
     described: SourceDescription
-    view: Readable
+    view: Readable  # of its data
     catalog: Catalog
-    cache: ExtractionCache = field(default_factory=ExtractionCache)
-    found: tuple[int, Fingerprint] | None = None
+    cache: ExtractionCache = field(default_factory=ExtractionCache)  # of documents that were received
+    found: tuple[int, Fingerprint] | None = None  # a definition that the request found already, by its version
 
     @property
     def form(self) -> Form:
@@ -209,10 +196,8 @@ class Source:
         return self._indexed(definition, definition.index_keys(self.described.data_format))
 
     def checking(self, definition: Definition) -> Streaming:
-        """Return a parser that checks a document while it is received.
-
-        It extracts the values by the definition, unless its keys would have to be read first: the updater reads them.
-        """
+        """Return a parser that checks a document while it is received."""
+        # It extracts the values by the definition, unless its keys would have to be read first: the updater reads them.
         if self.described.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
         keys = definition.known_index_keys(self.described.data_format)
@@ -222,10 +207,8 @@ class Source:
         return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)
 
     def fingerprint(self, name: DocumentName) -> str:
-        """Return the fingerprint of a document or draft; empty where nothing was ever stored.
-
-        The fingerprint of a draft includes the saved document's, which decides who may read the draft.
-        """
+        """Return the fingerprint of a document or draft; empty where nothing was ever stored."""
+        # The fingerprint of a draft includes the saved document's, which decides who may read the draft.
         return self.fingerprints(name.document)[0] if name.is_draft else self._fingerprint(name)
 
     def fingerprints(self, document: str) -> tuple[str, str]:
@@ -245,12 +228,10 @@ class Source:
         definitions: Callable[[int], IndexedDefinition],
         ahead: ReadAhead | None = None,
     ) -> IndexedDocument | None:
-        """Read a document by the definition of its version; ``None`` if there is none.
-
-        ``fingerprint`` was taken before. A damaged document counts as none, and so does a draft whose saved document is
-        damaged: searches go on, and ``check`` reports it. A draft of a saved document has the version of that one,
-        which decides who may read it. What was read ``ahead`` is not read again: what is not in it is not there.
-        """
+        """Read a document by the definition of its version; ``None`` if there is none."""
+        # ``fingerprint`` was taken before. A damaged document counts as none, and so does a draft whose saved document
+        # is damaged: searches go on, and ``check`` reports it. A draft of a saved document has the version of that one,
+        # which decides who may read it. What was read ``ahead`` is not read again: what is not in it is not there.
         if ahead is not None:
             found, beside = ahead.get(name), ahead.get(DocumentName(name.document, is_draft=False))
             saved = beside.sidecar if name.is_draft and beside is not None else None
@@ -271,10 +252,8 @@ class Source:
         return None
 
     def version(self, document: str) -> int | None:
-        """Return the version of a document, or of its draft where it was not saved; ``None`` where there is neither.
-
-        A damaged one has none: ``check`` reports it.
-        """
+        """Return the version of a document, or of its draft where it was not saved; ``None`` where there is neither."""
+        # A damaged one has none: ``check`` reports it.
         for is_draft in (False, True):
             with suppress(DamagedError):
                 sidecar = self.view.sidecar(self._address(DocumentName(document, is_draft)))
@@ -286,10 +265,8 @@ class Source:
         return iter((DESIGNER_VERSION,)) if self.described.is_designer else self.catalog.storage.versions(self.form)
 
     def documents(self) -> Iterator[DocumentName]:
-        """Yield every document that has a directory, and every draft.
-
-        Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
-        """
+        """Yield every document that has a directory, and every draft."""
+        # Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
         for collection in (Collection.DRAFT, Collection.DATA):
             for document in self.view.documents(self.form, collection):
                 yield DocumentName(document, collection is Collection.DRAFT)
@@ -380,11 +357,9 @@ def flat_definition(catalog: Catalog, form: Form, version: int) -> tuple[str, by
 
 
 def flat_rows(view: Readable, form: Form, readers: Mapping[int, RowReader], document: str) -> DocumentRows | None:
-    """Return the rows of a saved document, by the readers of versions; ``None`` where there is none of these.
-
-    A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values. Raises
-    ``DiskError``, and ``BusyError`` where writers were always in the way.
-    """
+    """Return the rows of a saved document, by the readers of versions; ``None`` where there is none of these."""
+    # A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values. Raises
+    # ``DiskError``, and ``BusyError`` where writers were always in the way.
     address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
     try:
         found = view.read(address, content=True)

@@ -17,8 +17,8 @@ import msgspec
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
-from persistence.index.protocol import MaintainedIndex
 from persistence.index.sources import DocumentName
+from persistence.index.sync.updater import TreeIndex
 from persistence.maintenance import tree_walk
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Adoption, Repair, preview
@@ -74,7 +74,7 @@ class CheckOptions:
 class TreeCheck:
     """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
 
-    def __init__(self, tree: FolderTree, index: MaintainedIndex, options: CheckOptions, treatment: Treatment) -> None:
+    def __init__(self, tree: FolderTree, index: TreeIndex, options: CheckOptions, treatment: Treatment) -> None:
         self._tree = tree
         self._treatment = treatment
         self._remedies = treatment.remedies

@@ -8,7 +8,9 @@ from contextlib import ExitStack, closing, contextmanager
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, NotFoundError, disk_errors
-from persistence.index.protocol import MaintainedIndex, RebuildAim, RebuildJob, SearchIndex
+from persistence.index.protocol import RebuildAim, SearchIndex
+from persistence.index.sync.rebuild import IndexJob
+from persistence.index.sync.updater import TreeIndex
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form
 from persistence.model.queries import DraftFilter, Hits, Query, Scope
@@ -37,8 +39,8 @@ def writable_tree(path: str) -> Iterator[StoreReader]:
 
 
 def plan(
-    view: StoreReader, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
-) -> RebuildJob:
+    view: StoreReader, index: TreeIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
+) -> IndexJob:
     if form is None:
         return index.job(sorted(view.forms()), aim)
     require_form(view, index, form)
@@ -47,13 +49,13 @@ def plan(
     return index.job((form,), aim, version)
 
 
-def rebuild_without_trace(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
+def rebuild_without_trace(view: StoreReader, index: TreeIndex, form: Form) -> None:
     """Rebuild the index of a form, so that no value that is not there any more stays in a file of it."""
     plan(view, index, RebuildAim.REBUILT, form).run(lambda _: None)
     index.sweep(form)
 
 
-def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
+def require_form(view: StoreReader, index: TreeIndex, form: Form) -> None:
     """Check that a form has data or a definition in the tree, or a definition elsewhere."""
     if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")

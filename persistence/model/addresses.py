@@ -224,10 +224,8 @@ def entry_of(
 
 
 def parse_entry(path: str) -> ArchiveEntry:
-    """Read the name of an entry; instants may be written in any way that requests may write them.
-
-    Whether a tree can keep the names in it, its layout decides.
-    """
+    """Read the name of an entry; instants may be written in any way that requests may write them."""
+    # Whether a tree can keep the names in it, its layout decides.
     parts = path.split("/") if len(path) <= LONGEST_PATH else []
     if not all(parts):
         raise _invalid_entry(path)
@@ -260,11 +258,9 @@ def parse_entry(path: str) -> ArchiveEntry:
 
 
 def extended_timestamps(modified: Instant, created: Instant) -> tuple[bytes, bytes]:
-    """Return the extra fields with the times of an entry in seconds; empty where a time does not fit.
-
-    The first is for the header before the content, the second, without the time of creation, for the directory. The
-    archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
-    """
+    """Return the extra fields with the times of an entry in seconds; empty where a time does not fit."""
+    # The first is for the header before the content, the second, without the time of creation, for the directory. The
+    # archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
     seconds = [instants.epoch_seconds(each) for each in (modified, created)]
     if not all(-(1 << 31) <= each < 1 << 31 for each in seconds):
         return b"", b""

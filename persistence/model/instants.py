@@ -45,10 +45,8 @@ def first_from(moment: datetime) -> Instant:
 
 
 def next_after(previous: Instant | None) -> Instant:
-    """Return now, or one millisecond past ``previous`` when the clock has not moved beyond it.
-
-    Two revisions with one instant could not be told apart by ``last-modified-time`` (spec crud 4.8).
-    """
+    """Return now, or one millisecond past ``previous`` when the clock has not moved beyond it."""
+    # Two revisions with one instant could not be told apart by ``last-modified-time`` (spec crud 4.8).
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")
     return now if previous is None or now > previous else one_later(previous)
@@ -68,10 +66,8 @@ def parse(text: str) -> Instant:
 
 
 def parse_time(text: str, what: str) -> datetime:
-    """Read a time of a query: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3).
-
-    Without an offset it is in the server's own zone, and a date is its midnight. ``what`` names it in the error.
-    """
+    """Read a time of a query: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3)."""
+    # Without an offset it is in the server's own zone, and a date is its midnight. ``what`` names it in the error.
     found = _TIME.fullmatch(text)
     if found is not None:
         with suppress(ValueError, OverflowError):  # a day that is in no calendar, a year that Python does not count

@@ -34,11 +34,9 @@ def peer_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def binds_loopback(bind: str) -> bool:
-    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings.
-
-    A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
-    ``localhost``, which is not looked up.
-    """
+    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings."""
+    # A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
+    # ``localhost``, which is not looked up.
     host = host_of(bind)
     found = peer_address(host)
     return host.lower() == "localhost" or (found is not None and found.is_loopback)
@@ -135,10 +133,8 @@ class RemoteTarget:
 
 
 def parse_server_url(text: str) -> ServerUrl:
-    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end.
-
-    One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
-    """
+    """Read an address such as ``https://forms.example.org/runtime``, with or without a slash at its end."""
+    # One that could be read in two ways is refused: it must mean the same to the comparison and to the client.
     found = _URL.fullmatch(text) if len(text) <= LONGEST_SERVER_URL else None
     scheme = found["scheme"].lower() if found else ""
     if found is None or scheme not in _DEFAULT_PORTS:

@@ -223,16 +223,13 @@ def in_order(names: frozenset[str]) -> Operations:
 
 
 class GrantCondition(Enum):
-    """A condition of a permission, by its name in a form definition.
-
-    ``UNKNOWN``, any condition that this service does not know, never holds; ``TOKEN`` holds in ``by_token`` only.
-    """
+    """A condition of a permission, by its name in a form definition."""
 
     AUTHENTICATED = "any-authenticated-user"
     OWNER = "owner"
     GROUP_MEMBER = "group-member"
-    TOKEN = "anyone-with-token"  # noqa: S105 - the name of an element
-    UNKNOWN = ""
+    TOKEN = "anyone-with-token"  # noqa: S105 - the name of an element; holds in ``by_token`` only
+    UNKNOWN = ""  # Any condition that this service does not know; it never holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +257,8 @@ def on_data(permissions: Permissions | None, user: User, owner: User) -> Operati
 
 
 def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], Operations]:
-    """Return the operations of a user on data, by its owner, for the many documents of a list.
-
-    What does not depend on the owner is decided once: a user may have hundreds of roles, a form as many permissions.
-    """
+    """Return the operations of a user on data, by its owner, for the many documents of a list."""
+    # What does not depend on the owner is decided once: a user may have hundreds of roles, a form as many permissions.
     if permissions is None:
         return lambda _: UNRESTRICTED
     always, by_owner = _grants(permissions, user)
@@ -284,10 +279,8 @@ def without_data(permissions: Permissions | None, user: User) -> Operations:
 
 
 def by_token(permissions: Permissions, user: User, owner: User, granted: frozenset[str]) -> frozenset[str]:
-    """Return the operations that a token adds on data that ``owner`` has created (spec crud 6.6).
-
-    The token has ``granted`` them, and a permission for bearers has them whose other conditions hold.
-    """
+    """Return the operations that a token adds on data that ``owner`` has created (spec crud 6.6)."""
+    # The token has ``granted`` them, and a permission for bearers has them whose other conditions hold.
     of_bearers = tuple(
         Permission(
             each.operations & granted, tuple(other for other in each.conditions if other is not GrantCondition.TOKEN)
@@ -336,10 +329,9 @@ def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple
 def _owners(
     conditions: Iterable[GrantCondition | UserRole], user: User, roles: Mapping[str, set[str | None]]
 ) -> OwnerPattern | None:
-    """Return the owners for whose data all conditions hold; ``None`` where one holds for none.
-
-    ``roles`` are the organizations of the user's roles, by the name of the role; ``None`` is for a role of everywhere.
-    """
+    """Return the owners for whose data all conditions hold; ``None`` where one holds for none."""
+    # ``roles`` are the organizations of the user's roles, by the name of the role; ``None`` is for a role of
+    # everywhere.
     own: dict[str, str] = {}
     organizations: set[frozenset[str]] = set()
     for condition in conditions:
@@ -388,11 +380,9 @@ def owners_with(permissions: Permissions | None, user: User, any_of: Iterable[st
 
 
 def searchable_owners(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
-    """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8).
-
-    Unlike in ``owners_with``, a permission for owners who also have a role counts for every owner, and one for a role
-    in an organization for every operation.
-    """
+    """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8)."""
+    # Unlike in ``owners_with``, a permission for owners who also have a role counts for every owner, and one for a role
+    # in an organization for every operation.
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
         return EVERYBODY
@@ -425,10 +415,8 @@ _HEADER = {
 
 
 def missing_headers(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
-    """Return the headers, without prefix, that a permission for one of the operations needs and that were not sent.
-
-    A group and roles count only with a user name: without one, it is the only answer.
-    """
+    """Return the headers, without prefix, that a permission for one of the operations needs and that were not sent."""
+    # A group and roles count only with a user name: without one, it is the only answer.
     asked = frozenset(any_of)
     needed = {
         "Roles" if isinstance(condition, UserRole) else _HEADER[condition]

@@ -12,7 +12,7 @@ from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
-from persistence.model.sidecar import DocumentFacts
+from persistence.model.sidecar import DocumentFacts, PageRequest
 from persistence.model.texts import word
 from persistence.model.versions import Searched, parse_searched
 
@@ -99,17 +99,14 @@ EVERYTHING = VisibleOwners(lambda _: frozenset())  # All documents of all versio
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
-
-    For an index that decides itself: the user has one of the operations ``any_of`` on each found document.
-    ``definition`` is a version and the fingerprint of its definition as the request found it: no index looks again.
-    """
+    """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``."""
 
     versions: tuple[int, ...] | None = None
     drafts: DraftFilter = DraftFilter()
     seen: VisibleOwners = EVERYTHING
-    any_of: tuple[str, ...] = FINDING
+    any_of: tuple[str, ...] = FINDING  # for an index that decides itself: one is allowed on each found document
     definition: tuple[int, tuple[tuple[int, int, int] | None, ...]] | None = None
+    """A version and the fingerprint of its definition as the request found it: no index looks again."""
 
     @property
     def is_empty(self) -> bool:
@@ -119,20 +116,16 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The conditions, all of which must hold, the order, and the requested part of the list.
+    """The conditions, all of which must hold, the order, and the requested part of the list."""
 
-    ``text`` is searched in the whole text of a document. ``paths`` are the controls whose values are returned; ``None``
-    is all. Without ``needs_total`` an index may stop to count once it has the page.
-    """
-
-    text: str = ""
+    text: str = ""  # searched in the whole text of a document
     controls: tuple[ControlFilter, ...] = ()
     fields: tuple[FieldFilter, ...] = ()
     sort: Sort = Sort()
     offset: int = 0
     size: int = 10
-    paths: tuple[str, ...] | None = None
-    needs_total: bool = True
+    paths: tuple[str, ...] | None = None  # controls whose values are returned; ``None`` is all
+    needs_total: bool = True  # without it, an index may stop to count once it has the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,31 +138,24 @@ class SentQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A request to search.
-
-    ``paths`` are the controls whose values are requested, in that order; with ``all_indexed`` they are all of the
-    index, and ``query`` is still to be cut down to them. A user with one of the operations ``any_of`` finds a document.
-    """
+    """A request to search."""
 
     query: Query = Query()
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # controls whose values are requested, in this order
     drafts: DraftFilter = DraftFilter()
-    any_of: tuple[str, ...] = FINDING
-    all_indexed: bool = False
+    any_of: tuple[str, ...] = FINDING  # a user with one of these operations finds a document
+    all_indexed: bool = False  # all controls of the index are requested; ``query`` is still to be cut down to them
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document; ``values`` are the values of its indexed controls in document order, without empty ones.
-
-    The version among the ``facts`` is 0 where it is not known. A draft has the owner of the saved document, too.
-    """
+    """A found document; its version is 0 where it is not known."""
 
     document: str
     is_draft: bool
     facts: DocumentFacts
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    saved_owner: User | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in document order, without empty ones
+    saved_owner: User | None = None  # a draft has the saved document's, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +169,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A document that another service has found, with the times as they are in its answer.
-
-    ``values`` has the text at each path that was asked for; several values are joined by ``, ``. What is not known is
-    ``None``. ``operations`` are the words of what the caller may do, ``*`` for everything.
-    """
+    """A document that another service has found, with the times as they are in its answer; ``None`` is not known."""
 
     document: str
     is_draft: bool
@@ -197,8 +179,8 @@ class SearchResult:
     group: str | None
     modifier: str | None
     stage: str | None
-    operations: frozenset[str]
-    values: dict[str, str]
+    operations: frozenset[str]  # what the caller may do; ``*`` for everything
+    values: dict[str, str]  # by path; several values are joined by ``, ``
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,30 +244,17 @@ class FormSort:
 
 
 @dataclass(frozen=True, slots=True)
-class FormPage:
-    """A part of the list: the first page has number 1, and each has ``size`` forms."""
-
-    number: int = 1
-    size: int = 10
-
-
-@dataclass(frozen=True, slots=True)
 class FormQuery:
-    """A request for form metadata.
+    """A request for form metadata."""
 
-    ``app`` and ``form`` look up names exactly as they are; ``latest_only`` keeps the highest version of each form
-    before all other conditions (spec search 4.4), and is ``None`` where a GET does not say. ``all_forms`` lists hidden
-    forms, too, and ``ignore_admin`` hides from administrators versions that are hidden from others.
-    """
-
-    app: str | None = None
+    app: str | None = None  # exactly this name, as ``form``
     form: str | None = None
-    latest_only: bool | None = False
-    all_forms: bool = False
-    ignore_admin: bool = False
+    latest_only: bool | None = False  # before all other conditions (spec search 4.4); ``None``: a GET does not say
+    all_forms: bool = False  # hidden ones, too
+    ignore_admin: bool = False  # administrators do not see versions that are hidden from others
     filters: tuple[FormFilter, ...] = ()
     sort: FormSort = FormSort()
-    page: FormPage | None = None
+    page: PageRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,15 +310,12 @@ class FormPattern:
 
 @dataclass(frozen=True, slots=True)
 class ExportQuery:
-    """The revisions to export: everything current, by default.
-
-    Form data is exported from the instant ``since`` until before ``until``, and of one ``document`` if it is given.
-    """
+    """The revisions to export: everything current, by default."""
 
     patterns: tuple[FormPattern, ...] = (FormPattern(),)
     contents: frozenset[ExportedContent] = frozenset(ExportedContent)
     history: RevisionHistory = RevisionHistory.EXCLUDE
-    since: Instant | None = None
+    since: Instant | None = None  # of form data, as ``until``, which is exclusive
     until: Instant | None = None
     with_drafts: bool = False
     decrypts: bool = False

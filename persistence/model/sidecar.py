@@ -60,25 +60,16 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One revision of one resource, as the JSON file beside its content holds it.
-
-    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the entity
-    tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has ``deleted``,
-    size 0 and no digest; with ``purged`` it is removed with the last older revision. ``body`` is set where another
-    provider keeps the content. ``adopted``: made by a repair or an adoption. ``flat_view``: the definition's version
-    has flat views. ``encrypted``: an encrypted attachment, or form data with encrypted values; ``sealed_hash`` is then
-    the client's hash. ``False``: form data with no encrypted value; ``None``: not examined. ``tag`` is the entity tag
-    of a revision that was encrypted again. ``restored`` is the instant of the older revision that this one restores.
-    ``name`` is that of an attachment whose file is called by a part of it.
-    """
+    """One revision of one resource, as the JSON file beside its content holds it."""
 
     schema: int
+    # Fresh for every revision: it names the content on its way to its place, and is the entity tag on the wire.
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
     version: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_VERSION)]
     modified: _Instant
     created: _Instant
-    size: Annotated[int, msgspec.Meta(ge=0)]
-    digest: str | None = None
+    size: Annotated[int, msgspec.Meta(ge=0)]  # in bytes; 0 of a tombstone
+    digest: str | None = None  # ``sha256:`` and 64 hex digits; a tombstone has none
     content_type: str | None = None
     valid: bool | None = None
     stage: str | None = None
@@ -89,16 +80,16 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     source: str | None = None
     client_hash: ClientHash | None = None
     metadata: FormMetadata | None = None
-    deleted: bool = False
-    adopted: bool = False
-    flat_view: bool = False
-    body: Body | None = None
-    encrypted: bool | None = None
-    sealed_hash: str | None = None
-    tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
-    restored: _Instant | None = None
-    purged: bool = False
-    name: str | None = None
+    deleted: bool = False  # a tombstone
+    adopted: bool = False  # made by a repair or an adoption
+    flat_view: bool = False  # the definition's version has flat views
+    body: Body | None = None  # where another provider keeps the content
+    encrypted: bool | None = None  # an attachment, or some value of form data, is; ``None``: not examined
+    sealed_hash: str | None = None  # the client's hash of an encrypted attachment
+    tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None  # of one that was encrypted again
+    restored: _Instant | None = None  # the instant of the older revision that this one restores
+    purged: bool = False  # the tombstone is removed with the last older revision
+    name: str | None = None  # of an attachment whose file is called by a part of it
 
     @property
     def etag(self) -> str:
@@ -200,10 +191,8 @@ def json_tag(etag: str) -> str:
 
 
 def stamp(sidecar: Sidecar) -> int:
-    """Return the modification time of a revision's content, in nanoseconds since 1970.
-
-    Below the millisecond it has digits of the id, to tell a content from every other that has been at its place.
-    """
+    """Return the modification time of a revision's content, in nanoseconds since 1970."""
+    # Below the millisecond it has digits of the id, to tell a content from every other that has been at its place.
     return epoch_nanoseconds(sidecar.modified) + int(sidecar.id[:8], 16) % 1_000_000
 
 
@@ -217,10 +206,8 @@ def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
 
 
 def tombstone(replaced: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
-    """Make the revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4).
-
-    The metadata of a definition is kept too: data made with it may be left without any other version.
-    """
+    """Make the revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4)."""
+    # The metadata of a definition is kept too: data made with it may be left without any other version.
     return Sidecar(
         schema=SCHEMA,
         id=fresh_id(),
@@ -247,7 +234,7 @@ class ListedRevision:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page of a history, of ``size`` revisions; the first has ``number`` 1."""
+    """A page of a list, such as a history, of ``size`` items; the first has ``number`` 1."""
 
     number: int = 1
     size: int = HISTORY_PAGE
@@ -261,19 +248,15 @@ def page_request(number: str | None, size: str | None) -> PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """A page of the revisions that a caller may see, of which there are ``total``.
-
-    ``newest`` and ``oldest`` are the instants of the first and the last of all of them; ``None`` where there are none.
-    ``older`` is the revision before the last one on the page.
-    """
+    """A page of the revisions that a caller may see, of which there are ``total``."""
 
     address: DocumentAddress
     asked: PageRequest
     total: int = 0
-    newest: Instant | None = None
-    oldest: Instant | None = None
+    newest: Instant | None = None  # the instant of the first of all, ``None`` where there are none
+    oldest: Instant | None = None  # likewise, of the last of all
     revisions: tuple[ListedRevision, ...] = ()
-    older: ListedRevision | None = None
+    older: ListedRevision | None = None  # the revision before the last one on the page
 
     @property
     def damaged(self) -> int:

@@ -67,10 +67,8 @@ def in_latin_1(text: str) -> str:
 
 
 def require_plain(name: str) -> None:
-    """Refuse a name in a path that has control characters, C1 included: a terminal may obey them.
-
-    The tree accepts C1, as earlier versions did: files under such a name are kept, but no request reaches them.
-    """
+    """Refuse a name in a path that has control characters, C1 included: a terminal may obey them."""
+    # The tree accepts C1, as earlier versions did: files under such a name are kept, but no request reaches them.
     if _CONTROL.search(name):
         raise BadRequestError(f"a name in the path holds a character that is not allowed: {name!r}")
 
@@ -124,10 +122,8 @@ def word(words: type[_Word], text: str, what: str) -> _Word:
 def known_parameters(
     pairs: Iterable[tuple[str, str]], known: Sequence[str], what: str, *, repeatable: Container[str] = ()
 ) -> dict[str, str]:
-    """Return the parameters of a request by name; of a ``repeatable`` one, the last.
-
-    Unknown names are refused: with a misspelt one, more would be exported, or an import would not be a trial.
-    """
+    """Return the parameters of a request by name; of a ``repeatable`` one, the last."""
+    # Unknown names are refused: with a misspelt one, more would be exported, or an import would not be a trial.
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:

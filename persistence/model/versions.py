@@ -47,17 +47,13 @@ def is_data_format(text: str) -> bool:
 
 
 class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2).
+    """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2)."""
 
-    ``titles`` are by language, in document order. ``permissions`` is the element as XML without namespaces: an empty
-    one is not ``None``. ``encrypts`` says that it has encrypted controls (spec forms 4.1).
-    """
-
-    titles: dict[str, str] = {}
+    titles: dict[str, str] = {}  # by language, in document order
     available: bool = True
     singleton: bool | None = None
-    permissions: str | None = None
-    encrypts: bool = False
+    permissions: str | None = None  # the element as XML without namespaces; an empty one is not ``None``
+    encrypts: bool = False  # it has encrypted controls (spec forms 4.1)
 
     @property
     def weight(self) -> int:
@@ -67,21 +63,17 @@ class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 @dataclass(frozen=True, slots=True)
 class PublishedVersion:
-    """A version that is published, or was until it was deleted.
-
-    ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last. ``permissions`` are parsed from its
-    metadata. ``weight`` are the bytes of the texts of the metadata in memory.
-    """
+    """A version that is published, or was until it was deleted."""
 
     form: Form
     version: int
-    created: Instant
-    modified: Instant
+    created: Instant  # the first PUT of its ``form.xhtml``
+    modified: Instant  # the last
     modifier: str | None
     metadata: FormMetadata
-    permissions: Permissions | None
+    permissions: Permissions | None  # parsed from its metadata
     deleted: bool = False
-    weight: int = 0
+    weight: int = 0  # bytes of the texts of the metadata in memory
 
 
 Place = tuple[tuple[str, int], ...]
@@ -99,13 +91,10 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """An indexed control (spec search 2.2 to 2.4).
+    """An indexed control (spec search 2.2 to 2.4)."""
 
-    ``path`` is exactly as requests send it, and ``steps`` lead from the root element of the data to the values.
-    """
-
-    path: str
-    steps: tuple[PathStep, ...]
+    path: str  # exactly as requests send it
+    steps: tuple[PathStep, ...]  # from the root element of the data to the values
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +191,8 @@ def to_read(asked: VersionRequest, latest: int | None) -> int:
 
 
 def must_leave_room(number: int, latest: int | None) -> None:
-    """Refuse to publish a version by a number that leaves no room for ``next``.
-
-    A runtime's proxy sends a number for ``next``: one more than the latest version is always allowed.
-    """
+    """Refuse to publish a version by a number that leaves no room for ``next``."""
+    # A runtime's proxy sends a number for ``next``: one more than the latest version is always allowed.
     if number > max(HIGHEST_NAMED, (latest or 0) + 1):
         raise VersionError(
             f"version {number} would leave no room for 'next', and can be reached by it only:"
@@ -242,15 +229,13 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """A condition on what is stored: one of the ``expected`` tags, none of the ``excluded``, and its time.
+    """A condition on what is stored: one of the ``expected`` tags, none of the ``excluded``, and its time."""
 
-    ``unmodified_since`` counts only without ``expected`` (RFC 9110 13.2.2). With ``must_exist`` nothing that is stored
-    matches no ``expected`` tag; without it, as in the real system, ``expected`` does not count then (spec crud 4.6).
-    """
-
+    # With ``must_exist`` nothing that is stored matches no ``expected`` tag; without it, as in the real system,
+    # ``expected`` does not count then (spec crud 4.6).
     expected: Tags | None = None
     excluded: Tags | None = None
-    unmodified_since: datetime | None = None
+    unmodified_since: datetime | None = None  # counts only without ``expected`` (RFC 9110 13.2.2)
     must_exist: bool = False
 
 
@@ -271,10 +256,8 @@ def parse_precondition(
 
 
 def parse_tags(header: str | None) -> Tags | None:
-    """Read one header; tags may be quoted (RFC 9110) or bare (as the runtime sends them).
-
-    A weak tag never matches, because the comparison is the strong one; it stays as it is, prefix and all.
-    """
+    """Read one header; tags may be quoted (RFC 9110) or bare (as the runtime sends them)."""
+    # A weak tag never matches, because the comparison is the strong one; it stays as it is, prefix and all.
     if header is None:
         return None
     if header.strip() == "*":
@@ -288,14 +271,11 @@ _TIMEOUT = re.compile(r"Second-([0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant by both clocks, in seconds: ``ticks`` since the start of the kernel, ``wall`` since 1970.
+    """An instant by both clocks, in seconds."""
 
-    ``boot`` names the run of the kernel that ``ticks`` belongs to; empty where it has no name.
-    """
-
-    boot: str
-    ticks: float
-    wall: float
+    boot: str  # the run of the kernel that ``ticks`` belongs to; empty where it has no name
+    ticks: float  # since the start of the kernel
+    wall: float  # since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +287,7 @@ class LeaseHolder:
 
 
 class DocumentLease(msgspec.Struct, frozen=True):
-    """The right of a user to a document, for ``seconds`` since the moment that the other fields name.
-
-    ``form`` is that by which it was taken; empty in one that an earlier version wrote.
-    """
+    """The right of a user to a document, for ``seconds`` since the moment that the other fields name."""
 
     document: str
     user: str
@@ -319,17 +296,15 @@ class DocumentLease(msgspec.Struct, frozen=True):
     boot: str
     ticks: float
     wall: float
-    form: str = ""
+    form: str = ""  # by which it was taken; empty in one that an earlier version wrote
 
     @classmethod
     def beginning(cls, document: str, form: str, holder: LeaseHolder, seconds: int, now: Moment) -> DocumentLease:
         return cls(document, holder.user, holder.group, seconds, now.boot, now.ticks, now.wall, form)
 
     def keeps_out(self, user: User, form: Form) -> bool:
-        """Return whether it keeps a user from writing to the document. A lease by another form does not.
-
-        A user who may create documents of another form could otherwise block this document, by its id.
-        """
+        """Return whether it keeps a user from writing to the document. A lease by another form does not."""
+        # A user who may create documents of another form could otherwise block this document, by its id.
         return self.user != user.name and not self.is_elsewhere(form)
 
     def is_elsewhere(self, form: Form) -> bool:
@@ -337,10 +312,8 @@ class DocumentLease(msgspec.Struct, frozen=True):
         return self.form not in ("", str(form))
 
     def is_in_the_way(self, holder: LeaseHolder, form: Form | None, *, is_stored: bool = False) -> bool:
-        """Return whether it keeps somebody from leasing the document, or from giving the lease back.
-
-        If ``form`` is given, a lease by another form does so unless the document ``is_stored`` in this one.
-        """
+        """Return whether it keeps somebody from leasing the document, or from giving the lease back."""
+        # If ``form`` is given, a lease by another form does so unless the document ``is_stored`` in this one.
         if form is not None and self.is_elsewhere(form):
             return not is_stored
         return self.user != holder.user
@@ -350,10 +323,8 @@ class DocumentLease(msgspec.Struct, frozen=True):
         return self.boot == now.boot
 
     def remaining(self, now: Moment) -> int:
-        """Return the whole seconds that are left, rounded up; 0 where it has expired.
-
-        Within one run of the kernel the clock that nobody can set decides; after a restart, the wall clock.
-        """
+        """Return the whole seconds that are left, rounded up; 0 where it has expired."""
+        # Within one run of the kernel the clock that nobody can set decides; after a restart, the wall clock.
         passed = now.ticks - self.ticks if self.boot and self.is_of(now) else now.wall - self.wall
         return max(0, math.ceil(self.seconds - max(0.0, passed)))
 

@@ -272,20 +272,15 @@ _NOT_MIRRORED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProviderProperties:
-    """A provider, which keeps forms, by its properties.
-
-    Without ``uri`` it is a tree of this service whose root ``datasource`` names, empty for the default one; with one it
-    is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` or ``place``
-    is where a provider of attachments keeps them. ``mirrored`` are headers without the dialect's prefix.
-    """
+    """A provider, which keeps forms, by its properties."""
 
     name: str
-    uri: str = ""
-    datasource: str = ""
-    base_path: str = ""
+    uri: str = ""  # empty for a tree of this service
+    datasource: str = ""  # the root of such a tree; empty for the default one
+    base_path: str = ""  # where a provider of attachments keeps them, if it is not in ``place``
     is_active: bool = True
-    mirrored: tuple[tuple[str, str], ...] = ()
-    dialect: str = ""
+    mirrored: tuple[tuple[str, str], ...] = ()  # headers without the dialect's prefix
+    dialect: str = ""  # that of another service; empty for the own one
     place: Bucket | None = None
 
     @property
@@ -312,30 +307,24 @@ class RouteProperties:
 
 @dataclass(frozen=True, slots=True)
 class FormProperties:
-    """The properties of a form; the table of properties has their meanings.
-
-    Drafts, permissions and the format are those of the provider of its data, versions and flat views those of the
-    provider of its definitions (spec forms 5.3). ``permissions`` and ``is_singleton`` are for a definition without its
-    own (spec crud 6.3, forms 5.2). ``token_validity`` is in minutes, 0 for no tokens (spec crud 6.6). ``data_format``
-    is the known format with the elements of ``data_format_name``.
-    """
+    """The properties of a form; the table of properties has their meanings."""
 
     route: RouteProperties
-    has_drafts: bool
+    has_drafts: bool  # like permissions and the format, by the provider of its data (spec forms 5.3)
     has_permissions: bool
-    has_versions: bool
+    has_versions: bool  # like flat views, by the provider of its definitions
     needs_publication: bool
     has_leases: bool
     enforces_leases: bool
-    data_format: str
+    data_format: str  # the known format with the elements of ``data_format_name``
     data_format_name: str
-    permissions: Permissions | None
+    permissions: Permissions | None  # for a definition without its own (spec crud 6.3), as ``is_singleton``
     is_singleton: bool
     has_flat_views: bool
     has_flat_prefixes: bool
     longest_flat_name: int
     restricts_searches: bool
-    token_validity: int
+    token_validity: int  # in minutes, 0 for no tokens (spec crud 6.6)
     audits_reads: bool
     retention: RetentionPeriods
     keeps_history: bool
@@ -546,10 +535,8 @@ def _provider_of(form: Form, kind: str) -> Name:
 
 
 def mirrored(provider: str, entries: Iterable[PropertyEntry], prefix: Name) -> tuple[tuple[str, str], ...]:
-    """Return the headers that tell a provider its properties, without the dialect's prefix (spec crud 10.3, forms 5.4).
-
-    Only properties that name the provider itself count. Where two give one header, the first does.
-    """
+    """Return the headers that tell a provider its properties, without the dialect's prefix (spec crud 10.3)."""
+    # Only properties that name the provider itself count. Where two give one header, the first does.
     start = (*prefix, "persistence", provider)
     headers: dict[str, str] = {}
     for entry in entries:

@@ -78,15 +78,12 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownProperty:
-    """A property, or the family of those that differ in the tokens in ``<>``.
-
-    ``default`` holds where nothing stored matches or a string is blank; ``None`` is "not configured".
-    """
+    """A property, or the family of those that differ in the tokens in ``<>``."""
 
     pattern: str
     kind: ValueType
     meaning: str
-    default: Value | None = None
+    default: Value | None = None  # where nothing stored matches or a string is blank; ``None`` is "not configured"
     effect: Effect = Effect.ACTS
 
     @property
@@ -148,10 +145,8 @@ def full_address(text: Any) -> Any:
 
 
 def shown_address(uri: str) -> str:
-    """Return an address as it may be shown: a database's with stars for its passwords, any other without user.
-
-    Text before it, such as the name of an option, stays as it is.
-    """
+    """Return an address as it may be shown: a database's with stars for its passwords, any other without user."""
+    # Text before it, such as the name of an option, stays as it is.
     start, mark, rest = uri.partition("://")
     before = start.rstrip(_OF_SCHEMES)
     scheme = start[len(before) :]
@@ -318,10 +313,8 @@ def unknown(name: str, prefix: str) -> str:
 
 
 def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
-    """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right.
-
-    The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
-    """
+    """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right."""
+    # The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
 
     def choices(place: str, token: str) -> Name:
         if place.startswith("<") and _fits(place, token):

@@ -27,7 +27,7 @@ from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
 from persistence.providers.router import Engine, Opening, Provider
 from persistence.settings import Settings
-from persistence.storage import file_system, files, root
+from persistence.storage import files, root
 from persistence.storage.storage import Storage
 
 
@@ -39,7 +39,7 @@ class LocalDirectory:
 
     def free_bytes(self) -> int:
         with disk_errors(f"directory of this instance {self.root}"):
-            return file_system.free_in(self.root)
+            return root.free_in(self.root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Self, TypeGuard
 
+from persistence.closable import closed_after_error
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
-from persistence.storage import commit, file_system, files, owner, stored_revision
+from persistence.storage import commit, files, owner, root, stored_revision
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
@@ -113,7 +114,7 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
 
     def free_bytes(self) -> int:
         with disk_errors(f"directory of attachments {self.root}"):
-            return file_system.free_in(self.root)
+            return root.free_in(self.root)
 
     def upload(self, address: DocumentAddress) -> Upload:  # noqa: ARG002 - an object has its key from it
         return Upload(self.root)
@@ -324,12 +325,8 @@ class SplitStorage(RevisionStorage):
     ) -> StoredRevision | None:
         find = partial(self._bodies.find, address, record.sidecar, content=content)
         if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
-            try:
-                with disk_errors("reading", address):
-                    found = find()
-            except BaseException:
-                record.close()
-                raise
+            with closed_after_error(record), disk_errors("reading", address):
+                found = find()
             if found is None:
                 return record
             record.close()

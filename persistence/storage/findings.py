@@ -141,19 +141,14 @@ class FindingKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: ``path`` is absolute, ``what`` is half a line.
-
-    ``place`` is the resource or older revision that it belongs to; ``None`` if it belongs to none. ``mend`` applies the
-    remedy of its kind, and is ``None`` where that cannot be done, or only under the lock of a folder. That remedy finds
-    nothing to go back to if ``is_lost``.
-    """
+    """One thing found: ``path`` is absolute, ``what`` is half a line."""
 
     kind: FindingKind
     path: str
     what: str
-    place: FilePaths | None = None
-    mend: Callable[[], object] | None = field(default=None, compare=False)
-    is_lost: bool = False
+    place: FilePaths | None = None  # the resource or older revision that it belongs to, if any
+    mend: Callable[[], object] | None = field(default=None, compare=False)  # ``None`` if it cannot be done here
+    is_lost: bool = False  # the remedy would find nothing to go back to
 
     @property
     def remedy(self) -> Remedy:
@@ -180,15 +175,12 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed.
-
-    ``difference`` has the lines of a diff between the stored content and the one to be adopted.
-    """
+    """A finding with its outcome."""
 
     finding: Finding
     outcome: Outcome
-    said: str = ""
-    difference: tuple[str, ...] = ()
+    said: str = ""  # what the remedy did or would do, or why it failed
+    difference: tuple[str, ...] = ()  # lines of a diff between the stored content and the one to be adopted
 
 
 @dataclass(slots=True)
@@ -228,10 +220,8 @@ class Treatment:
     totals: FindingTotals = field(default_factory=FindingTotals)
 
     def reports(self, found: Iterable[Finding | Report | None], *, are_folders: bool = True) -> Iterator[Report | None]:
-        """Mend and report what a check finds; each is mended before the next one is looked for.
-
-        ``None`` stands for a part that is done, and is passed on. It counts if the parts ``are_folders``.
-        """
+        """Mend and report what a check finds; each is mended before the next one is looked for."""
+        # ``None`` stands for a part that is done, and is passed on. It counts if the parts ``are_folders``.
         for each in found:
             if each is None:
                 self.totals.folders += are_folders

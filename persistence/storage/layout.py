@@ -244,20 +244,15 @@ def is_unfinished_own(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FilePaths:
-    """The paths of one resource: its directory, its file name, and the names around it.
-
-    ``content`` is the path of its content, ``sidecar`` the path of its commit record, and ``next_sidecar`` that of the
-    next one, before its rename commits it. ``history`` is the directory of older revisions. ``address`` is the path of
-    the content below the root, as its sidecar has it; an older revision has the same.
-    """
+    """The paths of one resource: its directory, its file name, and the names around it."""
 
     directory: str
     name: str
     content: str = field(init=False, repr=False, compare=False)
-    sidecar: str = field(init=False, repr=False, compare=False)
-    next_sidecar: str = field(init=False, repr=False, compare=False)
-    history: str = field(init=False, repr=False, compare=False)
-    address: str = field(init=False, repr=False, compare=False)
+    sidecar: str = field(init=False, repr=False, compare=False)  # the commit record
+    next_sidecar: str = field(init=False, repr=False, compare=False)  # the next one, before its rename commits it
+    history: str = field(init=False, repr=False, compare=False)  # of older revisions
+    address: str = field(init=False, repr=False, compare=False)  # the path below the root, also of older revisions
 
     def __post_init__(self) -> None:
         directory, name = self.directory, self.name

@@ -146,15 +146,12 @@ class OpenLock:
 
 
 class Locks:
-    """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe.
+    """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe."""
 
-    ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
-    user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
-
-    Those of documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``,
-    so that a slow service there blocks no writer here.
-    """
-
+    # ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
+    # user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again. Those of
+    # documents of this tree are ``LOCKS``. Documents that another service has are locked by ``ELSEWHERE_LOCKS``, so
+    # that a slow service there blocks no writer here.
     def __init__(
         self, root: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
     ) -> None:

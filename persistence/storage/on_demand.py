@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RevisionList:
-    """All revisions of a resource as they were at one moment, tombstones included; position 0 is the current one.
+    """All revisions of a resource as they were at one moment, tombstones included; position 0 is the current one."""
 
-    There are ``total``, at least one. ``instant`` returns that of the revision at a position. ``load`` reads those from
-    a position up to another with all that is known of them, without those that are gone meanwhile. Both raise what
-    reading a sidecar does, but ``DamagedError`` only for the current revision.
-    """
-
-    total: int
+    # ``instant`` returns that of the revision at a position. ``load`` reads those from a position up to another with
+    # all that is known of them, without those that are gone meanwhile. Both raise what reading a sidecar does, but
+    # ``DamagedError`` only for the current revision.
+    total: int  # at least one
     instant: Callable[[int], Instant]
     load: Callable[[int, int], list[ListedRevision]]
 
@@ -60,11 +58,9 @@ PieceReader = Callable[[int, int], bytes | memoryview]
 
 
 class RangedFile(io.RawIOBase):
-    """A content of ``size`` bytes elsewhere, read in pieces, of which one is in memory; ``let_go`` ends the reading.
+    """A content of ``size`` bytes elsewhere, read in pieces, of which one is in memory; ``let_go`` ends the reading."""
 
-    A reader that goes from its beginning to its end gets the last piece only if all of it has the ``digest``.
-    """
-
+    # A reader that goes from its beginning to its end gets the last piece only if all of it has the ``digest``.
     def __init__(
         self, size: int, read: PieceReader, digest: str | None = None, let_go: Callable[[], None] | None = None
     ) -> None:

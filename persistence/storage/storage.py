@@ -35,25 +35,19 @@ class Revisions(Protocol):
         """Return the sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored.
-
-        Sidecar and content are of one revision. The file is seekable, and the caller closes it.
-        """
+        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
+        # Sidecar and content are of one revision. The file is seekable, and the caller closes it.
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
 
     def history(self, address: Address) -> RevisionList | None:
-        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored.
-
-        No sidecar of an older revision is read before it is asked for.
-        """
+        """List all revisions, the current one and the older ones; ``None`` where nothing was ever stored."""
+        # No sidecar of an older revision is read before it is asked for.
 
     def names(self, main: Address) -> list[str]:
-        """Return the file names that were ever stored beside a ``data.xml`` or ``form.xhtml``, its own too, in order.
-
-        Another service lists what its current revision names.
-        """
+        """Return the file names that were ever stored beside a ``data.xml`` or ``form.xhtml``, its own too."""
+        # Another service lists what its current revision names.
 
 
 class Readable(Revisions, Protocol):
@@ -78,40 +72,30 @@ class Readable(Revisions, Protocol):
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
 
     def marks(self, form: Form) -> Iterator[StateMark]:
-        """Yield a mark for each version of a form's definition, and for each document and draft.
-
-        They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
-        """
+        """Yield a mark for each version of a form's definition, and for each document and draft."""
+        # They are listed without reading all at once. What is made or removed meanwhile may be among them or not.
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
-        """Yield file name, instant and sidecar of each revision of all that is beside a ``data.xml`` or ``form.xhtml``.
-
-        Those of a file come the oldest first. ``DamagedError`` says that a sidecar cannot be read.
-        """
+        """Yield file name, instant and sidecar of each revision beside a main file; of a file the oldest first."""
+        # ``DamagedError`` says that a sidecar cannot be read.
 
 
 class Writing(Protocol):
-    """Changes while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too.
+    """Changes while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too."""
 
-    Every change says ``over`` which revision it is made, as ``current`` found it (``None``: there was nothing). Where
-    another is there, because a lock was lost, it is refused, and nothing is changed: ``ReplacedError``.
-    """
-
+    # Every change says ``over`` which revision it is made, as ``current`` found it (``None``: there was nothing). Where
+    # another is there, because a lock was lost, it is refused, and nothing is changed: ``ReplacedError``.
     def current(self, address: Address) -> StoredRevision | None:
         """The stored revision, which no other writer changes now; ``None`` where nothing was ever stored."""
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        """Store a content as the next revision, over what ``current`` found, wholly or not at all.
-
-        ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than
-        was asked for, where the storage has its own ids and instants.
-        """
+        """Store a content as the next revision, over what ``current`` found, wholly or not at all."""
+        # ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than was
+        # asked for, where the storage has its own ids and instants.
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """Replace the stored revision by a tombstone, and return the one that is stored.
-
-        A proxy may have one put where nothing was ever stored (spec crud 11).
-        """
+        """Replace the stored revision by a tombstone, and return the one that is stored."""
+        # A proxy may have one put where nothing was ever stored (spec crud 11).
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft."""
@@ -134,11 +118,10 @@ class Writing(Protocol):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
-
-        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
-        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
-        """
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one."""
+        # ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's
+        # entity tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by
+        # hand.
 
 
 def unsupported(*_: object, **_options: object) -> NoReturn:
@@ -158,11 +141,9 @@ class BodyChanges(Protocol):
     def placing(
         self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> AbstractContextManager[Sidecar]:
-        """Have a body durable before the block, which commits the sidecar that it gives.
-
-        That may have another content id, with the entity tag as it was. ``over`` is the living revision before.
-        Where the block fails, it may be committed all the same.
-        """
+        """Have a body durable before the block, which commits the sidecar that it gives."""
+        # That may have another content id, with the entity tag as it was. ``over`` is the living revision before. Where
+        # the block fails, it may be committed all the same.
 
     def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
         """Remove a body after the block, which commits that it is deleted."""
@@ -175,25 +156,18 @@ class BodyChanges(Protocol):
     def discarding_draft(
         self, form: Form, document: str, version: int | None, records: Sequence[tuple[str, Sidecar]]
     ) -> AbstractContextManager[None]:
-        """Remove the bodies of all attachments of a draft after the block, which discards it.
-
-        ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
-        """
+        """Remove the bodies of all attachments of a draft after the block, which discards it."""
+        # ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
 
     def replacing(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> AbstractContextManager[None]:
-        """Have another body of the same revision durable before the block; the one before goes when it is committed.
-
-        It is the current revision, or with an ``instant`` an older one.
-        """
+        """Have another body of the same revision durable before the block; the one before goes when it is committed."""
+        # It is the current revision, or with an ``instant`` an older one.
 
 
 class Bodies(Protocol):
-    """A second place, which has the bodies of attachments of data, apart from what is known of them.
-
-    ``place`` is the bucket and the prefix, where they are in an object store. Methods raise ``OSError`` too.
-    """
+    """A second place, which has the bodies of attachments of data. Methods raise ``OSError`` too."""
 
     @property
     def place(self) -> Bucket | None:
@@ -203,11 +177,9 @@ class Bodies(Protocol):
         """Begin to receive a body."""
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
-
-        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
-        ``DamagedError`` says that what lies there is not what the record says of its body, and no edit.
-        """
+        """Return the body of the revision of a record, open if asked for; ``None`` where there is none."""
+        # Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
+        # ``DamagedError`` says that what lies there is not what the record says of its body, and no edit.
 
     def changing(self) -> AbstractContextManager[BodyChanges]:
         """Change bodies in a block that has a whole block of the main storage in it, and so the commit of that."""
@@ -231,10 +203,8 @@ class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
 
     def removable(self, address: Address, instant: Instant | None) -> StoredRevision | None:
-        """Return a revision that is to be removed, without its content: the current one, or that of an instant.
-
-        Of a tombstone all facts are known. ``None`` where there is none.
-        """
+        """Return a revision that is to be removed, without its content: the current one, or that of an instant."""
+        # Of a tombstone all facts are known. ``None`` where there is none.
         if instant is None:
             return self.read(address, content=False)
         return self.read_revision(address, instant, content=False)
@@ -243,10 +213,8 @@ class RevisionStorage(Revisions, Protocol):
         """Begin to receive a content for an address; no lock is held meanwhile."""
 
     def deciding(self, address: Address) -> AbstractContextManager[None]:  # noqa: ARG002 - for those that are far away
-        """Let this thread decide for a block about a write of an address, before it holds the lock.
-
-        What it asks for meanwhile may be as it was when the block began.
-        """
+        """Let this thread decide for a block about a write of an address, before it holds the lock."""
+        # What it asks for meanwhile may be as it was when the block began.
         return nullcontext()
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:
@@ -254,12 +222,10 @@ class RevisionStorage(Revisions, Protocol):
 
 
 class Leases(Protocol):
-    """Leases of documents, by their ids alone: the form of an address only leads here (spec crud 7).
+    """Leases of documents, by their ids alone: the form of an address only leads here (spec crud 7)."""
 
-    Reading, checking and writing is one step for everybody else, and what was acknowledged is durable. ``LockedError``
-    says that somebody else holds a lease.
-    """
-
+    # Reading, checking and writing is one step for everybody else, and what was acknowledged is durable.
+    # ``LockedError`` says that somebody else holds a lease.
     def lock(
         self,
         address: DocumentAddress,
@@ -269,12 +235,10 @@ class Leases(Protocol):
         is_stored: bool = True,
         is_by_form: bool = False,
     ) -> None:
-        """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room.
-
-        With ``is_by_form`` a lease by another form is in nobody's way where the document ``is_stored``, and else in
-        everybody's: who may create documents of some form could keep all others from theirs. ``BusyError`` says that
-        too many are leased.
-        """
+        """Lease a document, or renew the lease of the same user. An id of which nothing ``is_stored`` has less room."""
+        # With ``is_by_form`` a lease by another form is in nobody's way where the document ``is_stored``, and else in
+        # everybody's: who may create documents of some form could keep all others from theirs. ``BusyError`` says that
+        # too many are leased.
 
     def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:
         """End a lease; do nothing without one. With ``is_by_form`` one by another form is somebody else's."""
@@ -289,19 +253,15 @@ class Leases(Protocol):
         """Yield every lease, expired ones too, and the damage of one that cannot be read."""
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
-        """End the lease of a document, whoever holds it, or that of a ``user``, and return it.
-
-        ``NotFoundError``: there is none, or it has expired. ``PreconditionError``: another user holds it.
-        """
+        """End the lease of a document, whoever holds it, or that of a ``user``, and return it."""
+        # ``NotFoundError``: there is none, or it has expired. ``PreconditionError``: another user holds it.
 
 
 class Storage(Readable, RevisionStorage, Protocol):
-    """A storage as a provider has it, with the leases of its documents and the record of the re-encryption of forms.
+    """A storage as a provider has it, with the leases of its documents and the record of the re-encryption of forms."""
 
-    One that ``is_remote`` is another service, which manages its revisions itself: here nothing is purged, erased, moved
-    or rewritten. It has no such record, and the methods for that are ``unsupported``.
-    """
-
+    # One that ``is_remote`` is another service, which manages its revisions itself: here nothing is purged, erased,
+    # moved or rewritten. It has no such record, and the methods for that are ``unsupported``.
     is_remote: bool = False
     leases: Leases
     reencryption: JobRecord
@@ -364,16 +324,12 @@ def keeps_all(_: Form) -> bool:
 
 
 class ChangeListener(Protocol):
-    """Listens to every change of the ``data.xml`` of a document, saved or draft; not to those of definitions.
+    """Listens to every change of the ``data.xml`` of a document, saved or draft; not to those of definitions."""
 
-    Its methods are called by every thread, and raise nothing: no change fails because of its listener.
-    """
-
+    # Its methods are called by every thread, and raise nothing: no change fails because of its listener.
     def changing(self, form: Form, document: str) -> None:
-        """A document is about to change. Its lock is held, and nobody sees anything of the change yet.
-
-        ``BusyError`` says that the listener was closed; the document must not change.
-        """
+        """A document is about to change. Its lock is held, and nobody sees anything of the change yet."""
+        # ``BusyError`` says that the listener was closed; the document must not change.
 
     def changed(self, form: Form, document: str) -> None:
         """An announced change is over, and the lock released. It may have failed: before the commit or after it."""
@@ -414,13 +370,11 @@ class ChangeEvents:
 
 @dataclass(frozen=True, slots=True)
 class StateMark:
-    """A mark of the state of a document with its draft, or of a version of a definition, by its main resource.
+    """A mark of the state of a document with its draft, or of a version of a definition, by its main resource."""
 
-    With ``is_sum`` it is ``sum_of_revisions`` of the state. Otherwise it is of the times of directories, and the state
-    may be read after the mark: if nothing was saved or no draft there before, none must be in the state either. It is
-    empty if the directories are so young that the next state could have the same times.
-    """
-
+    # With ``is_sum`` it is ``sum_of_revisions`` of the state. Otherwise it is of the times of directories, and the
+    # state may be read after the mark: if nothing was saved or no draft there before, none must be in the state either.
+    # It is empty if the directories are so young that the next state could have the same times.
     main: Address
     value: str
     is_sum: bool
@@ -429,11 +383,9 @@ class StateMark:
 
 
 def sum_of_revisions(found: Iterable[tuple[bool, str, Instant, str, bool]]) -> int:
-    """Return a number that hardly any other revisions have, as databases calculate it, too.
-
-    Each revision has whether it is a draft's, the name of its file, its instant, its content id, and whether it is the
-    current one.
-    """
+    """Return a number that hardly any other revisions have, as databases calculate it, too."""
+    # Each revision has whether it is a draft's, the name of its file, its instant, its content id, and whether it is
+    # the current one.
     total = 0
     for is_draft, name, instant, content, is_current in found:
         line = f"{int(is_draft)} {name} {instant} {content} {int(is_current)}"
@@ -472,10 +424,9 @@ class JobRecord(Protocol):
     """The turn of whoever does one kind of long work in a storage, and a text on how far it is, for every process."""
 
     def turn(self, refusal: str, timeout: float, is_ending: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Wait until nobody else has the turn, and have it for a block.
-
-        ``BusyError`` with the ``refusal`` says that it took longer than so many seconds, or the process ``is_ending``.
-        """
+        """Wait until nobody else has the turn, and have it for a block."""
+        # ``BusyError`` with the ``refusal`` says that it took longer than so many seconds, or the process
+        # ``is_ending``.
 
     def is_taken(self) -> bool:
         """Return whether somebody has the turn."""
@@ -497,18 +448,15 @@ RecordCheck = Callable[[DocumentAddress, Sidecar], tuple[FindingKind, str] | Non
 
 @dataclass(frozen=True, slots=True)
 class MaintainedDatabase:
-    """An open database: ``name`` says which one it is, without a password.
+    """An open database."""
 
-    ``storage`` keeps all older revisions that are stored through it, whatever properties say. ``snapshot`` lets this
-    thread read for a block what was there at its beginning. ``keeping_writers_out`` keeps everybody from writing for a
-    block, and yields what raises ``BusyError`` if that holds no longer. ``inspect`` yields all findings, and ``None``
-    after each document, draft or version of a definition; if it is called with ``True``, every content and all of the
-    index is read. It asks about the body of every record.
-    """
-
-    name: str
-    storage: Storage
+    name: str  # which one it is, without a password
+    storage: Storage  # keeps all older revisions that are stored through it, whatever properties say
     arrivals: Arrivals
+    # Lets this thread read for a block what was there at its beginning.
     snapshot: Callable[[], AbstractContextManager[object]]
+    # Keeps everybody from writing for a block, and yields what raises ``BusyError`` if that holds no longer.
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
+    # Yields all findings, and ``None`` after each document, draft or version of a definition; with ``True``, every
+    # content and all of the index is read. It asks about the body of every record.
     inspect: Callable[[bool, RecordCheck], Iterator[Finding | None]]

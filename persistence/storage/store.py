@@ -23,7 +23,7 @@ from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_e
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
-from persistence.storage import commit, file_system, files, root, stored_revision
+from persistence.storage import commit, files, root, stored_revision
 from persistence.storage.commit import Committed, Upload
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.files import DurableDirectories
@@ -166,13 +166,10 @@ class Writer:
             return
         trash = self._layout.own(TRASH)
         self._change.begins(form, document)
-        folders = files.open_directory(self._layout.documents(form, collection))  # which is no link
-        try:
+        with files.closing(files.open_directory(self._layout.documents(form, collection))) as folders:  # and no link
             files.ensure(trash)
             files.rename(folder, f"{trash}/{fresh_id()}")
             files.sync_open(folders)
-        finally:
-            os.close(folders)
         files.empty(trash)  # with folders that an error of the disk or a crash has left there
 
     def _keeps(self, address: Address) -> bool:
@@ -221,11 +218,9 @@ class Writer:
         return paths, sidecar
 
     def _settle(self, paths: FilePaths, kept: int | None, directory: int, *, known: bool) -> None:
-        """Make every name durable that the commit will rely on: in the ``directory``, and in the history, both open.
-
-        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the resource
-        is ``known``, its first commit has made the directory itself durable.
-        """
+        """Make every name durable that the commit will rely on: in the ``directory``, and in the history, both open."""
+        # A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
+        # resource is ``known``, its first commit has made the directory itself durable.
         if kept is not None:
             files.sync_open(kept)
         files.sync_open(directory)
@@ -487,7 +482,7 @@ class Store(StoreReader, Storage, Closable):
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
-        return file_system.probe(self.root)
+        return root.probe(self.root)
 
     def upload(self, address: Address | None = None) -> Upload:  # noqa: ARG002 - other storages look at it
         """Begin to receive a content, or something that need not become one."""
@@ -550,7 +545,7 @@ class Store(StoreReader, Storage, Closable):
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
             self._require_shared()
-            return file_system.free_bytes(self.root)
+            return root.free_bytes(self.root)
 
     def _require_shared(self) -> None:
         # A `git clean`, say, removes the lock file: the lock that is held must be on the one that is there.

@@ -29,6 +29,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
+from persistence.closable import closed_after_error
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
 from persistence.model.instants import Instant, epoch_seconds, one_later, to_datetime
@@ -58,13 +59,9 @@ class ChangedSidecarError(DamagedError):
 
 
 class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """A sidecar as its file holds it.
+    """A sidecar as its file holds it."""
 
-    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is the SHA-256, in
-    hex digits, of the compact JSON of everything before it.
-    """
-
-    address: str
+    address: str  # the path of the content below the root, also for an older revision
     checksum: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
@@ -203,10 +200,8 @@ class Integrity:
         self._lock = threading.Lock()
 
     def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> bool:
-        """Return whether a file, by path or descriptor, has the right content under another time; else it was edited.
-
-        ``status`` is that of the file, which differs by size or time from what its sidecar says.
-        """
+        """Return whether a file has the right content under another time; else it was edited."""
+        # ``status`` is that of the file, which differs by size or time from what its sidecar says.
         state = (*files.state_of(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
@@ -226,14 +221,12 @@ class Integrity:
             descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StateChangedError from error
-        try:
+        with files.closing(descriptor):
             if files.state_of(os.fstat(descriptor)) != files.state_of(status):
                 raise StateChangedError
             if status.st_size == sidecar.size and digest_of(_pieces(descriptor)) == sidecar.digest:
                 return True
             cause = self._fault(paths, status, descriptor)
-        finally:
-            os.close(descriptor)
         if cause is None:
             return False
         return f"the content {last_names(paths.content)} is damaged: it is not that of {sidecar.modified}, and {cause}"
@@ -302,19 +295,13 @@ UNKNOWN_SIZE = -1  # The size of a content of which another service does not say
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A revision as it lies on disk.
-
-    ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
-    40 hex digits; both are those of the content as it is, also if it ``is_edited``: not the one that the sidecar
-    describes, but replaced by hand. ``file`` is open for a read of a living revision, and the caller's to close; it is
-    ``None`` for a tombstone, and where only the facts were asked for.
-    """
+    """A revision as it lies on disk; also of one that ``is_edited``, size and entity tag are those of the content."""
 
     sidecar: Sidecar
-    etag: str
-    size: int
-    file: BinaryIO | None = None
-    is_edited: bool = False
+    etag: str  # 40 hex digits
+    size: int  # in bytes; ``UNKNOWN_SIZE`` only where the content was not asked for
+    file: BinaryIO | None = None  # the caller's to close; ``None`` for a tombstone, and if it was not asked for
+    is_edited: bool = False  # replaced by hand: not the content that the sidecar describes
 
     @property
     def latest(self) -> Instant:
@@ -503,13 +490,10 @@ class _FoundContent:
 
     def judged(self, paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
-        try:
+        with closed_after_error(self):
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
             if is_same or integrity.judge(paths, sidecar, self.path, self.status):
                 return StoredRevision(sidecar, sidecar.etag, size, self.file)
-        except BaseException:
-            self.close()
-            raise
         # An edit by hand has a tag of its own, because a client that knows the acknowledged content must not overwrite
         # or trust its copy of this one.
         tag = hashlib.sha256(f"{sidecar.id}:{size}:{nanoseconds}".encode()).hexdigest()[:40]

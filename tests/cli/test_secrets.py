@@ -24,7 +24,7 @@ from persistence.model.texts import json_line
 from persistence.pages.health_page import BackgroundCommand
 from persistence.properties.property_table import Address
 from persistence.settings import Effective, load
-from persistence.storage import file_system
+from persistence.storage import root
 from tests import cheap
 from tests.initialised import initialised
 from tests.service import PUBLIC, running
@@ -148,7 +148,7 @@ def test_nothing_of_the_current_directory_runs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "cwd"))
     (tmp_path / "locked").touch()
-    assert cheap.CONTEND(str(tmp_path / "locked")) != file_system._LOCKED  # noqa: SLF001
+    assert cheap.CONTEND(str(tmp_path / "locked")) != root._LOCKED  # noqa: SLF001
     for arguments in (("-m", "persistence.cli", "--version"), ("-m", "persistence.processes", "-c", "import lxml")):
         assert processes.start(*arguments).wait() == 0
     (tmp_path / "job").write_bytes(msgspec.json.encode(IndexJob(root=initialised(tmp_path / "data"))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persistence.limits import WORKER_MEMORY
-from persistence.storage import file_system
+from persistence.storage import root
 from tests.docs.markdown import DOCS, ROOT, rows
 
 PAGE = (DOCS / "choosing.md").read_text()
@@ -54,6 +54,6 @@ def test_multiples_are_calculated_from_the_first_column() -> None:
 
 
 def test_bounds_are_those_of_the_code() -> None:
-    least, inodes = file_system._LEAST_FREE, file_system._LEAST_INODES  # noqa: SLF001 - the bounds themselves
+    least, inodes = root._LEAST_FREE, root._LEAST_INODES  # noqa: SLF001 - the bounds themselves
     assert f"| {least >> 20} MiB and {inodes} inodes free |" in PAGE
     assert f"above `worker_memory`, {WORKER_MEMORY >> 30} GiB" in PAGE

@@ -29,11 +29,11 @@ from persistence.model.queries import (
     FormField,
     FormFilter,
     FormMatch,
-    FormPage,
     FormQuery,
     FormSort,
     Hit,
     Hits,
+    PageRequest,
     Query,
     SearchRequest,
     SentQuery,
@@ -506,12 +506,12 @@ def test_flags_of_the_root_are_exactly_true(text: str, holds: bool) -> None:  # 
     ("page", "made"),
     [
         (None, None),
-        (element(), FormPage(1, 10)),
-        (element(page_size="3"), FormPage(1, 3)),
-        (element(page_number=" 007 ", page_size=""), FormPage(7, 10)),
+        (element(), PageRequest(1, 10)),
+        (element(page_size="3"), PageRequest(1, 3)),
+        (element(page_number=" 007 ", page_size=""), PageRequest(7, 10)),
     ],
 )
-def test_pages_of_a_list_of_forms(page: Element | None, made: FormPage | None) -> None:
+def test_pages_of_a_list_of_forms(page: Element | None, made: PageRequest | None) -> None:
     assert forms_query(page=page).page == made
 
 

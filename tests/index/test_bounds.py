@@ -16,8 +16,7 @@ from persistence.index import protocol as module
 from persistence.index.protocol import Budget, VersionKeys, decode, prepared
 from persistence.index.search_compiler import MOST_ROWS
 from persistence.index.sources import CachingExtraction, ExtractionCache, IndexedDocument
-from persistence.index.sqlite.engine import PreparedDocument, limited
-from persistence.index.sqlite.rows import IndexWriter
+from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant

@@ -78,7 +78,7 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
 ) -> None:
     """As the one that stands for the first until that is made."""
     names(index_of(tmp_path, memory)[0])
-    opened, real = list[str](), engine.require_own
+    opened, real = list[str](), tables.require_own
 
     def checked(path: str) -> None:
         real(path)
@@ -87,7 +87,7 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
             index.files.rebuild(FORM).run(RebuildAim.REBUILT, timeout=1.0)
 
     index, _ = index_of(tmp_path, memory)
-    monkeypatch.setattr(engine, "require_own", checked)
+    monkeypatch.setattr(tables, "require_own", checked)
     assert len(names(index)) == 5
     assert not os.path.exists(opened[0])
 

@@ -30,7 +30,7 @@ from persistence.model.permissions import (
     admin_entries,
     is_admin,
 )
-from persistence.model.queries import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, FormSort, PageRequest, Wanted
 from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.rules import Put
@@ -162,7 +162,7 @@ def test_who_sees_a_form(listed: Listed, usual: bool, as_others: bool) -> None: 
 def test_filters_are_all_to_hold_and_the_total_counts_what_they_let_pass() -> None:
     versions = [changed(version=number) for number in range(1, 10)]
     filters = (FormFilter(FormField.FORM_VERSION, FormMatch.GT, 2), FormFilter(FormField.FORM_VERSION, FormMatch.LT, 6))
-    total, page = select(versions, FormQuery(filters=filters, page=FormPage(1, 2)))
+    total, page = select(versions, FormQuery(filters=filters, page=PageRequest(1, 2)))
     assert (total, [one.published.version for one in page]) == (3, [5, 4])
 
 
@@ -212,14 +212,14 @@ def test_ties_are_by_application_form_and_version_descending(is_descending: bool
 @pytest.mark.parametrize(
     ("page", "found"),
     [
-        (FormPage(1, 2), [5, 4]),
-        (FormPage(3, 2), [1]),
-        (FormPage(4, 2), []),
-        (FormPage(1, 10), [5, 4, 3, 2, 1]),
-        (FormPage(10**17, 10), []),
+        (PageRequest(1, 2), [5, 4]),
+        (PageRequest(3, 2), [1]),
+        (PageRequest(4, 2), []),
+        (PageRequest(1, 10), [5, 4, 3, 2, 1]),
+        (PageRequest(10**17, 10), []),
     ],
 )
-def test_pages_are_windows_of_the_sorted_list(page: FormPage, found: list[int]) -> None:
+def test_pages_are_windows_of_the_sorted_list(page: PageRequest, found: list[int]) -> None:
     versions = [changed(version=number) for number in range(1, 6)]
     total, shown = select(versions, FormQuery(page=page))
     assert (total, [one.published.version for one in shown]) == (5, found)

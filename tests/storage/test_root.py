@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError, StartupError
-from persistence.storage import file_system, files, owner, root
+from persistence.storage import files, owner, root
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests import cheap
@@ -85,7 +85,7 @@ def test_a_disk_that_cannot_be_written_for_now_is_said_and_no_obstacle(
 def test_the_probe_notices_locks_that_do_not_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the program of the service, too; elsewhere the tests have a quicker one."""
     store = opened(Store(initialised(tmp_path), lock_timeout=1))
-    monkeypatch.setattr(file_system, "_contend", cheap.CONTEND)
+    monkeypatch.setattr(root, "_contend", cheap.CONTEND)
     assert store.probe() is None
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     with pytest.raises(StartupError, match="locked out"):

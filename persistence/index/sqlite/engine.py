@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 
-from persistence.closable import Closable, closed
-from persistence.index.protocol import Budget, PreparedDocument, VersionKeys, prepared
+from persistence.closable import Closable, closed, closed_after_error
+from persistence.index.protocol import BOTH, Budget, PreparedDocument, decode, entries
 from persistence.index.search_compiler import Search
-from persistence.index.sources import IndexedPage
-from persistence.index.sqlite import sqlite_dialect
+from persistence.index.sources import DocumentName, IndexedPage
+from persistence.index.sqlite import sqlite_dialect, tables
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
     CataloguedVersion,
@@ -27,27 +28,23 @@ from persistence.index.sqlite.flat_file import (
     InconsistentError,
     flat_failure,
 )
-from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
+from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
-    FAILURES,
+    FIELDS,
     IndexedRow,
     IndexedVersion,
     IndexState,
     OutdatedError,
     UnusableError,
-    companions,
-    connected,
     domain_errors,
-    identity_of,
     is_full,
-    meaning_of,
-    require_own,
-    require_schema,
+    remove_index,
     require_space,
 )
 from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Query, Scope
+from persistence.storage import files
 
 __all__ = [
     "FLAT_FAILURES",
@@ -65,37 +62,248 @@ __all__ = [
     "IndexedVersion",
     "NewIndex",
     "OutdatedError",
-    "PreparedDocument",
     "UnusableError",
-    "VersionKeys",
     "domain_errors",
     "flat_failure",
     "is_full",
     "make_empty",
-    "prepared",
     "remove_index",
     "require_space",
 ]
 
+_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
+
+_TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
+
+_MERGED = 200  # Pages of the index of texts that are written at once while pieces are merged
+_ROWS_AT_ONCE = 100  # Rows inserted by one statement: its parameters and its size are bounded
+
+
+class IndexWriter(IndexState):
+    """Changes an index while it is in use; ``hidden`` are documents not to be seen. Methods raise ``sqlite3.Error``."""
+
+    def __init__(
+        self, path: str, connection: sqlite3.Connection | None = None, hidden: frozenset[DocumentName] = frozenset()
+    ) -> None:
+        super().__init__(path, tables.opened_to_write(path) if connection is None else connection)
+        self._hidden = hidden
+        self._partitions: dict[tuple[int, bool, bool], int] = {}
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        with tables.transaction(self.connection):
+            self._partitions.clear()  # others may have changed them
+            yield
+
+    @contextmanager
+    def keeping_others_out(self) -> Iterator[None]:
+        """Keep the index from changes for a block, which does not change it either."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
+
+    def numbers(self, paths: Iterable[str]) -> dict[str, int]:
+        found = {}
+        for path in paths:
+            # Another thread of a rebuild may insert rows at the same time: the connection's last row is not asked for.
+            self.connection.execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
+            found[path] = int(
+                self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0]
+            )
+        return found
+
+    def remove(self, kept: Iterable[IndexedRow]) -> None:
+        execute = self.connection.execute
+        gone: Counter[int] = Counter()
+        for each in sorted(kept):  # in order: texts are written out where their numbers go back
+            card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
+            for table in ("fields", "free_text", "texts"):
+                execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
+            execute("DELETE FROM documents WHERE row = ?", (each.row,))
+            gone[each.partition] -= 1
+            self.connection.executemany(
+                _REMOVE_ENTRY,
+                [(number, each.partition, fold, value, each.row) for number, fold, value, _ in entries(decode(card))],
+            )
+        self._count(gone)
+
+    def add(self, documents: Iterable[PreparedDocument]) -> None:
+        """Insert documents that have no row."""
+        placed = list(self._placed(documents))
+        rows = [
+            (row, text, partition, *each.name, each.fingerprint, each.generation, each.content.created, each.card)
+            for each, row, text, partition in placed
+        ]
+        self._insert("documents (row, text, partition, document, draft, fingerprint, generation, created, card)", rows)
+        self._insert("texts (text, row)", [(text, row) for _, row, text, _ in placed])
+        fields = [(text, *tables.columns(each.content)) for each, _, text, _ in placed]
+        self._insert(f"fields (rowid, {', '.join(FIELDS)})", fields)
+        self._insert("free_text (rowid, text)", [(text, each.free_text) for each, _, text, _ in placed])
+        added = [
+            (number, partition, fold, value, row, edge)
+            for each, row, _, partition in placed
+            for number, fold, value, edge in entries(each.content)
+        ]
+        self._insert("entries (number, partition, fold, value, row, edge)", added)
+        multi_valued = {number for number, *_, edge in added if edge != BOTH}
+        self.connection.executemany(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
+        self._count(Counter(partition for *_, partition in placed))
+
+    def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert many rows by each statement: other threads run meanwhile, and are not stopped for each row."""
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[at : at + _ROWS_AT_ONCE]
+            values = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+            self.connection.execute(f"INSERT INTO {table} VALUES {values}", tuple(chain.from_iterable(some)))
+
+    def merge(self) -> bool:
+        """Merge pieces of the index of texts, a few at a time; return whether there may be more."""
+        before = self.connection.total_changes
+        for table in tables.TEXTS:
+            self.connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
+        return self.connection.total_changes - before > len(tables.TEXTS)
+
+    def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
+        execute = self.connection.execute
+        text = execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        taken: dict[int, int] = {}
+        for each in documents:
+            text += 1
+            first = tables.first_row(each.content.modified)
+            if first not in taken:
+                asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
+                values = first, first + tables.ROWS_PER_MILLISECOND
+                last = execute(asked, values).fetchone()[0]
+                taken[first] = first - 1 if last is None else int(last)
+            taken[first] += 1
+            key = each.content.version, each.name.is_draft, each.name in self._hidden
+            if key not in self._partitions:
+                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
+                found = execute(asked, key).fetchone()
+                if found is None:
+                    execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    found = execute(asked, key).fetchone()
+                self._partitions[key] = int(found[0])
+            yield each, taken[first], text, self._partitions[key]
+
+    def _count(self, changes: Mapping[int, int]) -> None:
+        self.connection.executemany(
+            "UPDATE partitions SET documents = documents + ? WHERE number = ?",
+            [(change, partition) for partition, change in changes.items()],
+        )
+
+
+class NewIndex(IndexWriter):
+    """A new index, in a file that no other process has open, filled in one transaction. Raises ``OSError``, too."""
+
+    def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
+        files.ensure_file(path)
+        super().__init__(path, tables.connected(path), hidden)
+        with closed_after_error(self):
+            for pragma in (*tables.UNSAFE, "cache_size = -65536"):
+                self.connection.execute(f"PRAGMA {pragma}")
+            self.connection.executescript(tables.TABLES)
+            # Pieces of texts are merged at the end only. One of 1 MiB is made in the processor's cache.
+            tables.tune(self.connection, crisismerge=1_000)
+            self.connection.execute("BEGIN")
+            tables.write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
+
+    def finish(self, tree: str) -> None:
+        """Complete the index, as of when its documents were read, and close it durably."""
+        # ``tree`` is the identity of the tree.
+        for table in tables.TEXTS:
+            self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+        self.connection.execute("COMMIT")
+        tables.tune(self.connection)
+        self.connection.executescript(tables.INDEXES)
+        self.tree = tree
+        tables.write_fact(self.connection, tables.COMPLETE, 1)
+        self.close()
+        tables.sync(self.path)
+
+
+def make_empty(path: str) -> None:
+    """Make an index without rows, which stands for one that is being built. Raises ``sqlite3.Error``."""
+    files.ensure_file(path)
+    with IndexWriter(path) as index:
+        index.connection.executescript(tables.TABLES + tables.INDEXES)
+        tables.tune(index.connection)
+        tables.write_fact(index.connection, tables.SCHEMA_FACT, tables.SCHEMA)
+        tables.write_fact(index.connection, tables.COMPLETE, 0)
+        index.begin_rebuild()
+
+
 _STEPS = 500  # Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten
 
 
-class IndexReader(IndexAuditor):
-    """Reads an index by a connection of its own. Methods raise ``sqlite3.Error``."""
+class IndexReader(IndexState):
+    """Reads an index by a connection of its own, and compares its rows. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, path: str) -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
-        super().__init__(path, connected(path, cached_statements=0))
-        try:
-            self.connection.execute("PRAGMA query_only = ON")
-            self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
-            self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
+        super().__init__(path, tables.connected(path, cached_statements=0))
+        with closed_after_error(self):
+            for pragma in ("query_only = ON", f"cache_size = -{READER_CACHE}", f"soft_heap_limit = {SQLITE_KEPT}"):
+                self.connection.execute(f"PRAGMA {pragma}")
             sqlite_dialect.install(self.connection, self._check)
-        except BaseException:
-            self.connection.close()
-            raise
         self._budget: Budget | None = None
         self._sample = sqlite_dialect.Sample(self.connection)
+
+    def difference(self, expected: PreparedDocument) -> str | None:
+        """Return how the rows of a document differ from the document; ``None`` where they do not."""
+        # The rows are of the state of ``expected``; a document with no such row is right.
+        row = self.connection.execute(
+            "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
+            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
+            (*expected.name, expected.fingerprint),
+        ).fetchone()
+        if row is None:
+            return None
+        number, text, partition, created, card, version, draft = row
+        if (version, draft, created) != (expected.content.version, expected.name.is_draft, expected.content.created):
+            return "the index has it at another place"
+        if decode(card) != expected.content:
+            return "the index has other values of it"
+        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        for control, fold, value, edge in entries(expected.content):
+            found = self.connection.execute(asked, (control, partition, fold, value, number)).fetchone()
+            if found != (edge,):
+                return "the index has not entered all its values"
+        of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        fields = self.connection.execute(_TEXTS, (text,)).fetchone()
+        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
+        if of != (number,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
+            return "the index has other text of it"
+        filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
+        # One of each: it takes long.
+        for table, column, value in (*islice(filled, 1), ("free_text", "", expected.free_text)):
+            middle = max(len(value) // 2 - 1, 0)
+            match = column + quoted(value[middle : middle + TRIGRAM])
+            asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
+                return "the index does not find its text"
+        return None
+
+    def counts(self) -> str | None:
+        wrong = self.connection.execute(
+            "SELECT 1 FROM partitions p"
+            " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
+            " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
+        ).fetchone()
+        return None if wrong is None else "it counts its documents wrong"
+
+    def integrity(self) -> str | None:
+        """Check that the whole file can be read, and that cards and entries belong together."""
+        result = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if result != "ok":
+            return str(result)
+        cards = self.connection.execute("SELECT card FROM documents")
+        expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
+        found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
+        return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
         if budget is not None:
@@ -142,29 +350,24 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
 
 
 class IndexFile(Closable):
-    """The connections of this process to one file, which must be there and be an index of this version.
+    """The connections of this process, which it owns, to one file. That is there, and an index of this version."""
 
-    It owns them. ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
-    ``UnusableError``, ``DiskError`` and ``BusyError``.
-    """
-
+    # ``subject`` names the index in errors. Methods, and the blocks for which a connection is lent, raise
+    # ``UnusableError``, ``DiskError`` and ``BusyError``.
     def __init__(self, path: str, subject: str) -> None:
         self.path = path
         self.is_ready = False
         self._subject = subject
         self._has_failed = False
         try:
-            require_own(path)
-            self._identity, self._size = identity_of(path), os.lstat(path).st_size
+            tables.require_own(path)
+            self._identity, self._size = tables.identity_of(path), os.lstat(path).st_size
             reader = IndexReader(path)
-            try:
-                require_schema(reader.connection, path)  # now its companions are there, as long as it is open
-                self._companions = companions(path)
-            except BaseException:
-                reader.close()
-                raise
-        except FAILURES as error:
-            raise meaning_of(error, path, subject) from error
+            with closed_after_error(reader):
+                tables.require_schema(reader.connection, path)  # now its companions are there, as long as it is open
+                self._companions = tables.companions(path)
+        except tables.FAILURES as error:
+            raise tables.meaning_of(error, path, subject) from error
         self._readers = [reader]
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
@@ -179,7 +382,7 @@ class IndexFile(Closable):
             return True
         if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size or self._has_failed:
             return True
-        if companions(self.path) != self._companions:
+        if tables.companions(self.path) != self._companions:
             raise UnusableError(self.path)
         return False
 
@@ -193,7 +396,7 @@ class IndexFile(Closable):
                 reader = IndexReader(self.path)
             reader.connection.execute("BEGIN")
             yield reader
-        except FAILURES as error:
+        except tables.FAILURES as error:
             raise self._failure(error) from error
         finally:
             if reader is not None:
@@ -213,7 +416,7 @@ class IndexFile(Closable):
                 if self._writer is None:
                     self._writer = IndexWriter(self.path)
                 yield self._writer
-        except FAILURES as error:
+        except tables.FAILURES as error:
             raise self._failure(error) from error
         finally:
             if self._is_closed:
@@ -228,7 +431,7 @@ class IndexFile(Closable):
 
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)
-        return meaning_of(error, self.path, self._subject)
+        return tables.meaning_of(error, self.path, self._subject)
 
     def _close_writer(self) -> None:
         if self._turn.acquire(blocking=False):

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.forms.flat_tables import DOCUMENT_COLUMN, CataloguedView, FlatView, catalogued, from_catalogue
 from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
-from persistence.index.sqlite.rows import remove_index
 from persistence.index.sqlite.sqlite_dialect import quoted
 from persistence.index.sqlite.tables import COMPLETE, SCHEMA_FACT, UnusableError, code_of, read_fact, write_fact
 from persistence.limits import INDEXES_KEPT
@@ -61,11 +60,9 @@ FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for 
 
 
 def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
-    """Return what an error says of the file.
-
-    ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
-    the disk or other processes are in the way.
-    """
+    """Return what an error says of the file."""
+    # ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
+    # the disk or other processes are in the way.
     # One that cannot be opened may be in order.
     lost = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
     if not isinstance(error, sqlite3.Error) or code_of(error) in lost:
@@ -75,12 +72,10 @@ def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | B
 
 
 class FlatFile:
-    """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it.
+    """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it."""
 
-    Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
-    Methods raise ``OSError`` and ``BusyError``.
-    """
-
+    # Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
+    # Methods raise ``OSError`` and ``BusyError``.
     def __init__(self, root: str) -> None:
         self._directory = Layout(os.path.realpath(root)).own(FLAT)
         self._lock = f"{self._directory}/lock"
@@ -95,14 +90,11 @@ class FlatFile:
         """Open the file, which must be there, for changes that wait so many seconds for others."""
         tables.require_own(self.path)
         connection = tables.opened_to_write(self.path)
-        try:
+        with closed_after_error(connection):
             _check(connection)
             connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
             connection.execute("PRAGMA secure_delete = ON")  # a value may have gone because it is encrypted now
             connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-        except BaseException:
-            connection.close()
-            raise
         return FlatCatalogue(connection)
 
     def make(self) -> None:
@@ -114,7 +106,7 @@ class FlatFile:
                 return
             fresh = f"{self.path}-new"
             for path in (self.path, fresh):
-                remove_index(path)
+                tables.remove_index(path)
             files.ensure_file(fresh)
             with closing(tables.opened_to_write(fresh)) as connection:
                 connection.executescript(TABLES)
@@ -133,7 +125,7 @@ class FlatFile:
         """Remove it if it is still the file that was found to be unusable."""
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
-                remove_index(self.path)
+                tables.remove_index(self.path)
 
 
 def _check(connection: sqlite3.Connection) -> None:
@@ -150,21 +142,14 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 class CataloguedVersion(NamedTuple):
-    """A form version with flat views, or one that is to have some.
+    """A form version with flat views, or one that is to have some."""
 
-    ``definition`` is the entity tag of the definition that they were made by; it is empty while they are to be made by
-    the stored one. ``tree`` is the identity of the tree that rows were read from; rows of another one may be stale.
-    """
-
-    definition: str
-    tree: str
+    definition: str  # the entity tag of the one they were made by; empty while they are to be made by the stored one
+    tree: str  # that rows were read from; rows of another one may be stale
 
 
 class FlatCatalogue(Closable):
-    """The catalogue in the file of a connection, which it owns, and the rows of the tables.
-
-    Methods raise ``sqlite3.Error``.
-    """
+    """The catalogue in the file of a connection, which it owns, and the rows. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute

@@ -274,10 +274,8 @@ class SqliteDialect(SearchDialect):
 
 
 def query_for(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
-    """Return the query for the rarest trigrams of some texts, the rarest first.
-
-    It is empty where all texts are too short to have one.
-    """
+    """Return the query for the rarest trigrams of some texts, the rarest first."""
+    # It is empty where all texts are too short to have one.
     found = dict.fromkeys(
         part[at : at + TRIGRAM] for part in parts for at in range(min(len(part), _LONGEST) - TRIGRAM + 1)
     )
@@ -343,11 +341,9 @@ def passing(tests: Iterable[CardTest], card: str) -> Sql:
 
 @lru_cache(QUERIES_KEPT)
 def _parsed(asked: str) -> tuple[list[str], list[tuple[int, list[str], list[list[str]]]]]:
-    """Return the tests of a statement.
-
-    A card that passes has all of the first texts anywhere in it, folded as its JSON is. Of each control, there are the
-    number, and the texts and words, each between spaces, that its values must have.
-    """
+    """Return the tests of a statement."""
+    # A card that passes has all of the first texts anywhere in it, folded as its JSON is. Of each control, there are
+    # the number, and the texts and words, each between spaces, that its values must have.
     found: dict[int, tuple[list[str], list[list[str]]]] = {}
     anywhere: dict[str, None] = {}
     for number, text, are_words in json.loads(asked):

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
 from persistence.index.protocol import SEPARATOR, Card
 from persistence.index.sources import DocumentName
@@ -116,10 +116,8 @@ def write_fact(connection: sqlite3.Connection, name: str, value: str | int) -> N
 
 
 def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
-    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6).
-
-    Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
-    """
+    """Let a change of the index of texts write little; by default, each would rewrite a large part (SQLite FTS5, 6)."""
+    # Pieces are merged when there are ``crisismerge``, and by the updater when it has nothing else to do.
     for table in TEXTS:
         for name, value in (("automerge", 0), ("crisismerge", crisismerge), ("hashsize", 1 << 20)):
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
@@ -153,15 +151,11 @@ class IndexedRow(NamedTuple):
 
 
 class IndexedVersion(NamedTuple):
-    """A form version as the index has it.
-
-    ``controls`` are the numbers of its indexed controls; ``None`` where it is not published. ``generation`` changes
-    whenever its documents must be read again.
-    """
+    """A form version as the index has it."""
 
     fingerprint: str
-    controls: tuple[int, ...] | None
-    generation: int
+    controls: tuple[int, ...] | None  # numbers of its indexed controls; ``None`` where it is not published
+    generation: int  # another one whenever its documents must be read again
 
 
 _KEPT = (
@@ -171,10 +165,7 @@ _KEPT = (
 
 
 class IndexState(Closable):
-    """Reads and changes the state of the index at a path, by a connection that it owns.
-
-    Only the engine uses the connection. Methods raise ``sqlite3.Error``.
-    """
+    """Reads and changes the state of an index by a connection that it owns. Methods raise ``sqlite3.Error``."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -359,11 +350,9 @@ UNSAFE = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
 
 
 class UnusableError(Exception):
-    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that.
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
 
-    ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
-    """
-
+    # ``mistake`` is an error of Python's, which shows damage, or in an index that was just built, a mistake of ours.
     def __init__(self, path: str, cause: str = "", mistake: Exception | None = None) -> None:
         super().__init__(cause or path)
         self.path = path
@@ -400,22 +389,15 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
 
 def opened_to_write(path: str) -> sqlite3.Connection:
     connection = connected(path)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
-    except BaseException:
-        connection.close()
-        raise
+    with closed_after_error(connection):
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", f"wal_autocheckpoint = {_LONGEST_LOG}"):
+            connection.execute(f"PRAGMA {pragma}")
     return connection
 
 
 def sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with files.closing(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)) as descriptor:
         files.sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -487,11 +469,9 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def _is_damage(error: sqlite3.Error, path: str) -> bool:
-    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it.
-
-    If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and a
-    rebuilt index would not understand it either.
-    """
+    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it."""
+    # If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and
+    # a rebuilt index would not understand it either.
     code = getattr(error, "sqlite_errorcode", None)
     try:
         with closing(connected(path)) as connection:
@@ -517,14 +497,11 @@ def as_domain_error(error: sqlite3.Error, subject: str) -> DiskError | BusyError
 
 
 def require_space(root: str) -> None:
-    """Make sure that SQLite has room to write below a root.
-
-    It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
-    system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
-
-    A file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
-    not tell of its quotas. It counts no inodes; there the room is tried out.
-    """
+    """Make sure that SQLite has room to write below a root."""
+    # It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that,
+    # the system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index. A
+    # file system that copies a page when it changes (btrfs) needs room for each change of the shared memory, and does
+    # not tell of its quotas. It counts no inodes; there the room is tried out.
     status = os.statvfs(root)
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
     is_short_of_bytes = status.f_bavail * status.f_frsize < _LEAST
@@ -533,18 +510,19 @@ def require_space(root: str) -> None:
 
 
 def is_full(root: str) -> bool:
-    """Test whether the disk is full by taking room: some file systems report free bytes in another way, or have quotas.
-
-    SQLite reports this as any other error of the disk.
-    """
+    """Test whether the disk is full by taking room: quotas do not show in what some file systems report as free."""
+    # SQLite reports this as any other error of the disk.
     try:
         descriptor = files.open_unnamed(f"{root}/{SPOOL}")
-        if descriptor is None:
-            return False
-        try:
-            files.reserve(descriptor, _LEAST)
-        finally:
-            os.close(descriptor)
+        if descriptor is not None:
+            with files.closing(descriptor):
+                files.reserve(descriptor, _LEAST)
     except OSError as error:
         return error.errno in _USED_UP
     return False
+
+
+def remove_index(path: str) -> None:
+    """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        files.remove(path + suffix)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, as_disk_error, disk_errors
-from persistence.index.protocol import RebuildAim
+from persistence.index.protocol import RebuildAim, VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
@@ -40,12 +40,10 @@ T = TypeVar("T")
 
 
 class IndexFiles(Closable):
-    """The index files of the forms of a tree, one for each. It owns the connections to them.
+    """The index files of the forms of a tree, one for each. It owns the connections to them."""
 
-    ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
-    being built, and ``DiskError``.
-    """
-
+    # ``begin`` starts a process that rebuilds the index of a large form. Methods raise ``BusyError`` while an index is
+    # being built, and ``DiskError``.
     def __init__(
         self, root: str, journal: Journal, source_of: Callable[[Form], Source], begin: Callable[[Form], None]
     ) -> None:
@@ -228,14 +226,12 @@ class _Look(NamedTuple):
 
 
 class IndexCheck(Closable):
-    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index.
+    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index."""
 
-    The service repairs some states itself before it answers, which are no findings: a missing index, one of another
-    version of the service, a document that has just changed. Once an index is found broken, nothing more is reported
-    about it. A user who may not write the tree compares nothing: opening an index would leave files beside it. For one
-    thread; methods raise ``DiskError``.
-    """
-
+    # The service repairs some states itself before it answers, which are no findings: a missing index, one of another
+    # version of the service, a document that has just changed. Once an index is found broken, nothing more is reported
+    # about it. A user who may not write the tree compares nothing: opening an index would leave files beside it. For
+    # one thread; methods raise ``DiskError``.
     def __init__(
         self,
         indexes: IndexFiles,
@@ -388,15 +384,13 @@ class IndexCheck(Closable):
                 return "the index has it, and it cannot be read"
             numbers = index.controls()
             keys = {path: numbers[path] for path in definition.paths if path in numbers}
-            return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.generation, keys)))
+            return index.difference(prepared(read, VersionKeys(kept.version, kept.generation, keys)))
 
         return self._ask(form, compare)
 
     def _ask(self, form: Form, work: Callable[..., T], *values: object) -> T | None:
-        """Return what some work finds in the index of a form; ``None`` where there is none to be compared.
-
-        Raises ``_BrokenError`` once.
-        """
+        """Return what some work finds in the index of a form; ``None`` where there is none to be compared."""
+        # Raises ``_BrokenError`` once.
         if form != self._form:  # only one is open, because the tree is walked form by form
             self.close()
             self._form = form

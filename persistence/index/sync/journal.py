@@ -46,11 +46,9 @@ class Ticket:
 
 
 class Journal(Closable):
-    """The entries of all processes below one directory, which is made with the first. For all threads, across forks.
+    """The entries of all processes below one directory, which is made with the first. For all threads, across forks."""
 
-    It owns the logs of this process. Methods raise ``OSError``.
-    """
-
+    # It owns the logs of this process. Methods raise ``OSError``.
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._lock = threading.Lock()
@@ -258,11 +256,9 @@ _AT_ONCE = 100
 
 
 class OfflineJournal(Closable):
-    """Writes journal entries for a command that changes documents, and leaves them to the service.
+    """Writes journal entries for a command that changes documents, and leaves them to the service."""
 
-    If an entry cannot be written, the index of the form is invalidated. A ``ChangeListener``.
-    """
-
+    # If an entry cannot be written, the index of the form is invalidated. A ``ChangeListener``.
     def __init__(self, root: str) -> None:
         self._layout = Layout(os.path.realpath(root))
         self._journal = Journal(self._layout.own(JOURNAL))

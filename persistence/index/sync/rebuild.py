@@ -23,7 +23,7 @@ from persistence import processes
 from persistence.closable import Closable, closed
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.protocol import LONGEST_WAIT, Progress, RebuildAim, reported
+from persistence.index.protocol import LONGEST_WAIT, PreparedDocument, Progress, RebuildAim, prepared, reported
 from persistence.index.sources import DocumentName, Source, SourceDescription, flat_definition, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sqlite.engine import FlatFile, UnusableError
@@ -70,13 +70,9 @@ class Generations:
 
     def current(self) -> str | None:
         try:
-            descriptor = files.open_to_read(self._pointer)
+            name = files.read_file(self._pointer).decode(errors="replace")
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
             return None
-        try:
-            name = files.read_small(descriptor).decode(errors="replace")
-        finally:
-            os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
 
     def fresh(self) -> str:
@@ -97,10 +93,8 @@ class Generations:
                 files.remove(path)
 
     def stray_files(self) -> list[str]:
-        """Return the files beside the one in use that a killed rebuild left.
-
-        Where no file is in use, the process that makes the next one removes the others.
-        """
+        """Return the files beside the one in use that a killed rebuild left."""
+        # Where no file is in use, the process that makes the next one removes the others.
         try:
             with LockFile(self._lock).exclusive(_BUSY):
                 return self._others() if self.current() else []
@@ -143,11 +137,9 @@ class Rebuild:
     def run(
         self, aim: RebuildAim, *, timeout: float, progress: Progress = lambda _: None, only: int | None = None
     ) -> None:
-        """Bring the index into a condition; build it if it is missing or unusable.
-
-        ``REBUILT`` shows documents that are hidden because their definition was deleted (spec search 2.5), all or those
-        of the version ``only``.
-        """
+        """Bring the index into a condition; build it if it is missing or unusable."""
+        # ``REBUILT`` shows documents that are hidden because their definition was deleted (spec search 2.5), all or
+        # those of the version ``only``.
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
             if condition is IndexCondition.NONE:
@@ -227,18 +219,16 @@ class Rebuild:
             written.result()
             index.finish(tree_identity(self.root))
 
-    def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[engine.PreparedDocument | None]:
-        """Yield the document of each name, and ``None`` for one that is deleted or damaged.
-
-        End early where their texts are large: a batch is held in memory.
-        """
+    def _read(self, refresh: Refresh, names: Iterable[DocumentName]) -> Iterator[PreparedDocument | None]:
+        """Yield the document of each name, and ``None`` for one that is deleted or damaged."""
+        # End early where their texts are large: a batch is held in memory.
         size = 0
         for name in names:
             read = self.source.read(name, self.source.fingerprint(name), lambda version: refresh.keys(version)[1])
             if read is None:
                 yield None
                 continue
-            document = engine.prepared(read, refresh.keys(read.hit.facts.version)[0])
+            document = prepared(read, refresh.keys(read.hit.facts.version)[0])
             yield document
             size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:
@@ -277,10 +267,8 @@ class FlatMaker:
             self._change(lambda catalogue: self._make(catalogue, version))
 
     def refill(self, version: int, *, but: str = "") -> None:
-        """Read the rows of a version again, unless they are of the tree ``but``; its columns stay.
-
-        Where its views were lost, they are made again.
-        """
+        """Read the rows of a version again, unless they are of the tree ``but``; its columns stay."""
+        # Where its views were lost, they are made again.
 
         def work(catalogue: engine.FlatCatalogue) -> None:
             is_lost = version not in catalogue.versions(self.source.form) and self._is_wanted(version)
@@ -330,10 +318,8 @@ class FlatMaker:
     def _make(
         self, catalogue: engine.FlatCatalogue, version: int, but: str = "", *, is_requested: bool = False
     ) -> None:
-        """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
-
-        Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
-        """
+        """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``."""
+        # Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         source, form, cause = self.source, self.source.form, None
         if is_requested:
             catalogue.request(form, version)
@@ -375,19 +361,16 @@ class IndexTask(msgspec.Struct, frozen=True):
 
 
 class FlatTask(msgspec.Struct, frozen=True):
-    """The flat views of one form, or of one version; except those of the tree ``but``.
-
-    If the views of a version are new (``is_new``), their columns are made by its definition too.
-    """
+    """The flat views of one form, or of one version."""
 
     source: SourceDescription
     version: int | None = None
-    but: str = ""
-    is_new: bool = False
+    but: str = ""  # except those of this tree
+    is_new: bool = False  # columns of the version are made by its definition, too
 
 
 class IndexJob(msgspec.Struct, frozen=True):
-    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
+    """The rebuild of some indexes in the tree of a root, and then of flat views."""
 
     root: str
     tasks: tuple[IndexTask, ...] = ()
@@ -398,9 +381,11 @@ class IndexJob(msgspec.Struct, frozen=True):
         return len(self.tasks)
 
     def count(self) -> int:
+        """Return roughly how many documents and drafts there are."""
         return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
+        """Do it in this process; ``BusyError`` says that another process rebuilt an index for very long."""
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
@@ -447,11 +432,9 @@ _LONGEST_END = 10.0  # Seconds that a process may take at its end to remove its 
 
 
 class JobProcesses(Closable):
-    """Starts processes that rebuild, and owns them. For all threads.
+    """Starts processes that rebuild, and owns them. For all threads."""
 
-    An index that a process has not finished when it is ended is rebuilt by the next search.
-    """
-
+    # An index that a process has not finished when it is ended is rebuilt by the next search.
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: list[Child] = []

@@ -37,8 +37,9 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
+from persistence.index.protocol import VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
-from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter, VersionKeys, prepared
+from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter
 from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files
 
@@ -56,10 +57,8 @@ class IndexCondition(Enum):
 
 
 def condition_of(index: IndexState, tree: str, changes: int) -> IndexCondition:
-    """Return how far an index can be trusted, by its own state.
-
-    ``tree`` is the identity of the tree that it should be of. ``changes`` is the number beside it, read before.
-    """
+    """Return how far an index can be trusted, by its own state."""
+    # ``tree`` is the identity of the tree that it should be of. ``changes`` is the number beside it, read before.
     if not index.is_complete:
         return IndexCondition.NONE
     known = index.tree
@@ -122,15 +121,11 @@ def _write(path: str, changes: int) -> None:
 
 
 class Stale(NamedTuple):
-    """The parts of an index that are out of date, for the most part none.
-
-    ``definitions`` are the versions whose definitions have changed, and the documents of ``versions`` must be read
-    again.
-    """
+    """The parts of an index that are out of date, for the most part none."""
 
     documents: Sequence[str]
-    definitions: Sequence[int]
-    versions: Sequence[int]
+    definitions: Sequence[int]  # versions whose definitions have changed
+    versions: Sequence[int]  # those whose documents must be read again
 
 
 def look(index: IndexState, source: Source, documents: Iterable[str]) -> Stale:
@@ -143,10 +138,8 @@ def look(index: IndexState, source: Source, documents: Iterable[str]) -> Stale:
 
 
 def differing(index: IndexState, source: Source) -> Iterator[str | None]:
-    """Compare the whole tree: yield each document that differs, and ``None`` for each that does not.
-
-    Raises as ``look`` does.
-    """
+    """Compare the whole tree: yield each document that differs, and ``None`` for each that does not."""
+    # Raises as ``look`` does.
     same = 0
     for name in source.documents():
         fingerprint = source.fingerprint(name)
@@ -179,10 +172,7 @@ class _DocumentState(NamedTuple):
 
 
 class Refresh:
-    """Brings one index up to date with its tree, by a connection that writes.
-
-    Methods raise the errors of the engine, ``OSError`` and the domain errors of the storage.
-    """
+    """Brings one index up to date with its tree, by a connection that writes. Raises the errors of both."""
 
     def __init__(self, index: IndexWriter, source: Source) -> None:
         self._index = index
@@ -233,10 +223,8 @@ class Refresh:
             yield len(batch)
 
     def keys(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
-        """Return the keys and the definition by which documents of a version must be read now.
-
-        A definition that the index does not know as it is, is stored in it: to be called in a transaction.
-        """
+        """Return the keys and the definition by which documents of a version must be read now."""
+        # A definition that the index does not know as it is, is stored in it: to be called in a transaction.
         if version in self._versions:
             return self._versions[version]
         definition = self._source.definition(version)
@@ -269,11 +257,9 @@ class Refresh:
                 count_change(self._index)
 
     def _look_ahead(self, documents: Iterable[str]) -> tuple[int, list[_DocumentState]]:
-        """Look for documents that have changed, and read them, before the transaction: it is shorter then.
-
-        Return the number of changes to the index before the look, and the states. As long as the number is the same,
-        they need not be looked for again.
-        """
+        """Look for documents that have changed, and read them, before the transaction: it is shorter then."""
+        # Return the number of changes to the index before the look, and the states. As long as the number is the same,
+        # they need not be looked for again.
         self._ahead.clear()
         if not self._index.is_complete:
             return _NEVER, []

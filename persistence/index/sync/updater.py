@@ -39,12 +39,10 @@ _PATIENCE = 1.0
 
 
 class FlatViews(Closable):
-    """The flat views of the tree of a root. A ``ReportTables``.
+    """The flat views of the tree of a root. A ``ReportTables``. Methods raise ``DiskError`` and ``BusyError``."""
 
-    It owns a connection to their file and the processes that make them. ``defined_elsewhere`` gives the forms whose
-    data is in the tree, and whose definitions are in another one. Methods raise ``DiskError`` and ``BusyError``.
-    """
-
+    # It owns a connection to their file and the processes that make them. ``defined_elsewhere`` gives the forms whose
+    # data is in the tree, and whose definitions are in another one.
     def __init__(
         self, root: str, source_of: Callable[[Form], Source], defined_elsewhere: Callable[[], Iterable[Form]] = tuple
     ) -> None:
@@ -80,10 +78,8 @@ class FlatViews(Closable):
             FlatMaker(self._source_of(form), self._root).drop(version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
-        """Replace the rows of documents; do nothing where the form has no views.
-
-        If the file turns out to be damaged, everything is read again (``restore``).
-        """
+        """Replace the rows of documents; do nothing where the form has no views."""
+        # If the file turns out to be damaged, everything is read again (``restore``).
         with self._using(f"bringing the flat views up to date of {form}", form) as kept:
             if kept is None or not kept.catalogue.versions(form):
                 return
@@ -99,10 +95,8 @@ class FlatViews(Closable):
                         kept.catalogue.add_rows(rows)
 
     def restore(self) -> None:
-        """Start a process that makes the views again which may be out of date, after a power cut, for instance.
-
-        If the file is lost, these are all views that the sidecars of definitions ask for; they are read once.
-        """
+        """Start a process that makes the views again which may be out of date, after a power cut, for instance."""
+        # If the file is lost, these are all views that the sidecars of definitions ask for; they are read once.
         if self._file.identity is None and not self._is_asked:
             self._is_asked = True
             catalogs = ((form, self._source_of(form).catalog) for form in self._forms())
@@ -129,11 +123,9 @@ class FlatViews(Closable):
 
     @contextmanager
     def _using(self, action: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
-        """Use the connection of this process for a block; ``None`` where there is no file.
-
-        A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
-        to be read again. ``restore`` does the rest.
-        """
+        """Use the connection of this process for a block; ``None`` where there is no file."""
+        # A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
+        # to be read again. ``restore`` does the rest.
         with self._lock, disk_errors(action):
             if self._is_closed:
                 raise closed("the file of flat views")
@@ -221,11 +213,9 @@ class _Changed(NamedTuple):
 
 
 class Updater(Closable):
-    """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
+    """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener``."""
 
-    It owns the thread that does so, and that looks for journals of dead processes, which ``recover`` works off.
-    """
-
+    # It owns the thread that does so, and that looks for journals of dead processes, which ``recover`` works off.
     def __init__(
         self, journal: Journal, files: IndexFiles, flat: FlatViews, recover: Callable[[], None], failed: Failed
     ) -> None:
@@ -262,10 +252,8 @@ class Updater(Closable):
         return max(0.0, time.monotonic() - min(first)) if first else 0.0
 
     def close(self) -> None:
-        """End the thread after the documents it is just reading. The rest stays in the journal for the next process.
-
-        Were it stopped with the process, it might hold a lock that SQLite needs to end, too.
-        """
+        """End the thread after the documents it is just reading. The rest stays in the journal for the next process."""
+        # Were it stopped with the process, it might hold a lock that SQLite needs to end, too.
         with self._woken:
             self._is_ending = True
             self._woken.notify_all()
@@ -346,10 +334,8 @@ class Updater(Closable):
             return bool(self._changed) or self._is_time_to_retry()
 
     def _due(self) -> list[_Changed]:
-        """Take the changes that are to be tried again; else wait for more new ones, unless there are enough already.
-
-        Were those tried again counted among the new ones, writers would wait for whatever is in the way.
-        """
+        """Take the changes that are to be tried again; else wait for more new ones, unless there are enough already."""
+        # Were those tried again counted among the new ones, writers would wait for whatever is in the way.
         with self._woken:
             due = self._changed
             if self._is_time_to_retry():
@@ -417,12 +403,10 @@ _PAGES = 3  # How often a page is looked for again because documents on it have 
 
 
 class TreeIndex(Closable):
-    """The indexes of the forms of a tree, one file for each. A ``MaintainedIndex``.
+    """The indexes of the forms of a tree, one file for each. Methods raise ``BusyError`` and ``DiskError``."""
 
-    It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
-    ``DiskFullError``, because SQLite has to write beside an index to read it.
-    """
-
+    # It owns its connections, the processes that rebuild, ``journal`` and ``flat``. On a full disk searches raise
+    # ``DiskFullError``, because SQLite has to write beside an index to read it.
     def __init__(self, root: str, journal: Journal, source_of: Callable[[Form], Source], flat: FlatViews) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
@@ -498,11 +482,13 @@ class TreeIndex(Closable):
     # Rebuilds and checks.
 
     def is_ready(self, form: Form) -> bool:
+        """Return whether a search of a form finds an index, or needs none because there are no documents."""
         with disk_errors("looking at the index of", form):
             is_ready = self.files.rebuild(form).condition() is IndexCondition.READY
             return is_ready or next(self.files.source(form).documents(), None) is None
 
     def has_definition(self, form: Form) -> bool:
+        """Return whether a form has a definition of its own, or had one."""
         source = self.files.source(form)
         return not source.described.is_designer and next(source.versions(), None) is not None
 
@@ -510,10 +496,8 @@ class TreeIndex(Closable):
         return self.files.source(form).versions()
 
     def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> IndexJob:
-        """Return the rebuild of the indexes of some forms, or of one version of one.
-
-        Rows of flat views are read again too, because changes by hand are not noted anywhere.
-        """
+        """Return the rebuild of the indexes of some forms, or of one version of one."""
+        # Rows of flat views are read again too, because changes by hand are not noted anywhere.
         return IndexJob(
             self.files.root,
             tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
@@ -533,6 +517,7 @@ class TreeIndex(Closable):
         return status_in(rebuild_record(self.files.root))
 
     def sweep(self, form: Form) -> None:
+        """Remove the files that a killed rebuild left of the index of a form."""
         with disk_errors("removing what the index had of", form):
             for path in self.files.generations(form).stray_files():
                 files.remove(path)
