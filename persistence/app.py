@@ -95,7 +95,6 @@ def create_app(
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Decide who may call, by the settings and the keys that exist now."""
     try:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
     except (DiskError, DamagedError) as error:
@@ -121,7 +120,6 @@ def warn_of(cause: str | None) -> None:
 
 
 def warn_of_properties(properties: Properties) -> None:
-    """Say which properties of the file are not acted on."""
     for entry in properties.without_effect:
         announce(f"the property {entry} has no effect in this version", "warning")
     for entry in properties.without_form:
@@ -138,7 +136,6 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
 
 
 def warn_of_keys(settings: Settings) -> None:
-    """Say which names of the settings are not those of keys, or of limited ones."""
     for cause in warnings_of(open_keys(settings), settings.administrators, settings.token_issuers):
         announce(cause, "warning")
 

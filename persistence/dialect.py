@@ -56,7 +56,6 @@ class Dialect:
         return _PROPERTY.sub(self.property_prefix, text)
 
     def is_designer(self, form: Form) -> bool:
-        """Return whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""
         return form.name == DESIGNER_FORM and form.app == self.designer_app
 
 

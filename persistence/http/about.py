@@ -60,12 +60,10 @@ _TO_STRANGERS = [
     ("", "persistence: a service that stores forms"),
     ("", "It answers callers that it knows: send an API key, as in Authorization: Bearer KEY."),
     *_HEALTH,
-]
-"""Lines about the service: a path or nothing, and the text beside it."""
+]  # Lines about the service: a path or nothing, and the text beside it
 
 
 def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
-    """Return the routes of what a service says of itself; ``/metrics`` only if there are any."""
     blueprint = Blueprint("about", __name__)
     to_callers = [("", f"persistence {__version__}, dialect {dialect.name}"), *_TO_CALLERS]
 

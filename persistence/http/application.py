@@ -45,23 +45,18 @@ if TYPE_CHECKING:
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 _READS = ("GET", "HEAD")
 
-IS_STRANGER = "persistence.is_stranger"
-"""Environ key: whether the caller would be refused everywhere else."""
+IS_STRANGER = "persistence.is_stranger"  # Environ key: whether the caller would be refused everywhere else
 
 LIMITED_KEY = "persistence.limited_key"
 """Environ key: the API key of the caller, where that has scopes or is for some forms only."""
 
-HEALTH_PATHS = ("/healthz", "/readyz")
-"""The paths that a supervisor asks for; it has no key."""
+HEALTH_PATHS = ("/healthz", "/readyz")  # The paths that a supervisor asks for; it has no key
 
-ROOT_PATH = "/"
-"""The path that a person types."""
+ROOT_PATH = "/"  # The path that a person types
 
-PAGES_PATH = "/admin"
-"""The path of the pages for administrators, which are below it."""
+PAGES_PATH = "/admin"  # The path of the pages for administrators, which are below it
 
-METRICS_PATH = "/metrics"
-"""The path that Prometheus asks for."""
+METRICS_PATH = "/metrics"  # The path that Prometheus asks for
 
 _OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
@@ -124,7 +119,6 @@ class ServedApi:
 
     @property
     def services(self) -> Services:
-        """The services that the current request asks (spec crud 10.2)."""
         if self.named is None or not (name := self.parser.datasource(request)):
             return self.default
         found = self.named.get(name)
@@ -136,7 +130,6 @@ class ServedApi:
 def api_blueprint(
     name: str, prefix: str, api: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
 ) -> Blueprint:
-    """Return a blueprint with the parts of an API below it."""
     parent = Blueprint(name, __name__, url_prefix=prefix or None)
 
     @parent.before_request
@@ -173,8 +166,7 @@ class ScopedRoute(Rule):
         self.only_reads = only_reads
 
 
-_NAMES = 6
-"""Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``."""
+_NAMES = 6  # Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``
 
 
 class Routes(Map):
@@ -182,7 +174,6 @@ class Routes(Map):
 
     @cached_property
     def of_documents(self) -> dict[tuple[str, str, str], Rule]:
-        """The routes of files in documents by prefix, collection and method."""
         every = ((rule, rule.rule.rsplit("/", _NAMES)) for rule in self.iter_rules())
         return {
             (parts[0], parts[4], method): rule

@@ -37,11 +37,9 @@ _BEGUN = "persistence.audit_begun"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _READS = frozenset({"history", "search", "distinct-values", "attachments"})
 """Requests that only read form data, by whatever method."""
-_UNRECORDED = frozenset({"form", "healthz", "readyz"})
-"""Lists of forms have no form data."""
+_UNRECORDED = frozenset({"form", "healthz", "readyz"})  # Lists of forms have no form data
 _TAKES_OUT = frozenset({"export"})
-_PAGES = "admin"
-"""Begins the paths of the pages for administrators, whose actions are POST."""
+_PAGES = "admin"  # Begins the paths of the pages for administrators, whose actions are POST
 _OF_CRUD = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete", "LOCK": "lease", "UNLOCK": "release"}
 _STORED = {201: "create", 204: "update"}
 
@@ -107,7 +105,6 @@ class RequestAudit:
             blueprint.before_request(self._begin)
 
     def look_after(self, app: Flask) -> None:
-        """Look at the answers of an application, unless there is no audit."""
         if self._log.is_on:
             app.after_request(self._end)
 

@@ -90,7 +90,6 @@ def resource(collection: Collection, app: str, form: str, document: str, name: s
 
 
 def _forced(api: ServedApi, address: DocumentAddress) -> Response:
-    """Answer a HEAD or DELETE with ``force-delete=true`` (spec crud 4.9)."""
     administrators, parser = api.shared.administrators, api.parser
     if not administrators.keys:
         raise BadRequestError("purging (force-delete) is not enabled on this service")
@@ -157,7 +156,6 @@ def _removed(api: ServedApi, removed: Removed) -> Response:
 @leases.route(_DATA, methods=("LOCK", "UNLOCK"), defaults=_OF_DATA, scope=RouteScope.ALL)
 @leases.route(_DRAFT, methods=("LOCK", "UNLOCK"), defaults=_OF_DRAFTS, scope=RouteScope.ALL)
 def lease(collection: Collection, app: str, form: str, document: str, name: str) -> Response:
-    """Answer LOCK and UNLOCK of a document, by the path of anything in it."""
     api: ServedApi = g.api
     address = DocumentAddress(Form(app, form), collection, document, name)
     caller = api.parser.bearer(request)
@@ -180,7 +178,6 @@ def lease(collection: Collection, app: str, form: str, document: str, name: str)
 
 @leases.route(_DEFINITION, methods=("LOCK", "UNLOCK"), scope=RouteScope.ALL)
 def no_lease(app: str, form: str, name: str) -> Response:
-    """Refuse LOCK and UNLOCK of a definition (spec crud 2.1)."""
     raise BadAddressError(f"only form data can be leased, and {app}/{form}/form/{name} is a definition's")
 
 

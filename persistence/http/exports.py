@@ -46,12 +46,10 @@ reencrypts = Blueprint("reencrypts", __name__)
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version")
-EXPORT_PARAMETERS = ("match", *_ONCE)
-"""The parameters of an export."""
+EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
-IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
-"""The parameters of an import."""
+IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 _OWN = frozenset({"older-than", "what"})
@@ -174,7 +172,6 @@ def reencryption_status() -> Response:
 
 @reencrypts.post("/reencrypt/<app>/<form>", scope=RouteScope.NAMED)
 def reencrypt(app: str, form: str) -> Response:
-    """Begin to re-encrypt all data of a form, or of the version in the header (spec forms 4.5)."""
     api: ServedApi = g.api
     number = number_only(api.parser.version(request), "re-encryption")
     drain(request.environ)

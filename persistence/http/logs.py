@@ -73,7 +73,6 @@ def look() -> None:
 
 
 def apply() -> None:
-    """Let gunicorn log from the level of this process on, and libraries from warnings on at least."""
     logging.getLogger("gunicorn.error").setLevel(_Chosen.level)
     logging.getLogger().setLevel(max(_Chosen.level, logging.WARNING))
 

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-SCHEMES = ("bearer", "basic")
-"""The schemes of ``Authorization`` in which a key is looked for, in small letters."""
+SCHEMES = ("bearer", "basic")  # The schemes of ``Authorization`` in which a key is looked for, in small letters
 
 _READS = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -81,7 +80,6 @@ class Policy:
 
 
 def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: bool) -> Policy:
-    """Return the policy of a service that starts now."""
     if insecure:
         return Policy(Opens.ALWAYS, trusted)
     if has_keys or not trusted.is_empty:
@@ -227,7 +225,6 @@ class CallersOnly:
         return self.app(environ, start_response)
 
     def _caller(self, environ: WSGIEnvironment, path: str) -> Key | str | None:
-        """Return who calls, as ``caller`` does; raise where the request must not be served."""
         who, peer = None, peer_of(environ)
         if self.policy.opens is not Opens.ALWAYS:
             try:

@@ -23,8 +23,7 @@ from persistence.model.versions import parse
 from persistence.services.definitions import Publication, PublishedForm
 
 publish = Blueprint("publish", __name__)
-designer = Blueprint("designer", __name__)
-"""Its prefix is the form in which definitions are drawn."""
+designer = Blueprint("designer", __name__)  # Its prefix is the form in which definitions are drawn
 
 document_services = Blueprint("document_services", __name__)
 tokens = Blueprint("tokens", __name__)
@@ -74,7 +73,6 @@ def _publication(api: ServedApi, source: str | None) -> Publication:
 
 
 def _target(api: ServedApi) -> RemoteTarget | None:
-    """Return the other server that the definition is sent to, if the request names one."""
     url = request.args.get("remote-server-url")
     if not url:
         return None

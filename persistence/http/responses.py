@@ -74,8 +74,7 @@ RESPONSE_NAMES = frozenset(
         "Valid",
         "Workflow-Stage",
     }
-)
-"""Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)."""
+)  # Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)
 
 Headers = list[tuple[str, str]]
 
@@ -89,14 +88,12 @@ _NO_SCRIPTS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "sandbox; default-src 'none'"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
-)
-"""A content may be a page with scripts of a stranger, which must not act on the origin of the service's own pages."""
+)  # A content may be a page with scripts of a stranger, which must not act on the origin of the service's own pages
 _XML: Headers = [("Content-Type", "application/xml"), *_NO_SCRIPTS]
 _OF_USERS = ("Authorization", "Credentials", "Username", "Group", "Roles")
 SHOWN_TYPES = frozenset(
     {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "application/pdf", "text/plain"}
-)
-"""Types that cannot have scripts: not SVG, which is a document. A browser saves others as files."""
+)  # Types that cannot have scripts: not SVG, which is a document. A browser saves others as files.
 _NOT_WAITED_FOR = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 """Refusals of bodies whose rest is not worth waiting for."""
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -121,12 +118,10 @@ class BareResponse(Response):
 
 
 def empty(status: int, headers: Headers) -> Response:
-    """Return a response without a body (seed, Endpoints)."""
     return BareResponse(b"", status, [*headers, ("Content-Length", "0")] if status in _WITH_LENGTH else headers)
 
 
 def head(headers: Headers) -> Response:
-    """Return the answer to a HEAD: the headers of the GET, with its length where that is known."""
     return BareResponse(b"", HTTPStatus.OK, headers)
 
 
@@ -141,7 +136,6 @@ def whole(body: bytes, headers: Headers) -> Response:
 
 
 def xml(body: bytes) -> Response:
-    """Return an XML document that was made for this answer."""
     return whole(body, list(_XML))
 
 
@@ -213,7 +207,6 @@ def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Respo
 
 
 def headers_of(error: PersistenceError) -> Headers:
-    """Return what an error says in headers besides its line."""
     if isinstance(error, UnauthorizedError):
         return _CHALLENGES
     if isinstance(error, BusyError):
@@ -293,7 +286,6 @@ class ResponseHeaders:
         return headers
 
     def of_write(self, written: Written) -> Headers:
-        """Return the headers of a PUT that was stored."""
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
             headers.append((self._names["Operations"], written.operations.text))
@@ -312,7 +304,6 @@ class ResponseHeaders:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        """Return the header with the unknown names of a request, if any."""
         return [] if notice is None else [(self._names["Notice"], self._wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
@@ -328,7 +319,6 @@ class ResponseHeaders:
 
 @lru_cache(maxsize=1024)
 def rfc1123(instant: Instant) -> str:
-    """Return an instant as HTTP's own dates are written."""
     return http_date(to_datetime(instant))
 
 

@@ -95,7 +95,6 @@ def queried(app: str | None = None, form: str | None = None) -> Response:  # noq
 
 @reindex.post("/reindex", scope=RouteScope.ALL)
 def all_forms() -> Response:
-    """Answer ``POST /reindex`` when the indexes of all forms are rebuilt."""
     api: ServedApi = g.api
     drain(request.environ)
     api.services.router.reindex_all()
@@ -104,7 +103,6 @@ def all_forms() -> Response:
 
 @reindex.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
 def version(app: str, form: str) -> Response:
-    """Answer ``POST /reindex/$app/$form`` when the index of the version in the header is rebuilt."""
     api: ServedApi = g.api
     number = parse_reindexed(api.parser.version_header(request))
     drain(request.environ)

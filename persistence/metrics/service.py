@@ -76,7 +76,6 @@ def _number() -> int:
 
 
 def forget_worker(number: int) -> None:
-    """Remove the gauges of a worker that has ended; the master calls it."""
     with suppress(OSError):
         multiprocess.mark_process_dead(number, os.environ.get(_VARIABLE, ""))
 
@@ -151,7 +150,6 @@ def _reserve(path: str, size: int) -> None:
 
 
 def sweep(above: str) -> None:
-    """Remove the directories of services that were killed."""
     with os.scandir(above) as found:
         for entry in found:
             is_own = entry.name.startswith(_PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
@@ -236,7 +234,6 @@ class Metrics(Collector):
         return self._plots.spans(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what all workers have counted, and then look up the rest."""
         yield from collected(self._directory)
         started = os.stat(f"{self._directory}/{_LOCK}").st_mtime
         gauges: dict[str, Metric] = {}

@@ -35,8 +35,7 @@ _QUESTIONS = {
     "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
     "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
     "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
-}
-"""Of each verb: the title for one document, and for several, and the button."""
+}  # Of each verb: the title for one document, and for several, and the button
 _RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
 _SUBJECT = "/<app>/<form>"
 

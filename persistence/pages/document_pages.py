@@ -73,7 +73,6 @@ def asked_instant(name: str = "at") -> Instant | None:
 
 
 def instant_of(text: str) -> Instant | None:
-    """Return the instant of a revision; ``None`` for no text."""
     try:
         return parse(text) if text else None
     except (ValueError, OverflowError):
@@ -352,7 +351,6 @@ def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
 
 
 def _images(report: DocumentReport) -> frozenset[str]:
-    """Return the names of the attachments that are shown as pictures."""
     files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
     return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
 

@@ -30,8 +30,7 @@ from persistence.pages.service_pages import bar_plot
 from persistence.pages.site import midnight
 from persistence.services.document_tables import DocumentTable
 
-_CONTROL = "c."
-"""The beginning of a parameter that is about the control whose path follows."""
+_CONTROL = "c."  # The beginning of a parameter that is about the control whose path follows
 
 _FACTS = {
     "saved": "Saved",
@@ -84,7 +83,6 @@ class TableQuery:
 
 
 def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
-    """Read the parameters of a table."""
     by_path = {column.path: column for column in table.columns}
     names = (*_PARAMETERS, *_EXACT, *(_CONTROL + path for path in by_path))
     known = {name: value for name in names if (value := given.get(name, "").strip())}
@@ -181,7 +179,6 @@ def table_of(shown: ShownVersion) -> DocumentTable:
 
 
 def documents(shown: ShownVersion) -> str:
-    """Show the page with the table."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     columns = _chosen(shown, table, asked)
@@ -252,14 +249,12 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 
 def csv(shown: ShownVersion) -> AnyResponse:
-    """Send everything that the table finds, with all columns."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     return _file(shown, "csv", "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts))
 
 
 def xlsx(shown: ShownVersion) -> AnyResponse:
-    """Send everything that the table finds as a workbook with all controls."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     pieces = table.xlsx(asked.query, asked.drafts, _language())

@@ -131,7 +131,6 @@ def published_of(route: Route) -> list[PublishedVersion]:
 
 
 def form_path(form: Form) -> str:
-    """Return the path of the page with the documents of all versions."""
     return url_for(f"{NAME}.form-documents", app=form.app, form=form.name)
 
 

@@ -108,10 +108,8 @@ _RICH_TAGS = frozenset(
         *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
         *("small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"),
     }
-)
-"""The elements of rich text that are shown; the others leave their content."""
-_NOTHING = "\u2013"
-"""The dash in place of a missing value."""
+)  # The elements of rich text that are shown; the others leave their content
+_NOTHING = "\u2013"  # The dash in place of a missing value
 
 
 def bytes_of(count: float | None) -> str:
@@ -127,7 +125,6 @@ def bytes_of(count: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a number with a thin space between thousands, a dash for ``None``."""
     return _NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
 
 
@@ -179,7 +176,6 @@ def rich_text(text: str) -> Markup:
 
 
 def moment(seconds: float | None) -> Markup:
-    """Return a time in seconds since 1970 as an instant."""
     return instant(None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:_SECOND]}Z")
 
 
@@ -191,7 +187,6 @@ def ago(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in its largest unit."""
     for size, one, several in _LENGTHS:
         count = int(seconds // size)
         if count or size == 1:
@@ -225,8 +220,7 @@ def _unexpected(error: Exception) -> Response:
 
 NAME = "pages"
 ROOT = "/admin/"
-_OPEN = frozenset({f"{NAME}.login", f"{NAME}.asset"})
-"""Endpoints that need no session."""
+_OPEN = frozenset({f"{NAME}.login", f"{NAME}.asset"})  # Endpoints that need no session
 
 _POLICY = (
     "default-src 'none'",
@@ -302,7 +296,6 @@ class Site:
         self._route(path, name, view, "GET", "HEAD", "POST")
 
     def action(self, action: Action) -> None:
-        """Add an action: GET asks its question, POST does it."""
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args

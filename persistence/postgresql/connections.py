@@ -195,7 +195,6 @@ def outcome_unknown(error: psycopg.Error, action: str, subject: object) -> Outco
 
 
 def cause(error: psycopg.Error) -> str:
-    """Return the first line of the message."""
     text = error.diag.message_primary or str(error)
     return text.strip().partition("\n")[0]
 
@@ -313,7 +312,6 @@ class Probe:
         self.is_doubted = False
 
     def cause(self) -> str | None:
-        """Return the cause that keeps the database from being written."""
         try:
             with self._connected("looking at", self._address) as connection:
                 if connection.execute(_WRITABLE).fetchone() != (False, "off"):

@@ -159,7 +159,6 @@ class IndexedVersions:
         return indexed
 
     def renew(self, form: Form, version: int) -> None:
-        """Index a version by its definition as it is now, in the transaction of this thread."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
@@ -171,7 +170,6 @@ class IndexedVersions:
                 connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
-        """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
         if indexed.data_format != source.described.data_format or not source.is_by_rules(indexed.fingerprint):
             return False

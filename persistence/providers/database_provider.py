@@ -107,12 +107,10 @@ class DatabasePlace:
             return str(database.address), schema.init(database)
 
     def require(self) -> None:
-        """Raise ``StartupError`` if it has no tables, or those of another version."""
         with _known(self.settings, self.uri) as database:
             schema.require(database)
 
     def probe(self) -> str | None:
-        """Return the reason why it cannot be written for now."""
         with _known(self.settings, self.uri) as database:
             schema.require(database)
             return database.probe()

@@ -80,7 +80,6 @@ def init_place(settings: Settings, address: str) -> tuple[str, bool]:
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
     check(properties, settings.roots)
     return [init_place(settings, each) for each in (*settings.roots, *databases_of(settings, properties))]
 
@@ -233,7 +232,6 @@ class Providers(Closable):
                 yield FreeSpace(place.root, None, str(error))
 
     def connections(self) -> tuple[int, int]:
-        """Return how many connections to databases this process has open, and how many it may have."""
         pools = [pool() for engine in self._engines.values() for pool in engine.pools]
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 

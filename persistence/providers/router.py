@@ -202,7 +202,6 @@ class Router:
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
-        """Rebuild the indexes of all active providers, one after the other."""
         for provider in _distinct(self._keeping_data()):
             provider.reindexer.all()
 
@@ -264,7 +263,6 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
 
 
 def only(provider: Provider, properties: Properties) -> Router:
-    """Route each form to one provider, which has everything."""
     return within(provider, properties, lambda _: provider)
 
 

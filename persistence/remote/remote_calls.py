@@ -41,8 +41,7 @@ from persistence.wire import (
     whole_number,
 )
 
-EncodedField = tuple[str, bytes]
-"""A header field whose value is in the encoding that the other side reads."""
+EncodedField = tuple[str, bytes]  # A header field whose value is in the encoding that the other side reads
 
 _NOT_FORWARDED = frozenset(
     {
@@ -73,8 +72,7 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _USER = frozenset(("username", "group", "roles"))
 
-_NUMBER = "x-request-id"
-"""The id of the request, which is this service's."""
+_NUMBER = "x-request-id"  # The id of the request, which is this service's
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +95,9 @@ class ProviderNames:
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:
-        """Return a percent-encoded path about a form, below the base of the provider."""
         return path_of(api, self.app(form.app), form.name, *rest)
 
     def path(self, address: Address) -> str:
-        """Return the percent-encoded path of a resource, below the base of the provider."""
         if isinstance(address, DefinitionAddress):
             return self.of_form("crud", address.form, "form", address.name)
         return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
@@ -187,8 +183,7 @@ def _decoded(sent: str) -> str:
     return sent
 
 
-DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
-"""The statuses of changes that were done."""
+DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)  # The statuses of changes that were done
 
 _PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
 """Refusals that concern the client, as the errors of this service (spec crud 13)."""

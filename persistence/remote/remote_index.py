@@ -42,8 +42,7 @@ from persistence.remote.remote_calls import Client
 from persistence.wire import XML, Call, HeaderField, OutgoingContent, whole_number
 from persistence.xml import Streaming, XmlCheck
 
-_LONGEST = 24 * 3600.0
-"""Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
+_LONGEST = 24 * 3600.0  # Seconds without a byte while an index is rebuilt: the answer comes when it is done
 
 _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100

@@ -44,8 +44,7 @@ from persistence.xml import WordWatch
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
 
-MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-"""For what was never there, or was deleted."""
+MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)  # For what was never there, or was deleted
 
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
@@ -107,14 +106,12 @@ def go_to(at: int, answer: Answer) -> None:
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
 _TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_ENCRYPTED = "sealed"
-"""Stands for the algorithm where the hash of an encrypted content was encrypted too."""
+_ENCRYPTED = "sealed"  # Stands for the algorithm where the hash of an encrypted content was encrypted too
 
 _NOBODY = FormMetadata(permissions="<permissions/>")
 
 
 def sidecar_of(answer: Answer, client: Client, address: Address) -> Sidecar:
-    """Return the sidecar of the revision that a GET or HEAD has found."""
     own = client.own(answer)
     modified = _instant(answer, own, "Last-Modified")
     if modified is None:

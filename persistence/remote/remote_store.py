@@ -477,7 +477,6 @@ class ListedDefinition:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The fingerprint of its ``form.xhtml``."""
         return (self.sum, epoch_nanoseconds(self.modified), self.number), None
 
 
@@ -491,7 +490,6 @@ class PublishedList:
         self._client = client
 
     def versions(self, form: Form) -> Definitions:
-        """Return the published versions of a form, highest first."""
         return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
 
     def forms(self, app: str | None) -> Iterator[Form]:

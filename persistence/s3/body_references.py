@@ -53,7 +53,6 @@ class BodyReference:
 
     @property
     def key(self) -> str:
-        """The key of the body, below the prefix."""
         paths = NAMES.paths(self.address)
         return f"{paths.directory}/{paths.name}/{self.id}".lstrip("/")
 
@@ -84,7 +83,6 @@ class BodyReference:
 
 
 def require_short(place: Bucket, reference: BodyReference) -> str:
-    """Return the key of a reference below the prefix of a place."""
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
         raise BadAddressError(f"too long together for a key in {place}: {reference.address}")

@@ -125,7 +125,6 @@ class Objects:
             return size
 
     def read(self, key: str, start: int, end: int) -> memoryview | None:
-        """Return the bytes of an object from one offset to another."""
         with self._calling("reading a body"):
             try:
                 found = memoryview(obstore.get_range(self._store, key, start=start, end=end))
@@ -165,7 +164,6 @@ class Objects:
                 obstore.delete(self._store, keys[begin : begin + KEYS_AT_ONCE])
 
     def listed(self, below: str = "") -> Iterator[ListedObject]:
-        """Yield the objects below the names of a key, in the order of keys; pages are asked for as they are needed."""
         with self._translated("listing bodies"):
             pages = obstore.list(self._store, below or None, chunk_size=KEYS_AT_ONCE)
         while True:
@@ -227,7 +225,6 @@ class DocumentObjects(DocumentFiles):
     folders: tuple[str, ...]
 
     def listed(self) -> Iterator[DocumentFile]:
-        """Yield all objects; each is read for its digest."""
         for each in self._objects():
             hashing = hashlib.sha256()
             for start in range(0, each.size, LARGEST_PIECE):
