@@ -18,9 +18,8 @@ from persistence.http import application, logs, middleware
 from persistence.http.about import about, health
 from persistence.http.application import ExactFlask, KeySetting, ServedApi, Shared, api_blueprint
 from persistence.http.audit import RequestAudit
-from persistence.http.crud import crud, leases, unknown_paths
+from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
-from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
 from persistence.http.parsing import RequestParser, parsers

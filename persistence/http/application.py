@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.local import LocalProxy
 from werkzeug.routing import Map, MapAdapter, Rule
 
 from persistence.dialect import Dialect
@@ -105,7 +106,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """Services, parser and headers for the handlers of one API, of clients or of a runtime's proxy: ``g.api``.
+    """Services, parser and headers for the handlers of one API, of clients or of a runtime's proxy.
 
     ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
     where it is not read.
@@ -127,14 +128,17 @@ class ServedApi:
         return found
 
 
+api = cast("ServedApi", LocalProxy(lambda: g.api))  # That of the current request
+
+
 def api_blueprint(
-    name: str, prefix: str, api: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
+    name: str, prefix: str, own: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
 ) -> Blueprint:
     parent = Blueprint(name, __name__, url_prefix=prefix or None)
 
     @parent.before_request
     def choose_api() -> None:
-        g.api = api
+        g.api = own
 
     audit.look_before(parent)
     for child in children:

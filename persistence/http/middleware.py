@@ -24,7 +24,6 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import (
-    BadRequestError,
     DamagedError,
     DiskError,
     ForbiddenError,
@@ -259,15 +258,6 @@ class Forwarding:
         return self.app(environ, start_response)
 
 
-def _check_query(query: str) -> None:
-    """Refuse what would be decoded to U+FFFD: two different texts would become one."""
-    for part in query.split("&"):
-        try:
-            unquote_to_bytes(part.encode("latin-1")).decode()
-        except UnicodeError:
-            raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
-
-
 class CleanRequests:
     """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
 
@@ -279,27 +269,26 @@ class CleanRequests:
         self._app = app
         self._dialect = dialect
         others = [other for other in DIALECTS.values() if other != dialect and not accepts_foreign]
-        self._foreign = {
-            environ_key(other.header(name)): (other.header(name), dialect.header(name))
-            for other in others
-            for name in REQUEST_NAMES
-        }
+        names = ((other.header(name), dialect.header(name)) for other in others for name in REQUEST_NAMES)
+        self._foreign = {environ_key(sent): (sent, own) for sent, own in names}
         self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if UNCLEAR in environ:
-            return refusal(environ, HTTPStatus.BAD_REQUEST, environ[UNCLEAR])(environ, start_response)
         try:
-            query = environ.get("QUERY_STRING", "")
-            if "%" in query or not query.isascii():
-                _check_query(query)
-            if not self._foreign_keys.isdisjoint(environ):
-                self._refuse_foreign(environ)
-        except (ValueError, BadRequestError) as error:
+            self._require_clean(environ)
+        except ValueError as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
-    def _refuse_foreign(self, environ: WSGIEnvironment) -> None:
-        if environ["PATH_INFO"] not in HEALTH_PATHS:
+    def _require_clean(self, environ: WSGIEnvironment) -> None:
+        if UNCLEAR in environ:
+            raise ValueError(environ[UNCLEAR])
+        query = environ.get("QUERY_STRING", "")
+        for part in query.split("&") if "%" in query or not query.isascii() else ():
+            try:  # it would be decoded to U+FFFD: two different texts would become one
+                unquote_to_bytes(part.encode("latin-1")).decode()
+            except UnicodeError:
+                raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
+        if not self._foreign_keys.isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
             sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
-            raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
+            raise ValueError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")

@@ -51,24 +51,9 @@ RECEIVED = "persistence.received"  # Environ key: how many bytes of the body wer
 
 REQUEST_NAMES = frozenset(
     {
-        "Created-Existing",
-        "Create-Flat-View",
-        "Credentials",
-        "Datasource",
-        "Decrypt",
-        "For-Document-Id",
-        "For-Document-IsDraft",
-        "Form-Definition-Version",
-        "Group",
-        "Group-Existing",
-        "Hash-Algorithm",
-        "Hash-Value",
-        "Path-To-Holder",
-        "Remote-Authorization",
-        "Roles",
-        "Singleton",
-        "Username",
-        "Username-Existing",
+        *("Created-Existing", "Create-Flat-View", "Credentials", "Datasource", "Decrypt", "For-Document-Id"),
+        *("For-Document-IsDraft", "Form-Definition-Version", "Group", "Group-Existing", "Hash-Algorithm", "Hash-Value"),
+        *("Path-To-Holder", "Remote-Authorization", "Roles", "Singleton", "Username", "Username-Existing"),
         "Workflow-Stage",
     }
 )  # Headers of requests that are read, without the prefix of the dialect (spec crud 3)

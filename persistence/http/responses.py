@@ -54,24 +54,9 @@ if TYPE_CHECKING:
 
 RESPONSE_NAMES = frozenset(
     {
-        "Created",
-        "Deleted",
-        "Did-Encrypt",
-        "Document",
-        "Form-Definition-App",
-        "Form-Definition-Form",
-        "Form-Definition-Version",
-        "Group",
-        "Hash-Algorithm",
-        "Hash-Value",
-        "Last-Modified",
-        "Last-Modified-By-Username",
-        "Notice",
-        "Operations",
-        "Organization",
-        "Refused",
-        "Username",
-        "Valid",
+        *("Created", "Deleted", "Did-Encrypt", "Document", "Form-Definition-App", "Form-Definition-Form"),
+        *("Form-Definition-Version", "Group", "Hash-Algorithm", "Hash-Value", "Last-Modified"),
+        *("Last-Modified-By-Username", "Notice", "Operations", "Organization", "Refused", "Username", "Valid"),
         "Workflow-Stage",
     }
 )  # Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)
@@ -117,12 +102,10 @@ class BareResponse(Response):
         return self.headers
 
 
-def empty(status: int, headers: Headers) -> Response:
-    return BareResponse(b"", status, [*headers, ("Content-Length", "0")] if status in _WITH_LENGTH else headers)
-
-
-def head(headers: Headers) -> Response:
-    return BareResponse(b"", HTTPStatus.OK, headers)
+def empty(status: int, headers: Headers, *, length: int | None = 0) -> Response:
+    """Return a response without a body; ``length`` is that of the GET that a HEAD asks about, if it is known."""
+    with_length = status in _WITH_LENGTH and length is not None
+    return BareResponse(b"", status, [*headers, ("Content-Length", str(length))] if with_length else headers)
 
 
 def text(status: int, line: str, headers: Headers | None = None) -> Response:
@@ -240,7 +223,6 @@ class ResponseHeaders:
 
     def __init__(self, dialect: Dialect, *, is_behind_proxy: bool = False) -> None:
         self._is_behind_proxy = is_behind_proxy
-        self._wire = _latin_1 if is_behind_proxy else _utf_8
         self._names = {name: dialect.header(name) for name in RESPONSE_NAMES}
         users = ", ".join(name if name == "Authorization" else dialect.header(name) for name in _OF_USERS)
         self._of_one_user = [("Cache-Control", "private, no-cache"), ("Vary", users)]
@@ -300,6 +282,13 @@ class ResponseHeaders:
             headers.append((self._names["Operations"], removed.operations.text))
         return headers
 
+    def _wire(self, text: str) -> str:
+        if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
+            text = one_line(text)
+        if self._is_behind_proxy:
+            return in_latin_1(text)
+        return text if text.isascii() else text.encode().decode("latin-1")
+
     def of_clearing(self, cleared: Cleared) -> Headers:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
@@ -320,16 +309,6 @@ class ResponseHeaders:
 @lru_cache(maxsize=1024)
 def rfc1123(instant: Instant) -> str:
     return http_date(to_datetime(instant))
-
-
-def _utf_8(text: str) -> str:
-    if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
-        text = one_line(text)
-    return text if text.isascii() else text.encode().decode("latin-1")
-
-
-def _latin_1(text: str) -> str:
-    return in_latin_1(text if text.isprintable() else one_line(text))
 
 
 def parse_range(header: str, size: int) -> range:
