@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from urllib.parse import quote
 
 from flask import Response, render_template, request
@@ -108,7 +109,10 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
         offset=(page - 1) * ROWS_SHOWN,
         size=ROWS_SHOWN,
     )
-    return TableQuery(known, columns, query, _drafts(known.get("drafts", Drafts.EXCLUDE.value)), page, sort)
+    drafts = known.get("drafts", Drafts.EXCLUDE.value)
+    if drafts not in {each.value for each in Drafts}:
+        raise BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
+    return TableQuery(known, columns, query, Drafts(drafts), page, sort)
 
 
 def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
@@ -121,18 +125,10 @@ def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
 
 
 def page_number(text: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
-    number = int(text) if is_number else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 0
     if not 1 <= number <= _MOST_PAGES:
         raise BadRequestError(f"the page must be a number from 1, not {text[:60]!r}")
     return number
-
-
-def _drafts(text: str) -> Drafts:
-    try:
-        return Drafts(text)
-    except ValueError:
-        raise BadRequestError(f"drafts must be exclude, include or only, not {text[:60]!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +190,7 @@ def documents(shown: ShownVersion) -> str:
         shown=shown,
         columns=columns,
         controls=controls,
-        labels={
-            name: controls[name].label if name in controls else translated(_FACTS[name])
-            for name in (*controls, *_FACTS)
-        },
+        labels={each: translated(_FACTS[each]) for each in _FACTS} | {each: controls[each].label for each in controls},
         sorts=_SORTED.keys() | controls.keys(),
         filters=list(_filters(shown, table)),
         asked=asked,
@@ -267,15 +260,6 @@ def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[
         "Content-Disposition": disposition(f"{shown.form.app}-{shown.form.name}{version}.{suffix}"),
         "X-Accel-Buffering": "no",
     }
-    body = Unbroken(_begun(pieces), request.environ.get(REQUEST_ID))
+    begun = list(islice(pieces, 2))  # an error at the beginning is still an answer
+    body = Unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
     return Response(body, content_type=content_type, headers=headers)
-
-
-def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    first = [piece for _, piece in zip(range(2), pieces, strict=False)]
-
-    def all_of_them() -> Iterator[bytes]:
-        yield from first
-        yield from pieces
-
-    return all_of_them()

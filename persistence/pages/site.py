@@ -205,6 +205,10 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
     return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
+def _refused(error: PersistenceError) -> Response:
+    return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+
+
 def _http_error(error: HTTPException) -> Response:
     status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, MethodNotAllowed):
@@ -267,12 +271,7 @@ class Site:
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        self._blueprint.register_error_handler(
-            PersistenceError,
-            lambda error: page(
-                status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError)
-            ),
-        )
+        self._blueprint.register_error_handler(PersistenceError, _refused)
         self._blueprint.register_error_handler(HTTPException, _http_error)
         self._blueprint.register_error_handler(Exception, _unexpected)
         self._route("/admin/static/<name>", "asset", self._asset)
@@ -325,17 +324,8 @@ class Site:
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.add_extension(Translating)
         app.jinja_env.globals.update(translated=translated, page_language=page_language)
-        app.jinja_env.filters.update(
-            translated=translated,
-            bytes=bytes_of,
-            number=number,
-            cut=cut,
-            instant=instant,
-            moment=moment,
-            ago=ago,
-            duration=duration,
-            rich_text=rich_text,
-        )
+        filters = (translated, number, cut, instant, moment, ago, duration, rich_text)
+        app.jinja_env.filters.update({each.__name__: each for each in filters}, bytes=bytes_of)
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.register_blueprint(self._blueprint)
 
