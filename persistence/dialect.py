@@ -1,7 +1,4 @@
-"""The two dialects: every name and every point where the worlds of the seed and of a real runtime differ.
-
-No other module knows these names.
-"""
+"""The two dialects: every name and point where the seed and a real runtime differ. Only this module knows them."""
 
 from __future__ import annotations
 

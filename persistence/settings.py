@@ -118,10 +118,7 @@ def _expected(name: str, kind: object, value: object) -> str:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return the time zone of a name; of an empty one ``None``, which stands for that of the machine.
-
-    Raises ``ZoneInfoNotFoundError``.
-    """
+    """Return a time zone, ``None`` for that of the machine (an empty name). Raises ``ZoneInfoNotFoundError``."""
     if not name:
         return None
     try:

@@ -347,10 +347,7 @@ class Connection(Closable):
                 http.close()
 
     def call(self, call: Call, peer: Peer) -> Answer:
-        """Return the answer, with any status. Its content is not read yet.
-
-        Raises ``RemoteTimeoutError``, ``RemoteError``, and ``BusyError`` where too many calls wait already.
-        """
+        """Return the answer, with any status; its content is not read yet. Raises ``BusyError`` if too many wait."""
         http = self._opened(peer)
         fields = [
             (name.encode("ascii"), value if isinstance(value, bytes) else value.encode())

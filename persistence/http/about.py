@@ -110,11 +110,7 @@ def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
 
 
 def health(shortage: Callable[[], str | None], remark: Callable[[], str | None]) -> Blueprint:
-    """Return ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
-
-    ``remark`` returns what is wrong with a service that is ready nevertheless. The cause goes to the log, and to
-    admitted callers; a stranger gets neither paths nor numbers.
-    """
+    """Return ``/healthz`` and ``/readyz``. A stranger does not get the cause, which has paths and numbers."""
     blueprint = Blueprint("health", __name__)
     live, ready = HEALTH_PATHS
 

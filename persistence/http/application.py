@@ -64,10 +64,7 @@ _OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
 @dataclass(frozen=True, slots=True)
 class KeySetting:
-    """A setting that names the API keys whose callers may do something that nobody else may.
-
-    With ``may_be_trusted`` it may name ``trusted``, too.
-    """
+    """A setting that names API keys with a right of their own. With ``may_be_trusted`` it may name ``trusted``, too."""
 
     setting: str
     keys: frozenset[str]
@@ -106,11 +103,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """Services, parser and headers for the handlers of one API, of clients or of a runtime's proxy.
-
-    ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
-    where it is not read.
-    """
+    """What handlers of one API need. ``named`` are services by data source; ``None`` where no header names one."""
 
     shared: Shared
     parser: RequestParser

@@ -76,10 +76,7 @@ def _route(rule: str, method: str) -> _Route | None:
 
 
 def note_in_audit(environ: WSGIEnvironment, *, details: Mapping[str, object] | None = None, **facts: object) -> None:
-    """Let the line of a request say more than its path and headers: fields of an ``AuditEvent``.
-
-    Of ``details`` those count that are given: no content, and nothing secret.
-    """
+    """Add fields of an ``AuditEvent`` to the line of a request; ``details`` without a value are left out."""
     if details:
         facts["details"] = {name: value for name, value in details.items() if value}
     environ.setdefault(_FACTS, {}).update(facts)

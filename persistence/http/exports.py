@@ -1,7 +1,4 @@
-"""Work on all data of forms: export, import (spec crud 8.4) and purge (8.5) for administrators, and re-encryption.
-
-Permissions of forms do not count for administrators.
-"""
+"""Export, import (spec crud 8.4) and purge (8.5) for administrators, whatever permissions say, and re-encryption."""
 
 from __future__ import annotations
 

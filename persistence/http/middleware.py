@@ -98,10 +98,7 @@ def caller(
     authorization: str | None,
     retired: Callable[[], Iterable[Key]] = tuple,
 ) -> Key | str | None:
-    """Return who calls: a key that was shown, ``trusted``, or ``None`` where every caller is admitted.
-
-    ``authorization`` is the header of that name.
-    """
+    """Return who calls: a key, ``trusted``, or ``None`` for anybody; ``authorization`` is the header."""
     # Under gunicorn's own command another address may be bound than in the settings: the peer shows it.
     if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback(peer)):
         return None
@@ -259,11 +256,7 @@ class Forwarding:
 
 
 class CleanRequests:
-    """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
-
-    Headers that this service would read under the prefix of its own dialect are refused under that of another one
-    unless ``accepts_foreign``: a user who is named in them would be ignored.
-    """
+    """WSGI middleware that answers 400 to requests that are not clean, or, unless ``accepts_foreign``, of another dialect."""
 
     def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:
         self._app = app

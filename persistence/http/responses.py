@@ -327,11 +327,7 @@ def parse_range(header: str, size: int) -> range:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Sends the result of a read. ``accel`` is nginx's internal location for the root, or empty without one.
-
-    ``link`` makes the file that was read available to nginx, and returns its path below the root; it raises
-    ``DiskError``.
-    """
+    """Sends what was read. ``link`` returns a path below nginx's location ``accel``, or raises ``DiskError``."""
 
     link: Callable[[Read], str]
     accel: str
@@ -368,10 +364,7 @@ def send_transformed(environ: WSGIEnvironment, content: TransformedContent, head
 
 
 def _is_for_nginx(environ: WSGIEnvironment, read: Read) -> bool:
-    """Return whether nginx can send this as the service would, which it cannot where something must be decrypted.
-
-    Nor can it pass on a header that comes several times.
-    """
+    """Return whether nginx can send this: nothing is decrypted, and no header comes several times."""
     conditions = _CONDITIONS if read.has_exact_date else _CONDITIONS + _DATED_CONDITIONS
     return (
         not read.is_decrypted

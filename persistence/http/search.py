@@ -113,8 +113,5 @@ def status() -> Response:
 
 @reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)
 def all_forms_by_get() -> Response:
-    """Answer ``GET /reindex`` of the runtimes 2023.1 and 2024.1 (spec runtime 8); a browser gets the status.
-
-    Anything that follows links could send it.
-    """
+    """Answer ``GET /reindex`` of 2023.1 and 2024.1 (spec runtime 8); a browser, which follows links, gets a status."""
     return status() if "HTTP_SEC_FETCH_SITE" in request.environ else all_forms()

@@ -39,10 +39,7 @@ class CountedForms:
 
 
 class FormCounting:
-    """Counts in a thread that ends with its work; one for all threads of a worker.
-
-    ``places`` returns every form whose documents are counted, with the place that has them.
-    """
+    """Counts the forms in ``places``, in a thread that ends with its work; one for all threads of a worker."""
 
     def __init__(self, places: Callable[[], Iterable[tuple[Form, TreeReader]]]) -> None:
         self._places = places

@@ -120,10 +120,7 @@ _decode = msgspec.json.Decoder(_Uses).decode
 
 
 class KeyUses:
-    """The file in a home directory, and the uses that this worker has not written yet.
-
-    After a failure it tries again a minute later.
-    """
+    """The uses in a file of a home directory, and those of this worker. After a failure it waits a minute."""
 
     def __init__(self, home: str) -> None:
         path = f"{Layout(home).own(PAGES)}/key-uses.json"

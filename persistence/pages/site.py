@@ -50,10 +50,7 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The page before an action, with a link ``back``.
-
-    ``sent`` are fields of its form that replace those of the request, such as the entity tag of the revision.
-    """
+    """The page before an action, with a link ``back``; ``sent`` are fields that replace those of the request."""
 
     title: str
     effects: tuple[str, ...]

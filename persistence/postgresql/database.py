@@ -196,10 +196,7 @@ def _swallowed(action: str, subject: object) -> DiskError:
 
 
 def _roll_back(connection: Session, error: BaseException) -> None:
-    """End the transaction of a connection, or the connection, if a statement has failed on it.
-
-    The library would take statements that the server has skipped for prepared ones.
-    """
+    """End a transaction, or the connection if a statement has failed: it takes skipped ones for prepared."""
     # Then another server is the one to write to now.
     is_lost = any(isinstance(each, codes.ReadOnlySqlTransaction) for each in (error, error.__cause__))
     status = connection.info.transaction_status

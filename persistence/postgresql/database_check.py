@@ -94,10 +94,7 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RevisionInspection:
-    """Inspects the revisions and contents of a database.
-
-    ``is_deep`` compares every digest; ``body_fault`` judges the bodies of records.
-    """
+    """Inspects revisions and contents; ``is_deep`` compares every digest, ``body_fault`` judges bodies of records."""
 
     database: Database
     is_deep: bool

@@ -267,10 +267,7 @@ class DatabaseIndex(Closable):
                     raise closed("the index")
 
     def _outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
-        """Read the documents again that were read by an older state of a definition, ``at_once`` batches at a time.
-
-        Yield how many were looked at after each batch.
-        """
+        """Read outdated documents again, ``at_once`` batches at a time; yield how many after each batch."""
         number = self._numbers.require(form)
         while partitions := self._partitions(number):
             before = self._count(partitions)

@@ -93,10 +93,7 @@ def facts(sidecar: Sidecar) -> StoredRevision:
 
 
 class Lookup:
-    """The current sidecars that were found, and the definitions of forms, while they decide something.
-
-    ``drafts`` are the documents whose whole draft is known.
-    """
+    """The current sidecars and definitions that were found; ``drafts`` are the documents whose whole draft is known."""
 
     def __init__(self) -> None:
         self.sidecars: dict[Address, Sidecar | None] = {}

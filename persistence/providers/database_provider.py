@@ -59,10 +59,7 @@ class WrittenDatabase:
 
 
 class Databases(Engine):
-    """The engine of databases. Providers with one address share its connections.
-
-    Bodies on their way in wait in the directory of this instance.
-    """
+    """The engine of databases: one pool for an address. Bodies on their way in wait in a directory of this instance."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening

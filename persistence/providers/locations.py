@@ -150,11 +150,7 @@ def bodies_by_form(
 
 
 def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
-    """Return the root of the tree by whose definitions the index of a tree reads data of a form.
-
-    It differs only where the form has its data in the tree and its definitions in another tree: an index asks no
-    service.
-    """
+    """Return the root with the definitions by which the index of a tree reads a form: an index asks no service."""
     route = properties.of(form).route
     there = root_of(route.definition, roots) if root_of(route.data, roots) == root else None
     return there or root

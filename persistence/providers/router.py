@@ -74,11 +74,7 @@ class Writable(Protocol):
         """Its path or name."""
 
     def free_bytes(self) -> int | None:
-        """Return the space that the service may still use there; ``None`` where nobody knows.
-
-        Raises:
-            DiskError, BusyError: it cannot write there.
-        """
+        """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot write there."""
 
 
 class Engine(ABC):

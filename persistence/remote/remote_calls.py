@@ -233,10 +233,7 @@ class Client:
             raise self.refusal(answer, action)
 
     def refusal(self, answer: Answer, action: str) -> PersistenceError:
-        """Return the error for a refusal, with its line of text, and close it.
-
-        It is ``RemoteError`` where the refusal does not concern the client.
-        """
+        """Return the error for a refusal, and close it: ``RemoteError`` if it does not concern the client."""
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
         if answer.status in (429, 503):
@@ -262,11 +259,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RemotePublisher:
-    """Publishes versions of a form on another server.
-
-    ``fields`` go with each request, and so does ``source``, the id of the unpublished definition. ``flat_view`` asks
-    for flat views (spec search 7.1). With ``is_forced`` attachments are sent although the server has them.
-    """
+    """Publishes a form on another server. ``source`` is the unpublished definition; ``is_forced`` sends attachments again."""
 
     client: Client
     form: Form

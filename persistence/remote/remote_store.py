@@ -240,11 +240,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 
 
 class RemoteStore(RemoteReader, Storage):
-    """Another service as a storage. Methods raise ``RemoteError`` too.
-
-    ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
-    any of it, and two writers here do not decide by outdated facts.
-    """
+    """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
     reencryption = property(unsupported)

@@ -145,10 +145,7 @@ MainOf = Callable[[Form], Revisions | None]
 
 
 def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_OBJECT_AFTER) -> int:
-    """Remove the objects that notes name and no record does; return how many. Raises ``OSError`` too.
-
-    A note whose records or objects cannot be looked at stays.
-    """
+    """Remove the objects that notes name and no record does; return how many. Raises ``OSError`` too."""
     count, place = 0, str(bodies.place)
     for path in bodies.notes.left(age):
         with suppress(PersistenceError, FileNotFoundError):
@@ -177,11 +174,7 @@ def _is_unnamed(reference: BodyReference, main_of: MainOf) -> bool:
 def stray_objects(
     bodies: ObjectBodies, main_of: MainOf, below: str = "", age: float = ABANDONED_OBJECT_AFTER
 ) -> Iterator[tuple[str, BodyReference | None] | None]:
-    """Yield key and reference of the objects below the names of a key that no record names, ``None`` for all others.
-
-    A key that is not one that the service gives has no reference. An object younger than ``age`` seconds is in order:
-    its record may be about to be committed.
-    """
+    """Yield key and reference of objects older than ``age`` seconds that no record names, and ``None`` for each other one."""
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):
         reference = BodyReference.of_key(found.key)

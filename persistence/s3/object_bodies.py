@@ -71,10 +71,7 @@ class ListedObject:
 
 
 class Objects:
-    """The objects of a place. Keys are relative to its prefix.
-
-    Methods raise ``BusyError`` where the store cannot be used now, and ``DiskFullError`` where it is full.
-    """
+    """The objects below the prefix of a place. Methods raise ``BusyError``, or ``DiskFullError`` of a full store."""
 
     def __init__(self, place: Bucket, limits: ObjectLimits) -> None:
         """Connect to nothing yet: a process must have forked before the first call."""
@@ -141,11 +138,7 @@ class Objects:
         return found
 
     def put(self, key: str, file: BinaryIO, size: int) -> None:
-        """Store an object of ``size`` bytes, wholly or not at all, and never over another one.
-
-        A large one is sent in parts. The library has no condition for that: its key has a random id, which no other
-        object has.
-        """
+        """Store an object wholly or not at all, and never over another one: the key of a large one, sent in parts, is random."""
         with self._calling("storing a body"):
             try:
                 if size <= LARGEST_SINGLE:
@@ -216,10 +209,7 @@ def _status_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentObjects(DocumentFiles):
-    """The objects of a document below ``folders``, the beginnings of keys.
-
-    A store that keeps versions of objects keeps those of removed ones: that is for its administrators.
-    """
+    """The objects of a document below ``folders``. Older versions that a store keeps are for its administrators."""
 
     objects: Objects
     folders: tuple[str, ...]
@@ -243,10 +233,7 @@ class DocumentObjects(DocumentFiles):
 
 
 class ObjectBodies(Bodies):
-    """The bodies of a place in an object store. Methods raise ``OSError`` too.
-
-    Bodies are received below ``root``, a directory of this machine, which has the notes, too.
-    """
+    """The bodies of a place; ``root`` has those that are being received, and notes. Methods raise ``OSError``, too."""
 
     def __init__(self, objects: Objects, root: str, keeps_history: KeepsHistory = keeps_all) -> None:
         self.objects = objects
