@@ -22,7 +22,7 @@ from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
-from persistence.http.parsing import RequestParser, parsers
+from persistence.http.parsing import parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
@@ -44,7 +44,7 @@ from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
-from persistence.services.forced_deletes import PurgeOf, PurgeRequests
+from persistence.services.forced_deletes import PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
@@ -113,8 +113,7 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 
 
 def warn_of(cause: str | None) -> None:
-    """Say why the service cannot write, if so; stored content can be read nevertheless."""
-    if cause is not None:
+    if cause is not None:  # stored content can be read nevertheless
         announce(f"only reading for now: {cause}", "warning")
 
 
@@ -149,15 +148,16 @@ def wired(effective: Effective, policy: Policy) -> Service:
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
         jobs = [each.storage.reencryption for each in providers.local]
-        reencrypts = opened.enter_context(ReencryptionJobs(jobs, _jobs(providers, at_rest), _log_not_reencrypted))
+        job_of = partial(_reencryption_job, providers, at_rest)
+        reencrypts = opened.enter_context(ReencryptionJobs(jobs, job_of, _log_not_reencrypted))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
-        noted = partial(records.needed, settings.home)
-        metrics = _metrics(app, settings, providers, lambda: len(records.missing(noted(), keys_at_rest)))
+        missing = records.missing
+        metrics = _metrics(app, settings, providers, lambda: len(missing(records.needed(settings.home), keys_at_rest)))
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
         Pages(
@@ -239,7 +239,13 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     )
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
-    provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
+    of_places = {
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
+        for place, provider in providers.places.items()
+    }
+    named = {name: of_places[place] for name, place in settings.roots.named.items()}
+    headers = ResponseHeaders(dialect, is_behind_proxy=dialect.has_proxy)
+    provider = ServedApi(shared, proxied, headers, of_places[settings.roots.default], named)
     both = (crud, leases, history, search, forms, reindex)
     of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports], [*both]
     if dialect.has_proxy:
@@ -254,28 +260,14 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     app.register_blueprint(health(providers.shortage, remark))
 
 
-def _provider_api(  # noqa: PLR0913, PLR0917 - as above
-    settings: Settings, providers: Providers, shared: Shared, parser: RequestParser, access: Access, purge_of: PurgeOf
-) -> ServedApi:
-    of_places = {
-        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
-        for place, provider in providers.places.items()
-    }
-    named = {name: of_places[place] for name, place in settings.roots.named.items()}
-    headers = ResponseHeaders(shared.dialect, is_behind_proxy=shared.dialect.has_proxy)
-    return ServedApi(shared, parser, headers, of_places[settings.roots.default], named)
-
-
-def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
-    def job_of(form: Form, version: int | None) -> ReencryptionJob:
-        route = providers.router.of(form)
-        if route.data.storage.is_remote:
-            raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
-        reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
-        reindex = partial(route.data.reindexer.version, number=None)
-        return ReencryptionJob(reencryption, form, version, reindex)
-
-    return job_of
+def _reencryption_job(
+    providers: Providers, at_rest: EncryptionAtRest, form: Form, version: int | None
+) -> ReencryptionJob:
+    route = providers.router.of(form)
+    if route.data.storage.is_remote:
+        raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
+    reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
+    return ReencryptionJob(reencryption, form, version, partial(route.data.reindexer.version, number=None))
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

@@ -27,7 +27,7 @@ from persistence.model.texts import json_line
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from persistence.metrics.instruments import Answered
+    from persistence.metrics.service import Answered
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]

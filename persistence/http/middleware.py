@@ -256,7 +256,7 @@ class Forwarding:
 
 
 class CleanRequests:
-    """WSGI middleware that answers 400 to requests that are not clean, or, unless ``accepts_foreign``, of another dialect."""
+    """WSGI middleware that answers 400 to unclean requests, and unless ``accepts_foreign`` to another dialect's."""
 
     def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:
         self._app = app

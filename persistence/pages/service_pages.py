@@ -37,8 +37,7 @@ from persistence.limits import (
 )
 from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
-from persistence.metrics.instruments import Span
-from persistence.metrics.service import Metrics
+from persistence.metrics.service import Metrics, Span
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone

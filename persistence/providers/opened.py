@@ -366,7 +366,7 @@ class PublicationServers:
     def publisher(
         self, target: RemoteTarget, form: Form, *, user: str | None, source: str | None, flat_view: bool
     ) -> Iterator[RemotePublisher]:
-        """Call a server for a block in the name of ``user``, without other headers of the client, redirects and proxies."""
+        """Call a server for a block in the name of ``user``, without headers of the client, redirects and proxies."""
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.remote_calls import Client, ProviderNames, RemotePublisher  # noqa: PLC0415
         from persistence.wire import CallPolicy, Connection  # noqa: PLC0415

@@ -74,7 +74,7 @@ class Writable(Protocol):
         """Its path or name."""
 
     def free_bytes(self) -> int | None:
-        """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot write there."""
+        """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
 
 
 class Engine(ABC):

@@ -12,15 +12,7 @@ from urllib.parse import quote
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import (
-    STATUS,
-    BadRequestError,
-    BusyError,
-    PersistenceError,
-    RemoteError,
-    RemoteFailureError,
-    RemoteTimeoutError,
-)
+from persistence.errors import STATUS, BadRequestError, BusyError, RemoteError, RemoteFailureError, RemoteTimeoutError
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions
 from persistence.model.addresses import Address, DefinitionAddress, Form
@@ -229,21 +221,18 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def require(self, answer: Answer, action: str, *statuses: int) -> None:
-        if answer.status not in statuses:
-            raise self.refusal(answer, action)
-
-    def refusal(self, answer: Answer, action: str) -> PersistenceError:
-        """Return the error for a refusal, and close it: ``RemoteError`` if it does not concern the client."""
+        """Close an answer with any other status, and raise ``RemoteError`` if it does not concern the client."""
+        if answer.status in statuses:
+            return
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
         if answer.status in (429, 503):
             seconds = whole_number(answer.headers.get("Retry-After", "")) or 1
-            return BusyError(message, min(seconds, 60))
-        kind = _PASSED_ON.get(answer.status)
-        if kind is not None:
-            return kind(message)
+            raise BusyError(message, min(seconds, 60))
+        if answer.status in _PASSED_ON:
+            raise _PASSED_ON[answer.status](message)
         failed = RemoteFailureError if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else RemoteError
-        return failed(f"{message} ({answer.status})" if line else message)
+        raise failed(f"{message} ({answer.status})" if line else message)
 
     def own(self, answer: Answer) -> OwnFields:
         return OwnFields(answer.headers, self.names.theirs)
@@ -259,7 +248,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RemotePublisher:
-    """Publishes a form on another server. ``source`` is the unpublished definition; ``is_forced`` sends attachments again."""
+    """Publishes a form on another server. ``source`` is the unpublished one; ``is_forced`` sends all attachments."""
 
     client: Client
     form: Form
@@ -317,9 +306,8 @@ class RemotePublisher:
         return self.client.names.path(DefinitionAddress(self.form, 1, file.name))
 
     def _asked(self, asked: VersionRequest) -> HeaderFields:
-        if asked.wants_next:
-            return (self.client.names.version("next"),)
-        return () if asked.number is None else (self.client.names.version(asked.number),)
+        number = "next" if asked.wants_next else asked.number
+        return () if number is None else (self.client.names.version(number),)
 
     def _version(self, answer: Answer) -> int | None:
         text = self.client.own(answer).text("Form-Definition-Version") or ""

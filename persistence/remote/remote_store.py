@@ -125,8 +125,7 @@ class RemoteBodies(Bodies, BodyChanges):
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
         call = self._call("GET" if content else "HEAD", address, sidecar)
-        answer = self._client.send(replace(call, query=(("last-modified-time", instant),)))
-        try:
+        with self._client.send(replace(call, query=(("last-modified-time", instant),))) as answer:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
             self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
@@ -139,8 +138,6 @@ class RemoteBodies(Bodies, BodyChanges):
                         return None
                 is_same = (upload.size, upload.digest) == (sidecar.size, sidecar.digest)
                 return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
-        finally:
-            answer.close()
 
     @contextmanager
     def placing(

@@ -125,16 +125,14 @@ class BodyNote:
         self._descriptor = descriptor
 
     def add(self, place: Bucket, reference: BodyReference) -> None:
-        """Note a body. Raises ``OSError``."""
         files.write_all(self._descriptor, msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n")
 
     def remove(self) -> None:
-        """Remove the note: what it says is done."""
         files.remove_quietly(self._path)
         self.close()
 
     def close(self) -> None:
-        """Leave the note to the sweep; do nothing if it is closed."""
+        """Leave the note to the sweep."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -159,8 +157,8 @@ def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_O
                         references.append(reference)
             if lines.strip() and not references:
                 continue  # of another place
-            unnamed = [each for each in references if _is_unnamed(each, main_of)]
-            bodies.objects.remove([each.key for each in unnamed])
+            unnamed = [each.key for each in references if _is_unnamed(each, main_of)]
+            bodies.objects.remove(unnamed)
             files.remove_quietly(path)
             count += len(unnamed)
     return count
@@ -174,7 +172,7 @@ def _is_unnamed(reference: BodyReference, main_of: MainOf) -> bool:
 def stray_objects(
     bodies: ObjectBodies, main_of: MainOf, below: str = "", age: float = ABANDONED_OBJECT_AFTER
 ) -> Iterator[tuple[str, BodyReference | None] | None]:
-    """Yield key and reference of objects older than ``age`` seconds that no record names, and ``None`` for each other one."""
+    """Yield key and reference of objects older than ``age`` seconds without a record, ``None`` for each other."""
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):
         reference = BodyReference.of_key(found.key)

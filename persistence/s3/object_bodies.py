@@ -138,7 +138,7 @@ class Objects:
         return found
 
     def put(self, key: str, file: BinaryIO, size: int) -> None:
-        """Store an object wholly or not at all, and never over another one: the key of a large one, sent in parts, is random."""
+        """Store an object wholly or not at all, and never over another one: a large one, in parts, has a random key."""
         with self._calling("storing a body"):
             try:
                 if size <= LARGEST_SINGLE:
@@ -182,10 +182,11 @@ class Objects:
             raise self._unusable(action, error) from None
 
     def _unusable(self, action: str, error: Exception) -> PersistenceError:
-        text, place = str(error), self.place
-        code, status = _CODE.search(text), _status_of(error)
-        answer = " ".join(filter(None, (status, code[1] if code else "")))
-        if (code is not None and code[1] in _FULL) or status == "507":
+        text, place, status = str(error), self.place, _status_of(error)
+        found = _CODE.search(text)
+        code = found[1] if found else ""
+        answer = f"{status} {code}".strip()
+        if code in _FULL or status == "507":
             return DiskFullError(f"{action}: {place} is full ({answer})")
         if "NoSuchBucket" in text:
             cause = f"the bucket {place.name} does not exist"
@@ -408,7 +409,6 @@ class ObjectChanges(BodyChanges):
             self._note.close()
 
     def leave(self) -> None:
-        """Leave everything to the sweep."""
         for note in (*self._stored, *filter(None, [self._note])):
             note.close()
 
