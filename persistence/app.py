@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import exports, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.middleware import AllowedSites, CallersOnly, CleanRequests, Forwarding, Policy
-from persistence.http.parsing import parsers
+from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
@@ -44,7 +44,7 @@ from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
-from persistence.services.forced_deletes import PurgeRequests
+from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
@@ -147,17 +147,16 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        jobs = [each.storage.reencryption for each in providers.local]
-        job_of = partial(_reencryption_job, providers, at_rest)
-        reencrypts = opened.enter_context(ReencryptionJobs(jobs, job_of, _log_not_reencrypted))
+        reencrypts = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
-        missing = records.missing
-        metrics = _metrics(app, settings, providers, lambda: len(missing(records.needed(settings.home), keys_at_rest)))
+        metrics = _metrics(
+            app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
+        )
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
         Pages(
@@ -184,18 +183,19 @@ def wired(effective: Effective, policy: Policy) -> Service:
     calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers = network_addresses.parse_trusted(settings.metrics_from)
     callees = Forwarding(served) if calls_others else served
-    bind = settings.admin_bind
-    admitted = CallersOnly(callees, policy, keys, sites, scrapers, bind, administrators.exist, uses.use)
+    admitted = CallersOnly(callees, policy, keys, sites, scrapers, settings.admin_bind, administrators.exist, uses.use)
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 
-def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:
+def _metrics(
+    app: Service, settings: Settings, providers: Providers, missing: Callable[[], Sequence[str]]
+) -> Metrics | None:
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers, missing_keys, open_keys(settings).next_expiry)
+            measuring = Measuring(settings, providers, missing, open_keys(settings).next_expiry)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", "error", cause=str(error))
@@ -239,18 +239,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     )
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
-    of_places = {
-        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
-        for place, provider in providers.places.items()
-    }
-    named = {name: of_places[place] for name, place in settings.roots.named.items()}
-    headers = ResponseHeaders(dialect, is_behind_proxy=dialect.has_proxy)
-    provider = ServedApi(shared, proxied, headers, of_places[settings.roots.default], named)
+    provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports], [*both]
-    if dialect.has_proxy:
-        of_public.append(reindex_status)
-        of_provider += (reindex_by_get, unknown_paths)
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, *([reindex_status] if dialect.has_proxy else [])]
+    of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
     app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
@@ -260,18 +252,30 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     app.register_blueprint(health(providers.shortage, remark))
 
 
-def _reencryption_job(
-    providers: Providers, at_rest: EncryptionAtRest, form: Form, version: int | None
-) -> ReencryptionJob:
-    route = providers.router.of(form)
-    if route.data.storage.is_remote:
-        raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
-    reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
-    return ReencryptionJob(reencryption, form, version, partial(route.data.reindexer.version, number=None))
+def _provider_api(  # noqa: PLR0913, PLR0917 - as above
+    settings: Settings, providers: Providers, shared: Shared, parser: RequestParser, access: Access, purge_of: PurgeOf
+) -> ServedApi:
+    of_places = {
+        place: Services.of_provider(provider, providers.within(place), access, settings.admin, purge_of)
+        for place, provider in providers.places.items()
+    }
+    named = {name: of_places[place] for name, place in settings.roots.named.items()}
+    headers = ResponseHeaders(shared.dialect, is_behind_proxy=shared.dialect.has_proxy)
+    return ServedApi(shared, parser, headers, of_places[settings.roots.default], named)
 
 
-def _log_not_reencrypted(form: Form, cause: str) -> None:
-    logs.write("not-reencrypted", "error", form=str(form), cause=cause)
+def _reencryption_jobs(providers: Providers, at_rest: EncryptionAtRest) -> ReencryptionJobs:
+    def job_of(form: Form, version: int | None) -> ReencryptionJob:
+        route = providers.router.of(form)
+        if route.data.storage.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
+        reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
+        return ReencryptionJob(reencryption, form, version, partial(route.data.reindexer.version, number=None))
+
+    def failed(form: Form, cause: str) -> None:
+        logs.write("not-reencrypted", "error", form=str(form), cause=cause)
+
+    return ReencryptionJobs([each.storage.reencryption for each in providers.local], job_of, failed)
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:

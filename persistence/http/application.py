@@ -103,7 +103,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """What handlers of one API need. ``named`` are services by data source; ``None`` where no header names one."""
+    """Services, parser and headers of an API. ``named`` are services by data source; ``None`` if none can be named."""
 
     shared: Shared
     parser: RequestParser

@@ -28,7 +28,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -525,31 +525,21 @@ class Metrics(Collector):
         yield from gauges.values()
 
 
+@dataclass(frozen=True, slots=True)
 class Measuring:
-    """Looks up the state of the places of a service. ``missing_keys`` counts its missing encryption keys.
+    """Looks up the state of the places of a service, its missing encryption keys, and when its next key expires."""
 
-    ``next_expiry`` returns when the next API key will expire, if one will.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        providers: Providers,
-        missing_keys: Callable[[], int],
-        next_expiry: Callable[[], Instant | None],
-    ) -> None:
-        self._settings = settings
-        self._missing_keys = missing_keys
-        self._next_expiry = next_expiry
-        self._providers = providers
-        self._by_name = {
-            each.database.name if each.database else place: each for place, each in providers.places.items()
-        }
+    settings: Settings
+    providers: Providers
+    missing_keys: Callable[[], Sequence[str]]
+    next_expiry: Callable[[], Instant | None]
 
     def measures(self) -> Iterator[Measure]:
-        yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
-        for space in self._providers.free_space():
-            provider = self._by_name.get(space.place)
+        yield Measure("persistence_info", 1, (__version__, self.settings.dialect))
+        places = self.providers.places.items()
+        by_name = {each.database.name if each.database else place: each for place, each in places}
+        for space in self.providers.free_space():
+            provider = by_name.get(space.place)
             if not space.fault and provider is not None and not provider.storage.is_remote:
                 now = moment()
                 with suppress(PersistenceError):
@@ -559,7 +549,7 @@ class Measuring:
             yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
             if space.free is not None:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))
-        home = self._settings.home
+        home = self.settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
             yield Measure("persistence_last_check_time_seconds", _seconds(check))
@@ -574,16 +564,16 @@ class Measuring:
             if backup is not None:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
-        yield Measure("persistence_encryption_keys_missing", self._missing_keys())
+        yield Measure("persistence_encryption_keys_missing", len(self.missing_keys()))
         with suppress(PersistenceError):
-            if (expires := self._next_expiry()) is not None:
+            if (expires := self.next_expiry()) is not None:
                 yield Measure("persistence_next_api_key_expiry_time_seconds", to_datetime(expires).timestamp())
-        for place, tree in self._providers.trees.items():
+        for place, tree in self.providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
 
     def delays(self) -> dict[str, float]:
-        return {place: tree.index.delay for place, tree in self._providers.trees.items()}
+        return {place: tree.index.delay for place, tree in self.providers.trees.items()}
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:
