@@ -125,7 +125,6 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def is_expired(self) -> bool:
-        """Return whether it opens nothing any more."""
         return self.expires is not None and self.expires <= next_after(None)
 
 
@@ -189,7 +188,6 @@ class Keys:
         self._file: KeyFile[_File] = KeyFile(path, tree=tree, what="API keys", decode=_decoded, nothing=_File(1, ()))
 
     def read(self) -> tuple[Key, ...]:
-        """Return the API keys; raises as ``KeyFile.read``."""
         return self._file.read().keys
 
     def retired(self) -> tuple[Key, ...]:
@@ -197,7 +195,6 @@ class Keys:
         return self._file.read().retired
 
     def next_expiry(self) -> Instant | None:
-        """Return when the next API key will expire; ``None`` where none will."""
         return min((key.expires for key in self.read() if key.expires and not key.is_expired), default=None)
 
     def add(
@@ -262,7 +259,6 @@ class Keys:
             self._file.write(replace(known, signing=left))
 
     def passwords(self) -> tuple[Password, ...]:
-        """Return the passwords of administrators; raises as ``KeyFile.read``."""
         return self._file.read().passwords
 
     def set_password(self, name: str, text: str) -> None:
@@ -304,14 +300,12 @@ class Keys:
 
 
 def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str | None:
-    """Return a warning if the setting ``administrators``, which has ``named``, names limited keys."""
     found = sorted(key.name for key in keys if key.name in named and key.is_limited)
     effect = "they open no pages, and stay within their limits"
     return f"the setting administrators names limited API keys: {', '.join(found)}; {effect}" if found else None
 
 
-SOON = timedelta(days=30)
-"""The time before its end in which a key is warned of."""
+SOON = timedelta(days=30)  # The time before its end in which a key is warned of
 
 
 def warnings_of(keys: Keys, administrators: Collection[str], issuers: Collection[str]) -> list[str]:
@@ -330,7 +324,6 @@ def warnings_of(keys: Keys, administrators: Collection[str], issuers: Collection
 
 
 def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the forms to which a key is to be limited, each once."""
     found = tuple(dict.fromkeys(forms))
     for each in found:
         if not _FORMS.fullmatch(each):

@@ -73,7 +73,6 @@ def asked_instant(name: str = "at") -> Instant | None:
 
 
 def instant_of(text: str) -> Instant | None:
-    """Return the instant of a revision; ``None`` for no text."""
     try:
         return parse(text) if text else None
     except (ValueError, OverflowError):
@@ -273,30 +272,20 @@ class DocumentPages:
         asked = self._asked(address, values, ANONYMOUS)
         plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
-        by = f" by {older.modifier}" if older.modifier else ""
-        effects = [
-            translated(
-                "The revision of {revision} becomes the current one, as a new revision of yours.",
-                revision=f"{older.modified}{by}",
-            )
-        ]
-        if plan.attachments:
-            count = len(plan.attachments)
+        at = f"{older.modified}{f' by {older.modifier}' if older.modifier else ''}"
+        text = translated(
+            "The revision of {revision} becomes the current one, as a new revision of yours.", revision=at
+        )
+        effects = [text]
+        if count := len(plan.attachments):
             effects.append(translated("{count} attachments come back as they were then.", count=count))
-        if not is_deleted:
-            effects.append(translated("What is current now stays in the history."))
+        effects += [] if is_deleted else [translated("What is current now stays in the history.")]
         effects.append(translated("The draft of the document is removed, if there is one."))
-        if plan.notice is not None:
-            effects.append(f"{plan.notice}.")
+        effects += [] if plan.notice is None else [f"{plan.notice}."]
         name = f"{address.form}/{address.document}"
-        if is_deleted:
-            title, button = (
-                translated("Bring back the deleted document {name}?", name=name),
-                translated("Bring it back"),
-            )
-        else:
-            title = translated("Make an older revision of {name} current again?", name=name)
-            button = translated("Make it current")
+        button = translated("Bring it back" if is_deleted else "Make it current")
+        older_one = translated("Make an older revision of {name} current again?", name=name)
+        title = translated("Bring back the deleted document {name}?", name=name) if is_deleted else older_one
         sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
         return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
 
@@ -304,7 +293,8 @@ class DocumentPages:
         address = _address(values)
         reverting = Reverting(self.documents)
         plan = reverting.plan(address, self._asked(address, values, User(name=by)))
-        _require_current(plan, values["current"])
+        if values["current"] != _current_tag(plan):  # ``If-Match`` never holds for a tombstone
+            raise _changed_meanwhile(plan)
         reverting.restore(plan)
         back = document_path("document", address)
         revision = plan.file.older.modified
@@ -352,15 +342,12 @@ def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
 
 
 def _images(report: DocumentReport) -> frozenset[str]:
-    """Return the names of the attachments that are shown as pictures."""
     files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
     return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
 
 
 def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    if not shown.address.keeps_history:
-        return [], 0
-    history = shown.route.storage.history(shown.address)
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
     if history is None:
         return [], 0
     begin = (number - 1) * REVISIONS_SHOWN
@@ -376,16 +363,13 @@ def _current_tag(plan: RestorePlan) -> str:
     return "" if plan.file.current is None else plan.file.current.etag
 
 
-def _require_current(plan: RestorePlan, tag: str) -> None:
-    """Require that the current revision is still that of the question. ``If-Match`` never holds for a tombstone."""
-    if tag == _current_tag(plan):
-        return
+def _changed_meanwhile(plan: RestorePlan) -> PreconditionError:
     address, current, now = plan.file.address, plan.file.current, plan.file.replaced
     cause = ""
     if now is not None and not (current is not None and current.is_edited):
         who = now.modifier or "somebody without a name"
         cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-    raise PreconditionError(
+    return PreconditionError(
         f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
         "Look at the document again."
     )

@@ -165,8 +165,7 @@ _NOTICE = Severity.NOTICE.value
 _DEEP = "Every content is read, and compared with its digest: on a large tree this takes long."
 
 
-Key = tuple[str, str, str]
-"""The tree, path and kind of a finding."""
+Key = tuple[str, str, str]  # The tree, path and kind of a finding
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
@@ -194,7 +193,6 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
     @property
     def remains(self) -> bool:
-        """Tell whether it counts as remaining, as for the command."""
         return self.outcome == _FAILED or (self.outcome != _MENDED and self.severity != _NOTICE)
 
     @property

@@ -136,10 +136,7 @@ class DatabaseWriter(Writing):
         self.definitions: dict[tuple[Form, int], None] = {}
 
     def begin(self, address: Address, number: int | None, key: int, gate: int) -> None:
-        """Take the lock ``key`` of an address, share ``gate``, and look at what its scope usually needs.
-
-        ``number`` is that of the form, where it is known.
-        """
+        """Take the lock ``key``, share ``gate``, look at what the scope needs; ``number`` is that of the form."""
         locked = self._connection.execute(_LOCK, (key, gate))
         found = None if number is None else self._ask(number, address)
         row = locked.fetchone()

@@ -125,8 +125,7 @@ class RemoteBodies(Bodies, BodyChanges):
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
         call = self._call("GET" if content else "HEAD", address, sidecar)
-        answer = self._client.send(replace(call, query=(("last-modified-time", instant),)))
-        try:
+        with self._client.send(replace(call, query=(("last-modified-time", instant),))) as answer:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
             self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
@@ -139,8 +138,6 @@ class RemoteBodies(Bodies, BodyChanges):
                         return None
                 is_same = (upload.size, upload.digest) == (sidecar.size, sidecar.digest)
                 return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
-        finally:
-            answer.close()
 
     @contextmanager
     def placing(
@@ -240,11 +237,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 
 
 class RemoteStore(RemoteReader, Storage):
-    """Another service as a storage. Methods raise ``RemoteError`` too.
-
-    ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
-    any of it, and two writers here do not decide by outdated facts.
-    """
+    """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
     reencryption = property(unsupported)
@@ -477,7 +470,6 @@ class ListedDefinition:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The fingerprint of its ``form.xhtml``."""
         return (self.sum, epoch_nanoseconds(self.modified), self.number), None
 
 
@@ -491,7 +483,6 @@ class PublishedList:
         self._client = client
 
     def versions(self, form: Form) -> Definitions:
-        """Return the published versions of a form, highest first."""
         return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
 
     def forms(self, app: str | None) -> Iterator[Form]:
