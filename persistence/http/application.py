@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, cast
@@ -381,7 +381,7 @@ class ServedApi:
         return found
 
 
-api = cast("ServedApi", LocalProxy(lambda: g.api))  # That of the current request
+api = cast("ServedApi", LocalProxy(partial(getattr, g, "api")))  # That of the current request
 
 
 def api_blueprint(
