@@ -31,7 +31,7 @@ from persistence.limits import (
     SCRYPT_PARALLEL,
     SHORTEST_PASSWORD,
 )
-from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.model.texts import Instant, from_datetime, next_after, to_datetime
 from persistence.storage.root import KeyFile
 
 _SALT, _DIGEST = 16, 32

@@ -17,7 +17,6 @@ from persistence.http.parsing import body_of, drain
 from persistence.http.responses import BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.instants import cutoff, next_after
 from persistence.model.queries import (
     SINCE,
     UNTIL,
@@ -28,7 +27,7 @@ from persistence.model.queries import (
     parse_range,
     patterns_of,
 )
-from persistence.model.texts import flag, known_parameters, word
+from persistence.model.texts import cutoff, flag, known_parameters, next_after, word
 from persistence.model.versions import number_only
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable

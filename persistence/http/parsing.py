@@ -33,12 +33,10 @@ from persistence.errors import (
 from persistence.limits import CHUNK, LONGEST_NAME, MOST_DRAINED
 from persistence.model import permissions, versions
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX
-from persistence.model.instants import Instant
-from persistence.model.instants import parse as parse_instant
 from persistence.model.network_addresses import UNIX, Peer, basic_authorization, parse_authorization, peer_address
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ClientHash
-from persistence.model.texts import WHOLE, flag, require_plain, short
+from persistence.model.texts import WHOLE, Instant, flag, parse_instant, require_plain, short
 from persistence.model.versions import Precondition, VersionRequest, parse_precondition
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target

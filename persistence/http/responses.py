@@ -42,9 +42,8 @@ from persistence.errors import (
 from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
 from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.instants import Instant, epoch_seconds, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.model.texts import WHOLE, in_latin_1, json_line
+from persistence.model.texts import WHOLE, Instant, epoch_seconds, in_latin_1, json_line, to_datetime
 from persistence.services.codec import UNKNOWN
 from persistence.services.rules import Cleared, Read, Removed, Written
 from persistence.services.transforms import TransformedContent

@@ -16,9 +16,8 @@ from persistence.http.responses import JSON, WrittenAnswer, answered, empty, xml
 from persistence.keys import Key
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
-from persistence.model.instants import parse_time
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, SentQuery
-from persistence.model.texts import flag
+from persistence.model.texts import flag, parse_time
 from persistence.model.versions import Searched, parse_reindexed, parse_searched
 from persistence.services.reencryption import reindexing_xml
 from persistence.services.searching import Searcher, Searching

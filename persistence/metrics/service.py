@@ -56,7 +56,7 @@ from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics import observations
 from persistence.metrics.observations import taken
 from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
-from persistence.model.instants import Instant, to_datetime
+from persistence.model.texts import Instant, to_datetime
 from persistence.model.versions import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings

@@ -14,9 +14,8 @@ from persistence.errors import BadRequestError, DamagedError, NotFoundError, Per
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.limits import ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, ERRORS_ENTRY, Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.texts import short
+from persistence.model.texts import next_after, short
 from persistence.model.versions import Precondition, Tags
 from persistence.pages.document_pages import address_of, document_path
 from persistence.pages.document_table import disposition, file_name

@@ -25,9 +25,9 @@ from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import AttachmentFacts, DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.texts import Instant, parse_instant
 from persistence.pages.document_table import disposition, page_number
 from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, title_of
@@ -74,7 +74,7 @@ def asked_instant(name: str = "at") -> Instant | None:
 
 def instant_of(text: str) -> Instant | None:
     try:
-        return parse(text) if text else None
+        return parse_instant(text) if text else None
     except (ValueError, OverflowError):
         raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 

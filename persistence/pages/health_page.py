@@ -18,7 +18,7 @@ from persistence.errors import BadRequestError, BusyError, NotFoundError, Precon
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
-from persistence.model.instants import to_datetime
+from persistence.model.texts import to_datetime
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.processes import Child
 from persistence.providers.router import Router

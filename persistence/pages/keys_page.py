@@ -9,7 +9,7 @@ from flask import render_template, url_for
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 from persistence.pages.languages import translated
 from persistence.pages.service_pages import KeyUses
 from persistence.pages.site import Action, Done, Question, Site, Values

@@ -35,7 +35,7 @@ from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
-from persistence.model.instants import Instant, from_datetime
+from persistence.model.texts import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.pages.sessions import Sessions, forget
 

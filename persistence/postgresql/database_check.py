@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 from persistence.errors import DamagedError
 from persistence.limits import PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, digest_text
+from persistence.model.texts import Instant
 from persistence.postgresql.database import DATA, DEFINITION, DRAFT, Database, FormNumbers, Rows, rows_after
 from persistence.postgresql.database_index import recount
 from persistence.postgresql.database_storage import DatabaseStorage

@@ -40,8 +40,8 @@ from persistence.limits import (
     SEARCH_WAITS_PER_DOCUMENT,
 )
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
+from persistence.model.texts import Instant
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers, Rows
 from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState, plain

@@ -22,9 +22,9 @@ from psycopg.rows import TupleRow
 from persistence.errors import BusyError, LockedError, NotFoundError, ReplacedError
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar, later_than
+from persistence.model.texts import Instant
 from persistence.model.versions import DocumentLease, LeaseHolder, Moment
 from persistence.postgresql.connections import RETRY_AFTER, Session, database_errors
 from persistence.postgresql.database import (

@@ -26,8 +26,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.texts import Instant
 from persistence.postgresql.database import (
     DATA,
     DEFINITION,

@@ -19,9 +19,8 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import Collection, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.model.queries import (
     Comparison,
@@ -38,6 +37,7 @@ from persistence.model.queries import (
     Sort,
 )
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.texts import Instant
 from persistence.remote.remote_calls import Client
 from persistence.wire import XML, Call, HeaderField, OutgoingContent, whole_number
 from persistence.xml import Streaming, XmlCheck
@@ -190,7 +190,7 @@ def _hit(found: SearchResult, version: int) -> Hit:
 
 def _instant(text: str) -> Instant:
     try:
-        return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
+        return texts.from_datetime(texts.parse_time(text, "a time in the answer to a search"))
     except BadRequestError as error:
         raise RemoteError(f"the answer to a search has a time that is not valid: {text!r}") from error
 

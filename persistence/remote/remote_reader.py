@@ -29,10 +29,10 @@ from persistence.errors import (
 from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import FoundHistory, read_history
 from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, MOST_RECEIVED, REMOTE_HISTORY_PAGE
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, ListedRevision, Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client
 from persistence.storage.commit import Upload
@@ -116,7 +116,7 @@ def sidecar_of(answer: Answer, client: Client, address: Address) -> Sidecar:
     modified = _instant(answer, own, "Last-Modified")
     if modified is None:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
-    if modified == instants.LAST:
+    if modified == texts.LAST:
         raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
     algorithm, value = own.text("Hash-Algorithm"), own.text("Hash-Value")
     is_encrypted = algorithm == _ENCRYPTED
@@ -181,8 +181,8 @@ def _instant(answer: Answer, own: OwnFields, name: str) -> Instant | None:
     text, common = own.text(name), answer.headers.get(name)
     try:
         if text is not None:
-            return instants.from_datetime(instants.parse_time(text, name))
-        return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
+            return texts.from_datetime(texts.parse_time(text, name))
+        return None if common is None else texts.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
     except (BadRequestError, ValueError, OverflowError):
         return None
 
@@ -321,7 +321,7 @@ class _HistoryPages:
 
     def _instant(self, text: str) -> Instant:
         try:
-            return instants.from_datetime(instants.parse_time(text, "modified-time"))
+            return texts.from_datetime(texts.parse_time(text, "modified-time"))
         except BadRequestError as error:
             raise self._not_a_history("has a time that is not valid") from error
 

@@ -29,11 +29,11 @@ from persistence.errors import (
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
+from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
 from persistence.remote.remote_calls import DONE, Client
 from persistence.remote.remote_index import document_ids
@@ -513,7 +513,7 @@ class PublishedList:
             if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
                 continue
             with suppress(BadRequestError):
-                modified = instants.from_datetime(instants.parse_time(each.modified, "last-modified-time"))
+                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
                 definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}

@@ -32,9 +32,9 @@ from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.limits import AT_ONCE, FIRST_PIECE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket, object_endpoint
 from persistence.model.sidecar import Sidecar, described, digest_text
+from persistence.model.texts import Instant
 from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, require_short
 from persistence.storage.commit import Upload
 from persistence.storage.on_demand import RangedFile

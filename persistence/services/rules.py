@@ -38,7 +38,6 @@ from persistence.errors import (
 from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form, TokenSubject
-from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import (
     ANONYMOUS,
     DELETE,
@@ -53,6 +52,7 @@ from persistence.model.permissions import (
 )
 from persistence.model.queries import DraftFilter, Drafts, Query, Scope, VisibleOwners
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
+from persistence.model.texts import Instant, next_after, to_datetime
 from persistence.model.versions import (
     ABSENT,
     NO_PRECONDITION,

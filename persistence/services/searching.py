@@ -19,7 +19,6 @@ from persistence.forms.search_xml import read_distinct_request, read_form_query,
 from persistence.index.protocol import Budget
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import DESIGNER_VERSION, LIBRARY_FORM, Form
-from persistence.model.instants import to_datetime
 from persistence.model.permissions import (
     EVERYBODY,
     FINDING,
@@ -53,7 +52,7 @@ from persistence.model.queries import (
     Sort,
     VisibleOwners,
 )
-from persistence.model.texts import nearest, similar
+from persistence.model.texts import nearest, similar, to_datetime
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router

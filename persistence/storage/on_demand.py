@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from persistence.errors import DamagedError
 from persistence.limits import FIRST_PIECE, LARGEST_PIECE
-from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import ListedRevision, digest_text
+from persistence.model.texts import Instant, one_later
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

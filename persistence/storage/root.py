@@ -16,8 +16,8 @@ import msgspec
 from persistence import processes
 from persistence.errors import ConflictError, DamagedError, StartupError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_SMALL_FILE
-from persistence.model.instants import Instant
 from persistence.model.sidecar import fresh_id
+from persistence.model.texts import Instant
 from persistence.storage import files, owner
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import LAYOUT, LOCKS, OTHERS, OWN_DIRECTORIES, PAGES, SERVICE, SPOOL, is_unfinished_own

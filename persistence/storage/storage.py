@@ -17,10 +17,10 @@ import msgspec
 
 from persistence.errors import DamagedError, NotSupportedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import DocumentLease, LeaseHolder
 from persistence.storage.commit import Upload
 from persistence.storage.findings import Finding, FindingKind
