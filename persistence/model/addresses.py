@@ -98,7 +98,8 @@ class DocumentAddress:
     @property
     def counterpart(self) -> DocumentAddress:
         """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
-        return self.moved(Collection.DATA if self.is_draft else Collection.DRAFT, DATA_XML)
+        other = Collection.DATA if self.is_draft else Collection.DRAFT
+        return DocumentAddress(self.form, other, self.document, DATA_XML)
 
     @property
     def keeps_history(self) -> bool:
