@@ -85,7 +85,7 @@ IN_MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR > 1 && $$1
 HOUSE := tests/test_house.py tests/test_layering.py tests/test_expressions.py tests/test_messages.py
 
 # The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
-RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut maintenance/test_kills.py
+RIGS := rigs index/test_racing.py maintenance/test_kills.py
 
 # Tests in a browser, which has a target of its own.
 BROWSED := pages/browsed
@@ -119,25 +119,25 @@ test-generated: install ## generate a client from docs/openapi.yaml, and use it 
 	$(BIN)/python -m pytest -r fE tests/client/test_generated.py
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (10 min)
-	$(BIN)/python -m tests.crash
+	$(BIN)/python -m tests.rigs.crash
 
 test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.rigs.faults
 
 test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 6 min)
-	$(BIN)/python -m tests.powercut
+	$(BIN)/python -m tests.rigs.powercut
 
 test-linear: install ## check 45,000 concurrent operations for linearizability while workers are killed (5 min)
-	$(BIN)/python -m tests.linear
+	$(BIN)/python -m tests.rigs.linear
 
 test-fuzz: install ## send 32,000 odd requests and documents, and compare with docs/openapi.yaml (6 min)
-	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.rigs.fuzz
 
 test-cost: install ## search for the request that takes the most time and memory (COST_SECONDS, 25 min)
-	$(BIN)/python -m tests.cost
+	$(BIN)/python -m tests.rigs.cost
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
-	$(BIN)/python -m tests.connections
+	$(BIN)/python -m tests.rigs.connections
 
 test-maintenance: install ## kill or fail check, backup, restore, purge, import and others at every call (20 min)
 	$(BIN)/python -m tests.maintenance
@@ -146,13 +146,13 @@ test-index: install ## search during writes, reindexing and publishing, and with
 	$(BIN)/python -m tests.index
 
 test-model: install ## compare all responses with a plain model under kills and clock jumps (9 min)
-	$(BIN)/python -m tests.modelled
+	$(BIN)/python -m tests.rigs.modelled
 
 test-s3: install ## 256 MiB, kills, outages and moves with attachments in Ceph's radosgw, on loopback (6 min)
 	$(BIN)/python -m tests.s3
 
 test-cluster: install ## kill primaries of a PostgreSQL cluster, and instances (CLUSTER_OPTIONS=--short, 30 min)
-	$(BIN)/python -m tests.cluster $(CLUSTER_OPTIONS)
+	$(BIN)/python -m tests.rigs.cluster $(CLUSTER_OPTIONS)
 
 test-pages: install ## drive the pages in Chromium: axe-core, keyboard, phone and desktop, no scripts (1 min)
 	$(BIN)/python -m pytest tests/pages/browsed

@@ -97,8 +97,10 @@ def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
         return whole(_reference("index.html"), _REFERENCE)
 
     @blueprint.route("/api/redoc.standalone.js", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
-    def redoc() -> Response:
-        return whole(_reference("redoc.standalone.js"), [("Content-Type", "text/javascript"), _CACHED])
+    @blueprint.route("/api/theme.js", methods=("GET", "HEAD"), scope=RouteScope.NOTHING)
+    def script() -> Response:
+        name = request.path.rpartition("/")[2]
+        return whole(_reference(name), [("Content-Type", "text/javascript"), _CACHED])
 
     if metrics is not None:
 

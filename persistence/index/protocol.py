@@ -10,6 +10,7 @@ found, sorted and listed.
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -247,9 +248,10 @@ class Budget:
     """The budget of one request, which one thread works on."""
 
     # Time is processor time, so that a request is not refused because others are served; ``began`` is by the clock, for
-    # waits for another machine.
-    def __init__(self) -> None:
+    # waits for another machine, and so is ``until``, where it must end in any case.
+    def __init__(self, until: float = math.inf) -> None:
         self.began = time.monotonic()
+        self.until = until
         self._allowed = SEARCH_SECONDS
         self._used = 0.0
         self._running_since: float | None = None
@@ -268,7 +270,7 @@ class Budget:
 
     def is_over(self) -> bool:
         running = 0.0 if self._running_since is None else time.thread_time() - self._running_since
-        return self._used + running > self._allowed
+        return self._used + running > self._allowed or time.monotonic() > self.until
 
     def check(self) -> None:
         if self.is_over():

@@ -121,7 +121,7 @@ class DocumentActions:
                 failed.append(str(error))
         notice = translated(word, count=len(found) - len(failed))
         if failed:
-            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=failed[0])
+            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
         names, app, form = values["document"].split("/"), values["app"], values["form"]
         is_one = len(names) == 1 and not failed
         address = address_of(app, form, Collection.DATA.value, names[0])

@@ -272,16 +272,18 @@ class DocumentPages:
         asked = self._asked(address, values, ANONYMOUS)
         plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
-        at = f"{older.modified}{f' by {older.modifier}' if older.modifier else ''}"
-        text = translated(
-            "The revision of {revision} becomes the current one, as a new revision of yours.", revision=at
-        )
-        effects = [text]
+        by = translated(" by {name}", name=older.modifier) if older.modifier else ""
+        effects = [
+            translated(
+                "The revision of {revision} becomes the current one, as a new revision of yours.",
+                revision=f"{older.modified}{by}",
+            )
+        ]
         if count := len(plan.attachments):
             effects.append(translated("{count} attachments come back as they were then.", count=count))
         effects += [] if is_deleted else [translated("What is current now stays in the history.")]
         effects.append(translated("The draft of the document is removed, if there is one."))
-        effects += [] if plan.notice is None else [f"{plan.notice}."]
+        effects += [] if plan.notice is None else [f"{translated(plan.notice)}."]
         name = f"{address.form}/{address.document}"
         button = translated("Bring it back" if is_deleted else "Make it current")
         older_one = translated("Make an older revision of {name} current again?", name=name)

@@ -196,6 +196,7 @@ def documents(shown: ShownVersion) -> str:
         asked=asked,
         hits=hits,
         problem=problem,
+        most=ROWS_SHOWN,
         pages=max(1, -(-hits.total // ROWS_SHOWN)),
         plot=plot,
     )
@@ -203,20 +204,24 @@ def documents(shown: ShownVersion) -> str:
 
 def _found(table: DocumentTable, asked: TableQuery, columns: Sequence[str]) -> tuple[Hits, str]:
     if table.route.data.storage.is_remote:
-        return Hits(), f"The service {table.route.properties.route.data.name} has the documents: look at its pages."
+        name = table.route.properties.route.data.name
+        return Hits(), translated("The service {name} has the documents: look at its pages.", name=name)
     paths = {column.path for column in table.columns}
     read = tuple(each for each in dict.fromkeys((*columns, asked.sort)) if each in paths)
     query = replace(asked.query, paths=read, needs_total=False)
     try:
         return table.find(query, asked.drafts), ""
     except BusyError as error:
-        problem = f"The documents cannot be searched now: {error}. Load the page again in a moment"
+        problem = translated("The documents cannot be searched now: {cause}.", cause=translated(str(error)))
         if not asked.is_plain:
-            return Hits(), f"{problem}."
+            return Hits(), f"{problem} {translated('Load the page again in a moment.')}"
         hits = table.stored(asked.query.offset, asked.query.size)
-        listed = f"of the first {STORED_LISTED} that are stored" if hits.has_more else "as they are stored"
-        problem = f"{problem} to see values of controls, too. The documents are listed {listed}."
-        return replace(hits, has_more=False), problem
+        again = translated("Load the page again in a moment to see values of controls, too.")
+        part = "The documents are listed of the first {count} that are stored."
+        listed = translated(
+            part if hits.has_more else "The documents are listed as they are stored.", count=STORED_LISTED
+        )
+        return replace(hits, has_more=False), f"{problem} {again} {listed}"
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")  # in the name of a file that is downloaded, for old browsers

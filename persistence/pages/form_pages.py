@@ -132,7 +132,7 @@ class FormPages:
                 table = table_of(shown)
                 columns = table.columns[:2]
                 query = Query(text, size=HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False)
-                hits = table.find(query, Drafts.EXCLUDE)
+                hits = table.find(query, Drafts.EXCLUDE, until)
             except (BadRequestError, BusyError, DamagedError):
                 left_out.append(route.form)
             else:
@@ -155,7 +155,7 @@ class FormPages:
 
     def deleted(self, shown: ShownVersion) -> str:
         """Show what was deleted last, of the first ones with what the last revision of each was called."""
-        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)))
+        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)), most=ROWS_SHOWN)
 
     def _titles(self, shown: ShownVersion) -> Iterator[tuple[str, str]]:
         for each in shown.deleted[:ROWS_SHOWN]:
@@ -176,11 +176,17 @@ def _definition(shown: ShownVersion) -> str:
         source = permissions_source(shown.published, configured)
     # Who, which of the operations, and the names of unknown ones.
     rules = [
-        (whom(each), [name in each.operations for name in OPERATIONS], unknown_operations(each))
+        (
+            translated(" and ").join(map(translated, whom(each).split(" and "))),
+            [name in each.operations for name in OPERATIONS],
+            unknown_operations(each),
+        )
         for each in permissions or ()
     ]
     if not permissions:
-        rules = [("everyone" if permissions is None else "nobody", [permissions is None] * len(OPERATIONS), [])]
+        rules = [
+            (translated("everyone" if permissions is None else "nobody"), [permissions is None] * len(OPERATIONS), [])
+        ]
     return render_template(
         "definition.html",
         shown=shown,
@@ -200,7 +206,7 @@ def _facts(shown: ShownVersion) -> Iterator[tuple[str, str | Markup]]:
     for language, title in published.metadata.titles.items():
         yield f"Title ({language})" if language else "Title", cut(title)
     yield "Published", instant(published.created)
-    by = f" by {cut(published.modifier)}" if published.modifier else ""
+    by = translated(" by {name}", name=cut(published.modifier)) if published.modifier else ""
     yield "Last published", instant(published.modified) + by
     yield "Available", translated("yes" if published.metadata.available else "no")
     yield "Singleton", translated("yes" if is_singleton(published, shown.route.properties) else "no")

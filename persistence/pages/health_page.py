@@ -19,6 +19,7 @@ from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDING
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
 from persistence.model.texts import to_datetime
+from persistence.pages.languages import translated
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.processes import Child
 from persistence.providers.router import Router
@@ -139,7 +140,7 @@ class BackgroundCommand:
 
 _LOOK = "The service goes on meanwhile. What it finds is shown here."
 _MODES = {
-    "look": ("Check everything?", "Check", ("Everything that is stored is looked at. Nothing is changed.", _LOOK)),
+    "look": ("Check everything?", "Check it", ("Everything that is stored is looked at. Nothing is changed.", _LOOK)),
     "repair": (
         "Repair what is safe?",
         "Repair",
@@ -297,14 +298,15 @@ class HealthPage:
 
     def _ask_to_mend(self, values: Values) -> Question:
         finding = self._found(values)
+        found = {"what": translated(finding.what), "does": translated(finding.does)}
         if finding.remedy == _REPAIR:
             folder = "/".join(finding.path.split("/")[:FOLDER_DEPTH])
             effects = (
-                f"{finding.what}: {finding.does}.",
+                translated("{what}: {does}.", **found),
                 f"Everything else that is safe to repair in {folder} is repaired with it.",
             )
             return Question(f"Repair {finding.path}?", effects, "Repair", _back())
-        effects = (f"{finding.what}: {finding.does}, saved by you.", "Nothing else is adopted.")
+        effects = (translated("{what}: {does}, saved by you.", **found), "Nothing else is adopted.")
         return Question(f"Adopt {finding.path}?", effects, "Adopt", _back())
 
     def _mend(self, values: Values, by: str) -> Done:
@@ -313,8 +315,9 @@ class HealthPage:
         is_of_check = mended is not None and checked is not None and mended.began >= checked.began
         arguments = ["--json", "--deep", *remedy, *self.trees[finding.tree], "--", finding.path]
         self.mend.begin(arguments, {name: values[name] for name in ("tree", "path", "kind")}, keeps_output=is_of_check)
-        what = "repair" if finding.remedy == _REPAIR else "adoption"
-        return Done(f"The {what} of {finding.path} has begun. Its result is shown beside the finding.", _back())
+        text = "The repair of {path} has begun." if finding.remedy == _REPAIR else "The adoption of {path} has begun."
+        notice = f"{translated(text, path=finding.path)} {translated('Its result is shown beside the finding.')}"
+        return Done(notice, _back())
 
     def _found(self, values: Values) -> CheckFinding:
         asked = (values["tree"], values["path"], values["kind"])

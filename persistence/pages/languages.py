@@ -2,23 +2,32 @@
 
 A catalog is a file of JSON with the English texts as names. An extension of Jinja wraps each text between tags, and
 each label of an element, into a lookup when a template is compiled, so that templates are plain HTML to read and write.
+
+What commands print and errors say comes as finished sentences. They are recognised by their words: a text of a catalog
+has names in braces for its values, and ``{text}``, ``{text2}`` for values that are texts of the catalog themselves.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from string import Formatter
 
 from flask import g, has_request_context, request
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
+Pattern = tuple[tuple[str, ...], tuple[str, ...], str]
+"""A text with values: the words around them, their names, and the translation."""
+
 ENGLISH = "en"
 _LABELS = ("aria-label=", "placeholder=", "alt=", "title=")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
+_NESTED = 3
+"""How deep texts within texts are translated."""
 _ANGLE = re.compile(r"([<>])")
 
 
@@ -45,9 +54,50 @@ def language_of(known: Iterable[str]) -> str | None:
 
 
 def translated(text: str, **values: object) -> str:
-    """Return a text of the pages in the language of the request, with ``values`` in its braces."""
-    found = catalogs().get(page_language(), {}).get(text, text)
+    """Return a text in the language of the request, with ``values`` in its braces, or recognised with those it has."""
+    language = page_language()
+    if language != ENGLISH and not values:
+        return "\n".join(_recognised(line, language, _NESTED) for line in text.split("\n"))
+    found = catalogs().get(language, {}).get(text, text)
     return found.format(**values) if values else found
+
+
+@cache
+def _patterns(language: str) -> list[Pattern]:
+    """Return the texts with values of a catalog, those with the most words first."""
+    found = list[Pattern]()
+    for text, translation in catalogs()[language].items():
+        parts = list(Formatter().parse(text))
+        if names := tuple(name for _, name, _, _ in parts if name):
+            words = tuple(literal for literal, _, _, _ in parts)
+            found.append((words if len(words) > len(names) else (*words, ""), names, translation))
+    return sorted(found, key=lambda each: -sum(map(len, each[0])))
+
+
+def _recognised(text: str, language: str, depth: int) -> str:
+    if depth == 0 or text in catalogs()[language]:
+        return catalogs()[language].get(text, text)
+    for words, names, translation in _patterns(language):
+        values = dict(zip(names, between(words, text), strict=False))
+        if values:
+            texts = {name: value for name, value in values.items() if name.startswith("text")}
+            nested = {name: _recognised(value, language, depth - 1) for name, value in texts.items()}
+            return translation.format(**(values | nested))
+    return text
+
+
+def between(words: Sequence[str], text: str) -> list[str]:
+    """Return the values between the words of a sentence; none for another sentence."""
+    first, *inner, last = words
+    if len(text) <= len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+        return []
+    values, rest = list[str](), text[len(first) : len(text) - len(last)]
+    for each in inner:
+        value, is_there, rest = rest.partition(each)
+        if not is_there:
+            return []
+        values.append(value)
+    return [*values, rest]
 
 
 class Translating(Extension):

@@ -248,8 +248,9 @@ def _runs(values: Sequence[float | None], top: float) -> Iterator[list[tuple[flo
 def _sentence(series: Series, unit: str) -> str:
     known = [value for value in series.values if value is not None]
     if not known:
-        return f"{series.name} no values".strip()
-    return f"{series.name} at most {_text(max(known), unit)}, last {_text(known[-1], unit)}".strip()
+        return f"{series.name} {translated('no values')}".strip()
+    most, last = _text(max(known), unit), _text(known[-1], unit)
+    return f"{series.name} {translated('at most {most}, last {last}', most=most, last=last)}".strip()
 
 
 def _text(value: float, unit: str) -> str:
@@ -297,9 +298,7 @@ class OverviewPage:
         """Yield what an administrator should do something about, with the page and its part that help."""
         settings, keys = self.effective.settings, self.keys.read()
         if shortage := self.providers.shortage():
-            yield f"The service cannot write: {shortage}", "overview", "served"
-        if lacking := records.remark(settings.home, settings.encryption_keys, self.at_rest):
-            yield f"{lacking[0].upper()}{lacking[1:]}.", "keys", ""
+            yield translated("The service cannot write: {cause}", cause=translated(shortage)), "overview", "served"
         if settings.insecure:
             yield (
                 translated("Everybody who reaches the address may call: the setting insecure is true."),
@@ -315,7 +314,9 @@ class OverviewPage:
             yield translated(one if open_to_all == 1 else several, count=open_to_all), "forms", ""
         if settings.audit == "off":
             yield translated("Nobody records who changed what: the audit is off."), "settings", "settings"
-        for text in warnings_of(self.keys, settings.administrators, settings.token_issuers):
+        lacking = records.remark(settings.home, settings.encryption_keys, self.at_rest)
+        named = warnings_of(self.keys, settings.administrators, settings.token_issuers)
+        for text in map(translated, [lacking, *named] if lacking else named):
             yield f"{text[0].upper()}{text[1:]}.", "keys", ""
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -331,8 +332,9 @@ class OverviewPage:
             ),
         )
         keys = len(self.keys.read())
-        who = [f"callers with one of {keys} API keys" if keys > 1 else "callers with the API key"] if keys else []
-        who += [f"without a key {', '.join(settings.trusted)}"] if settings.trusted else []
+        with_keys = "callers with one of {count} API keys" if keys > 1 else "callers with the API key"
+        who = [translated(with_keys, count=keys)] if keys else []
+        who += [translated("without a key {names}", names=", ".join(settings.trusted))] if settings.trusted else []
         everybody = "everybody" if settings.insecure else "every program of this machine, until there is an API key"
         yield "May call", translated(everybody) if settings.insecure or not who else ", ".join(who)
         yield "Audit", settings.audit_file if settings.audit == "file" else settings.audit
@@ -356,8 +358,8 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
         before = span.at
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
     labels = list(dict.fromkeys(datetime.fromtimestamp(at, time_zone()).strftime("%H:%M") for at in times))
-    rate = Series("requests", [None if each is None else each.rate for each in shown])
-    errors = Series("errors", [None if each is None else each.error_rate for each in shown])
+    rate = Series(translated("requests"), [None if each is None else each.rate for each in shown])
+    errors = Series(translated("errors"), [None if each is None else each.error_rate for each in shown])
     rates = [rate, errors] if any(errors.values) else [rate]
     half = Series(translated("median"), [None if each is None else _ms(each.median) for each in shown])
     most = Series(translated("95th percentile"), [None if each is None else _ms(each.slow) for each in shown])

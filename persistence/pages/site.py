@@ -117,7 +117,7 @@ def bytes_of(count: float | None) -> str:
     while value >= _STEP and unit < len(_UNITS) - 1:
         value, unit = value / _STEP, unit + 1
     if unit == 0:
-        return f"{int(value)} {'byte' if value == 1 else 'bytes'}"
+        return translated("1 byte" if value == 1 else "{count} bytes", count=int(value))
     return f"{value:.0f} {_UNITS[unit]}" if value >= _WHOLE else f"{value:.1f} {_UNITS[unit]}"
 
 
@@ -239,7 +239,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": "text/javascript; charset=utf-8"}
+_SCRIPT = "text/javascript; charset=utf-8"
+_ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": _SCRIPT, "pages.js": _SCRIPT}
 View = Callable[..., str | AnyResponse]
 
 

@@ -223,7 +223,8 @@ class DatabaseIndex(Closable):
         def allow(documents: int) -> None:
             nonlocal allowed
             allowed += documents * SEARCH_WAITS_PER_DOCUMENT
-            left = 0 if budget is None else max(1, round(1000 * (allowed - time.monotonic() + budget.began)))
+            ends = 0.0 if budget is None else min(budget.began + allowed, budget.until)
+            left = 0 if budget is None else max(1, round(1000 * (ends - time.monotonic())))
             connection.execute(_DEADLINE, (str(left),))
             if budget is not None:
                 budget.allow_for(documents)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -323,9 +324,10 @@ class DocumentTable:
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
         return cls(route, version, latest, tuple(columns))
 
-    def find(self, query: Query, drafts: Drafts) -> Hits:
-        versions = None if self.version is None else (self.version,)
-        return self.route.data.index.search(self.route.form, Scope(versions, DraftFilter(drafts)), query, Budget())
+    def find(self, query: Query, drafts: Drafts, until: float = math.inf) -> Hits:
+        """Return a page; no document is looked at after ``until``, by the monotonic clock."""
+        scope = Scope(None if self.version is None else (self.version,), DraftFilter(drafts))
+        return self.route.data.index.search(self.route.form, scope, query, Budget(until))
 
     def stored(self, offset: int, size: int) -> Hits:
         """Return a part of the saved documents without an index or values of controls, those saved last first.
@@ -354,7 +356,11 @@ class DocumentTable:
         yield from csv_pieces([column.label for column in self.columns], rows)
 
     def xlsx(self, query: Query, drafts: Drafts, language: str | None) -> Iterator[bytes]:
-        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted."""
+        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted.
+
+        Its last sheet names what is left out or cut, if anything is.
+        """
+        problems = list[str]()
         outlines = {number: outline_of(self.route, number) for number in self.numbers}
 
         def documents() -> Iterator[SheetDocument]:
@@ -363,16 +369,22 @@ class DocumentTable:
                 address = DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
                 version = hit.facts.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(self.route, version))
-                with suppress(*LEFT_OUT, MalformedXmlError):
+                try:
                     found = self.route.data.storage.read(address, content=True)
                     if found is None or found.file is None:
                         continue
                     with found.file as file, disk_errors(f"reading {address}"):
                         data = read_data(iter(partial(file.read, CHUNK), b""), outline)
-                    if data is not None:
-                        yield address, hit.facts, outline, data
+                except (*LEFT_OUT, MalformedXmlError) as error:
+                    problems.append(f"{address}: {error}")
+                    continue
+                if data is None:
+                    problems.append(f"{address} has too many elements for a workbook")
+                else:
+                    yield address, hit.facts, outline, data
 
-        yield from workbook(documents(), [outlines[number] for number in self.numbers], language, [])
+        numbered = [outlines[number] for number in self.numbers]
+        yield from workbook(documents(), numbered, language, problems, lists_problems=True)
 
     def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
         paths = tuple(column.path for column in self.columns)

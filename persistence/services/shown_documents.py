@@ -58,6 +58,7 @@ _ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, a
 class DisplayedValue:
     """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more.
 
+    That of a boolean, ``Yes`` or ``No``, is not of the form, but of this service: pages translate it.
     ``raw`` is the value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and
     ``attachment`` the name of an attachment of the same document.
     """
@@ -68,6 +69,7 @@ class DisplayedValue:
     image: str = ""
     attachment: str = ""
     is_encrypted: bool = False
+    is_boolean: bool = False
 
     @property
     def cost(self) -> int:
@@ -285,16 +287,12 @@ def shown_values(
         items = [text]
     if items and all(each in known.choices for each in items):
         return [DisplayedValue(cut(known.choice(each, language), longest), each) for each in items]
-    return [DisplayedValue(cut(_by_type(readable(text), known.type), longest))]
-
-
-def _by_type(text: str, kind: str) -> str:
-    if kind == "boolean":
-        return _BOOLEANS.get(text, text)
-    number = _NUMBER.fullmatch(text) if kind in _NUMBERS else None
-    if number:
-        return f"{number[1]}{int(number[2]):,}{number[3] or ''}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-    return text.replace("T", " ", 1) if kind == "dateTime" else text
+    if known.type == "boolean" and text in _BOOLEANS:
+        return [DisplayedValue(_BOOLEANS[text], is_boolean=True)]
+    text = readable(text)
+    if known.type in _NUMBERS and (number := _NUMBER.fullmatch(text)):
+        text = f"{number[1]}{int(number[2]):,}{number[3] or ''}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return [DisplayedValue(cut(text.replace("T", " ", 1) if known.type == "dateTime" else text, longest))]
 
 
 def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
@@ -357,7 +355,7 @@ def shown_changes(found: Iterable[Difference], address: DocumentAddress, languag
             if older and newer and older.text and newer.text:
                 if older.text == newer.text:
                     remark = "Only the markup, or the file, differs."
-                pieces = _compared(older.text, newer.text, alignment)
+                pieces = None if newer.is_boolean else _compared(older.text, newer.text, alignment)
             yield ShownChange(label, place, older, newer, pieces, remark)
 
 

@@ -27,6 +27,7 @@ from persistence.services.shown_documents import shown_values
 
 _FACTS = ("Document", "Created (UTC)", "Last modified (UTC)", "Owner", "Last modified by", "Stage", "Form version")
 _OF_ROWS = ("Document", "Row")
+_PROBLEMS = "Problems"
 _NUMBERS = frozenset({"decimal", "integer", "double", "float", "long", "int"})
 _LONGEST_NAME = 31
 _FIRST_YEAR = 1900  # of dates in a workbook
@@ -184,6 +185,12 @@ class SpreadsheetWriter:
             self.problems[f"{address}: a cell has at most {SHEET_CHARACTERS} characters: a value is cut"] = None
         sheet.write_string(row, column, shown[:SHEET_CHARACTERS])
 
+    def list_problems(self, problems: Iterable[str]) -> None:
+        """Write a last sheet of problems, as many as fit into it."""
+        sheet = self._added(("", _PROBLEMS), _PROBLEMS, (_PROBLEMS,))
+        for problem, row in zip(problems, range(1, SHEET_ROWS), strict=False):
+            sheet.sheet.write_string(row, 0, problem[:SHEET_CHARACTERS])
+
     def close(self) -> None:
         self._book.close()
 
@@ -194,15 +201,22 @@ def _cut(text: str, most: int) -> str:
 
 
 def workbook(
-    documents: Iterable[SheetDocument], outlines: Iterable[Outline], language: str | None, problems: list[str]
+    documents: Iterable[SheetDocument],
+    outlines: Iterable[Outline],
+    language: str | None,
+    problems: list[str],
+    *,
+    lists_problems: bool = False,
 ) -> Iterator[bytes]:
     """Yield a workbook of documents in pieces, when all are written; add what does not fit to ``problems``."""
     with disk_errors("writing a workbook"), TemporaryFile() as file:
         writer = SpreadsheetWriter(file, outlines, language)
         for each in documents:
             writer.add(*each)
-        writer.close()
         problems += writer.problems
+        if problems and lists_problems:
+            writer.list_problems(problems)
+        writer.close()
         file.seek(0)
         while piece := file.read(CHUNK):
             yield piece

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from persistence.forms import diffs
 from persistence.forms.controls import Label, Outline, OutlineNode
 from persistence.limits import SHEET_CHARACTERS
 from persistence.model.permissions import User
@@ -95,6 +96,21 @@ def test_a_workbook_of_a_page_has_what_its_table_finds(tree: Path) -> None:
     assert [each["Document"] for each in sheets(answer.data)["Documents"]] == ["e"]
     answer = found.get(f"/admin/forms/{FORM}/1/documents.xlsx?q=nothing-like-it")
     assert sheets(answer.data) == {"Documents": [], "rows": []}
+
+
+def test_a_workbook_of_a_page_names_what_it_leaves_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreadsheets, "SHEET_CHARACTERS", 200)
+    monkeypatch.setattr(diffs, "MOST_DIFFED_ELEMENTS", 30)
+    found = administrator(tree.parent)
+    with Planter(tree) as planter:
+        planter.save(str(FORM), "d", filled(title=f"<title>{'x y ' * 51}</title>"), LAST, User("bob"))
+        planter.save(str(FORM), "e", filled(title="<title/>" * 30), LAST, User("ann"))
+    read = sheets(found.get(f"/admin/forms/{FORM}/documents.xlsx").data)
+    assert [each["Document"] for each in read["Documents"]] == ["d"]
+    assert [each["Problems"] for each in read["Problems"]] == [
+        f"{FORM}/data/e/data.xml has too many elements for a workbook",
+        f"{FORM}/data/d/data.xml: a cell has at most 200 characters: a value is cut",
+    ]
 
 
 def test_what_does_not_fit_is_cut_and_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """docs/http.md has every request, docs/status-codes.md every status, and docs/openapi.yaml every header of responses.
 
-tests/fuzz/test_openapi.py compares docs/openapi.yaml with the code: paths, parameters, headers of requests, statuses.
+tests/rigs/fuzz/test_openapi.py compares docs/openapi.yaml with the code: paths, parameters, request headers, statuses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from persistence.errors import STATUS
 from persistence.http.responses import RESPONSE_NAMES
 from tests.docs.markdown import DOCS, ROOT, rows, spans
-from tests.fuzz import interface
+from tests.rigs.fuzz import interface
 from tests.service import PUBLIC
 
 HTTP = DOCS / "http.md"

@@ -17,17 +17,26 @@ than the value. Without a status the request must succeed. ``PERMISSIONS`` publi
     PUT data/D by=bob -> 423 leased=lea/D
 
 ``RESTORE`` brings a revision back and ``HISTORY`` lists them. ``LOCK`` and ``UNLOCK`` are ``for`` lea of the group
-staff unless the line says otherwise.
+staff unless the line says otherwise. ``SEARCH`` searches the form, or another one that it names, and ``found`` has the
+documents. Paths from ``~/`` on are below the API, and from ``//`` on the server's. ``FACE provider`` and ``FACE
+public`` choose the API. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that files are not in the tree.
+
+    SEARCH v=all by=bob <search/> -> found=`D D°`
+    GET ~/form/{form} //healthz -> 200
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests import orders
 from tests.published import definition
-from tests.service import Answer, Service
+from tests.service import PROVIDER, PUBLIC, Answer, Service
+
+Verb = Callable[..., str]
 
 _WORD = re.compile(r"(?:[^\s`]|`[^`]*`)+")
 _NAMED = re.compile(r"([A-Za-z-]+)([=>!])(.*)", re.DOTALL)
@@ -40,6 +49,7 @@ _SHORT = {
 }
 _STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
 _STANDARD |= {"Timeout", "for", "in"}
+_BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
 
@@ -47,10 +57,18 @@ def stories(told: dict[str, str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("story", told.values(), ids=told)
 
 
-def play(service: Service, form: str, story: str, **words: str) -> dict[str, str]:
+def play(
+    service: Service,
+    form: str,
+    story: str,
+    define: Callable[[str], bytes] = definition,
+    verbs: Mapping[str, Verb] | None = None,
+    **words: str,
+) -> dict[str, str]:
     """Send the requests of a story one by one, and compare the answers; ``words`` are known from the beginning.
 
-    Returns the words that are known at the end.
+    ``define`` makes the definitions of ``PERMISSIONS``. ``verbs`` are further methods: each gets the service, the form,
+    the headers and the paths, and returns what is expected behind the arrow. Returns the words known at the end.
     """
     app, name = form.split("/")
     known = {"app": app, "name": name, "form": form, "builder": f"{service.designer}/builder"} | words
@@ -61,30 +79,48 @@ def play(service: Service, form: str, story: str, **words: str) -> dict[str, str
     for line in filter(None, map(str.strip, story.splitlines())):
         asked, arrow, expected = line.partition(" -> ")
         method, *words_of = map(filled, _WORD.findall(asked))
+        wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
         headers = _headers(service, words_of)
-        if method == "PERMISSIONS":
+        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
+        if method == "FACE":
+            service = replace(service, face={"provider": PROVIDER, "public": PUBLIC}[words_of[0]])
+        elif method == "PERMISSIONS":
             rules = "".join(asked.partition("<")[1:])
             is_said = words_of[-1:] != ["none"]
-            service.publish(form, definition(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
-            continue
-        paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
-        body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), b"<d/>")
-        answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
-        wanted = list(map(filled, _WORD.findall(expected if arrow else "")))
-        statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
-        for number, answer in enumerate(answers):
-            said = f"{line}: {answer.status} {answer.body[:200]!r}"
-            status = statuses[number if len(statuses) > 1 else 0] if statuses else ""
-            if status:
-                assert answer.status == (service.deleted if status == "deleted" else int(status)), said
-            else:
-                assert answer.status < 300, said
-            for word in wanted:
-                _compare(service, answer, word, known, said)
+            service.publish(form, define(f"<permissions>{rules}</permissions>" if is_said else ""), headers=headers)
+        elif method in (verbs or {}):
+            assert verbs[method](service, form, headers, *paths) == " ".join(wanted).strip("`"), line
+        elif method == "NOTHING":
+            assert [path for path in paths if (service.data / form / path).exists()] == [], line
+        else:
+            body = next((word.replace("`", "").encode() for word in words_of if word.startswith("<")), None)
+            paths = [f"~/search/{path or form}" for path in paths or [""]] if method == "SEARCH" else paths
+            answers = [_ask(service, each, form, path, body, headers) for each in method.split("|") for path in paths]
+            _require(service, answers, wanted, known, line)
     return known
 
 
-def _ask(service: Service, method: str, form: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+def _require(service: Service, answers: list[Answer], wanted: list[str], known: dict[str, str], line: str) -> None:
+    """Compare the answers of a line with what it wants, and take down what it names."""
+    statuses = [word for word in wanted if word.isdigit() or word == "deleted"]
+    assert answers, line
+    for number, answer in enumerate(answers):
+        said = f"{line}: {answer.status} {answer.body[:200]!r}"
+        status = statuses[number if len(statuses) > 1 else 0] if statuses else ""
+        if status:
+            assert answer.status == (service.deleted if status == "deleted" else int(status)), said
+        else:
+            assert answer.status < 300, said
+        for word in wanted:
+            _compare(service, answer, word, known, said)
+
+
+def _ask(service: Service, method: str, form: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+    body = _BODY.get(method) if body is None else body
+    if path.startswith(("~/", "//")):
+        url = path[1:] if path.startswith("//") else f"{service.face}/{path[2:]}"
+        kind = {} if body is None else {"Content-Type": "application/xml"}
+        return service.raw("POST" if method == "SEARCH" else method, url, kind | headers, body)
     headers = dict(headers)
     user, group = headers.pop("for", "lea"), headers.pop("in", "staff")
     match method:
@@ -110,7 +146,7 @@ def _headers(service: Service, words: list[str]) -> dict[str, str]:
 def _header(service: Service, name: str) -> str:
     if name == "Modified":
         return "Last-Modified"
-    is_standard = name in _STANDARD or name.startswith("If-")
+    is_standard = name in _STANDARD or name.startswith(("If-", "Orbeon-", "Svc-"))
     return name if is_standard else service.prefix + _SHORT.get(name, name.title())
 
 
@@ -147,6 +183,9 @@ def _compare(service: Service, answer: Answer, word: str, known: dict[str, str],
 _OTHERS: dict[str, Callable[[Answer, str], bool]] = {
     "lines": lambda answer, value: answer.body.count(b"\n") == int(value),
     "body": lambda answer, value: answer.body == value.encode(),
+    "found": lambda answer, value: " ".join(orders.found(answer.body)) == value,
+    "has": lambda answer, value: value.encode() in answer.body,
+    "lacks": lambda answer, value: value.encode() not in answer.body,
     "times": lambda answer, value: re.findall(_ROW, answer.body.decode()) == value.split(),
     "holder": lambda answer, value: require_holder(answer, *value.split("/")) is None,
     "leased": lambda answer, value: _is_leased(answer, *value.split("/")),

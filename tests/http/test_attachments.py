@@ -1,9 +1,6 @@
 """Attachments over HTTP: bytes, types, names, hashes, ranges and conditions, and the list of those of a document."""
 
-import http.client
 import re
-import socket
-from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,9 +13,10 @@ from persistence.keys import Keys
 from tests import service as services
 from tests.encrypted_form import DEFINITION as ENCRYPTED
 from tests.http.stories import play, stories
+from tests.http.test_callers import over_unix
 from tests.http.test_encryption import keyed
-from tests.http.test_permissions import publish
 from tests.in_process import serving
+from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
 
 BYTES = bytes(range(256)) * 4
@@ -40,22 +38,23 @@ def test_every_byte_comes_back(service: Service, document: str, size: int) -> No
     assert (head["Content-Length"], head["Accept-Ranges"]) == (str(size), "bytes")
 
 
-@pytest.mark.parametrize("kind", ["image/jpeg", "text/plain; charset=utf-8", "application/vnd.oasis.opendocument.text"])
-def test_the_type_is_the_one_sent(service: Service, document: str, kind: str) -> None:
-    service.put(f"{document}/a.bin", b"x", {"Content-Type": kind}, **V1)
-    assert service.get(f"{document}/a.bin")["Content-Type"] == kind
+KINDS = ("image/jpeg", "text/plain; charset=utf-8", "application/vnd.oasis.opendocument.text")
 
 
-def test_without_a_type_it_is_unknown_bytes(service: Service, document: str) -> None:
-    """Spec crud 4.5."""
-    service.ask("PUT", f"{document}/a.bin", b"x", **V1)
-    assert service.get(f"{document}/a.bin")["Content-Type"] == "application/octet-stream"
-
-
-@pytest.mark.parametrize("kind", ["nonsense", "a/b/c", "text/plain; é", "x" * 300])
-def test_what_is_no_type_is_refused(service: Service, document: str, kind: str) -> None:
-    """It would have to go out as a header again."""
-    assert service.put(f"{document}/a.bin", b"x", {"Content-Type": kind}, **V1).status == 400
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        *((each, each) for each in KINDS),
+        (None, "application/octet-stream"),
+        *((each, None) for each in ("nonsense", "a/b/c", "text/plain; é", "x" * 300)),
+    ],
+)
+def test_the_type_is_the_one_sent(service: Service, document: str, sent: str | None, kept: str | None) -> None:
+    """Spec crud 4.5. What is no type is refused: it would have to go out as a header again."""
+    headers = {} if sent is None else {"Content-Type": sent}
+    assert service.ask("PUT", f"{document}/a.bin", b"x", headers, **V1).status == (400 if kept is None else 201)
+    if kept is not None:
+        assert service.get(f"{document}/a.bin")["Content-Type"] == kept
 
 
 @pytest.mark.parametrize(
@@ -272,9 +271,6 @@ def test_where_grids_are_not_listed_their_elements_are_in_the_paths(service: Ser
     data = f"<form><s><scan>{base}/a.bin</scan><g><scan>{base}/g.bin</scan></g>{photo}</s></form>"
     store(service, form, data, lists="")
     assert listed(ask(service, form)) == [{"name": "scan", "": f"{base}/g.bin"}, {"name": "photo", "": f"{base}/p.bin"}]
-
-
-def test_no_attachments(service: Service, form: str) -> None:
     store(service, form, "<form><s><scan/></s></form>")
     assert listed(ask(service, form)) == []
 
@@ -287,20 +283,33 @@ def test_a_republish_counts(service: Service, form: str) -> None:
     assert [each["name"] for each in listed(ask(service, form))] == ["pic"]
 
 
-def test_who_may_not_read_the_data_gets_no_list(service: Service, form: str) -> None:
-    own = '<permissions><permission operations="create read"><owner/></permission></permissions>'
-    store(service, form, "<form/>", own)
-    assert [ask(service, form, Username=name).status for name in ("lea", "bob")] == [200, 403]
-
-
-def test_bad_requests(service: Service, form: str) -> None:
-    assert service.raw("GET", f"/fr/service/{form}/attachments").status == 400
-    assert ask(service, form).status == 404
-    service.put(f"{form}/data/D/data.xml", **V1)
-    assert ask(service, form).refuses(404, "not published")
-    service.delete(f"{form}/data/D/data.xml")
-    assert ask(service, form).status == service.deleted
-    assert ask(service, form, "..").status == 400
+@stories(
+    {
+        "who may not read the data gets no list": """
+            PERMISSIONS <permission operations="create read"><owner/></permission>
+            PUT data/D v=1 by=lea
+            GET {list}?document=D by=lea -> 200
+            GET {list}?document=D by=bob -> 403""",
+        "bad requests": """
+            GET {list} -> 400
+            GET {list}?document=D -> 404
+            PUT data/D v=1
+            GET {list}?document=D -> 404 `not published`
+            DELETE data/D
+            GET {list}?document=D -> deleted
+            GET {list}?document=.. -> 400""",
+        "permissions of both documents count for a duplicate": """
+            PERMISSIONS <permission operations="read update"><owner/></permission><permission operations="create"/>
+            PUT data/D v=1 by=lea
+            POST {duplicate} by=bob <document-id>D</document-id> -> 403
+            POST {duplicate} by=lea <document-id>D</document-id> -> 200
+            PERMISSIONS <permission operations="read update"><owner/></permission>
+            POST {duplicate} by=lea <document-id>D</document-id> -> 403
+            POST {duplicate} by=lea <document-id>none</document-id> -> 404""",
+    }
+)
+def test_lists_and_duplicates(service: Service, form: str, story: str) -> None:
+    play(service, form, story, list=f"//fr/service/{form}/attachments", duplicate=f"//fr/service/{form}/duplicate")
 
 
 def test_in_the_format_of_data_at_rest(tmp_path: Path) -> None:
@@ -354,31 +363,26 @@ def test_no_content_has_scripts_and_a_browser_saves_what_may_have_some(service: 
         assert (unchanged.status, told(unchanged)) == (304, EVERY), path
 
 
-def test_the_xml_of_answers_has_no_scripts_either(service: Service, form: str) -> None:
-    service.put(f"{form}/form/form.xhtml", XHTML, **V1)
-    service.put(f"{form}/data/D/data.xml", b"<d/>", **V1)
-    search = b"<search><query/><page-size>10</page-size><page-number>1</page-number></search>"
-    answers = [
-        service.raw("POST", f"{PUBLIC}/search/{form}", {service.prefix + "Form-Definition-Version": "1"}, search),
-        service.raw("GET", f"{PUBLIC}/form/{form}"),
-        service.raw("GET", f"{PUBLIC}/history/{form}/D"),
-        service.raw("GET", f"/fr/service/{form}/attachments?document=D"),
-    ]
-    for answer in answers:
-        assert (answer.status, told(answer)) == (200, EVERY), answer.body
-
-
-def test_data_is_of_its_user_in_every_cache_and_definitions_are_not(service: Service, form: str) -> None:
-    service.put(f"{form}/form/form.xhtml", XHTML, **V1)
-    service.put(f"{form}/data/D/data.xml", b"<d/>", **V1)
+def test_the_xml_of_answers_has_no_scripts_either_and_data_is_of_its_user_in_every_cache(
+    service: Service, form: str
+) -> None:
+    service.publish(form, XHTML)
+    service.save(form)
     service.put(f"{form}/data/D/a.bin", b"1", **V1)
+    for answer in (
+        service.post(f"search/{form}", "<search/>", **V1),
+        service.call("GET", f"form/{form}"),
+        service.call("GET", f"history/{form}/D"),
+        ask(service, form),
+    ):
+        assert (answer.status, told(answer)) == (200, EVERY), answer.body
     names = ("Credentials", "Username", "Group", "Roles")
     users = ", ".join(("Authorization", *(f"{service.prefix}{name}" for name in names)))
-    for path in (f"{form}/data/D/data.xml", f"{form}/data/D/a.bin"):
-        answer = service.get(path)
+    for name in ("data.xml", "a.bin"):
+        answer = service.get(f"{form}/data/D/{name}")
         assert (answer["Cache-Control"], answer["Vary"]) == ("private, no-cache", users)
-    definition = service.get(f"{form}/form/form.xhtml")
-    assert (definition["Cache-Control"], definition["Vary"]) == (None, None)
+    published = service.get(f"{form}/form/form.xhtml")
+    assert (published["Cache-Control"], published["Vary"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -398,16 +402,6 @@ def test_a_path_has_one_spelling(service: Service, path: str) -> None:
         assert answer.status == 400, (method, answer.cause)
 
 
-def through(path: Path, url: str) -> tuple[int, str]:
-    """Ask a service at the path of a socket: the status and the location of its answer."""
-    with closing(http.client.HTTPConnection("localhost")) as connection, socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(path))
-        connection.sock = sock
-        connection.request("GET", url)
-        with connection.getresponse() as answer:
-            return answer.status, answer.headers["Location"] or answer.read().decode()
-
-
 def test_pages_with_an_address_of_their_own_are_nowhere_else_and_nothing_else_is_there(tmp_path: Path) -> None:
     own = tmp_path / "pages"
     env = {"PERSISTENCE_ADMIN_BIND": f"unix:{own}", "PERSISTENCE_TRUSTED": "unix, 127.0.0.1"}
@@ -418,13 +412,14 @@ def test_pages_with_an_address_of_their_own_are_nowhere_else_and_nothing_else_is
         assert service.put("a/b/data/D/data.xml", b"<d/>", **V1).status == 201
         for path in ("/admin", "/admin/", "/admin/login", "/admin/static/pages.css"):
             assert service.raw("GET", path).refuses(404, "admin_bind")
-            assert through(own, path)[0] in (200, 302, 303, 404)
-        assert through(own, "/admin/keys") == (303, "/admin/login?next=%2Fadmin%2Fkeys")
+            assert over_unix(own, path).status in (200, 302, 303, 404)
+        moved = over_unix(own, "/admin/keys")
+        assert (moved.status, moved["Location"]) == (303, "/admin/login?next=%2Fadmin%2Fkeys")
         for path in (f"{PUBLIC}/crud/a/b/data/D/data.xml", "/crud/a/b/data/D/data.xml", "/", "/version", "/metrics"):
             assert service.raw("GET", path).status == 200
-            assert through(own, path)[0] == 404
-        assert through(own, "//admin/keys")[0] == 404
-        assert through(own, "/healthz")[0] == service.raw("GET", "/healthz").status == 200
+            assert over_unix(own, path).status == 404
+        assert over_unix(own, "//admin/keys").status == 404
+        assert over_unix(own, "/healthz").status == service.raw("GET", "/healthz").status == 200
 
 
 # A document under a new id, with its attachments: ``POST /fr/service/$app/$form/duplicate`` (spec runtime 8).
@@ -481,18 +476,6 @@ def test_the_encoding_stays(service: Service, form: str, encoding: str) -> None:
     assert service.get(f"{form}/data/{new}/data.xml").body.decode(encoding) == data.replace("/D/", f"/{new}/")
 
 
-def test_permissions_of_both_documents_count(service: Service, form: str) -> None:
-    publish(
-        service, form, '<permission operations="read update"><owner/></permission><permission operations="create"/>'
-    )
-    service.put(f"{form}/data/D/data.xml", **V1, Username="lea")
-    assert ask_duplicate(service, form, "D", Username="bob").status == 403
-    own = duplicated(service, form, Username="lea")
-    publish(service, form, '<permission operations="read update"><owner/></permission>')
-    assert ask_duplicate(service, form, own, Username="lea").status == 403
-    assert ask_duplicate(service, form, "none", Username="lea").status == 404
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"<x>D</x>", b"<document-id/>", b"<document-id>D", b"<!DOCTYPE a><document-id>D</document-id>"]
@@ -506,10 +489,7 @@ def test_a_body_without_an_id_is_refused(service: Service, form: str, body: byte
 
 def test_of_a_singleton_there_is_no_duplicate(service: Service, form: str) -> None:
     """And nothing is left of its attachments, unless another service has them: it removes them for administrators."""
-    definition = b"""<h:html xmlns:h="http://www.w3.org/1999/xhtml" xmlns:f="http://www.w3.org/2002/xforms"><h:head>
-        <f:model id="fr-form-model"><f:instance id="fr-form-metadata"><metadata><singleton>true</singleton></metadata>
-        </f:instance></f:model></h:head></h:html>"""
-    service.put(f"{form}/form/form.xhtml", definition)
+    service.publish(form, definition("<singleton>true</singleton>"))
     service.put(f"{form}/data/D/data.xml", f"<d>{CRUD}/{form}/data/D/a.bin</d>".encode(), **V1, Username="lea")
     service.put(f"{form}/data/D/a.bin", b"1", **V1, Username="lea")
     assert ask_duplicate(service, form, "D", Username="lea").status == 409

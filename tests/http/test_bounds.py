@@ -25,11 +25,11 @@ from persistence.limits import (
     SMALL,
 )
 from persistence.services.transforms import parsing
-from tests.cost.measured import MIB, Process
 from tests.encrypted_form import DEFINITION, UNMARKED
 from tests.forms.vectors import Form, bind, section
 from tests.in_process import serving
 from tests.published import definition
+from tests.rigs.processes import MIB, Process
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, alone
 from tests.waiting import eventually
 

@@ -37,8 +37,12 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+def password(text: str) -> str:
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
 def basic(user: str, key: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{key}".encode()).decode()}
+    return {"Authorization": password(f"{user}:{key}")}
 
 
 def lines(service: Service) -> list[dict[str, object]]:
@@ -108,14 +112,16 @@ def test_the_log_names_the_caller_and_never_a_key(tmp_path: Path) -> None:
 
 
 def test_a_trusted_address_needs_no_key_and_another_does(tmp_path: Path) -> None:
-    secret = keys_of(tmp_path).add("runtime")
     with serving(tmp_path, env=TRUSTING) as service:
         stranger = replace(service, source="127.0.0.2")
-        assert service.raw("GET", PATH).status == 404
-        assert service.raw("GET", PATH, {"Authorization": "Negotiate YII="}).status == 404
-        assert service.raw("GET", PATH, bearer("wrong")).status == 401
-        assert stranger.raw("GET", PATH).status == 401
-        assert stranger.raw("GET", PATH, {"Authorization": "Negotiate YII="}).status == 401
+        assert service.raw("GET", PATH, bearer("any")).status == 404
+        closed = stranger.raw("GET", PATH, bearer("any"))
+        assert (closed.status, closed.cause) == (403, "this service is closed to 127.0.0.2")
+        secret = keys_of(tmp_path).add("runtime")
+        negotiate = {"Authorization": "Negotiate YII="}
+        for headers, trusted, strange in (({}, 404, 401), (negotiate, 404, 401), (bearer("wrong"), 401, 401)):
+            assert service.raw("GET", PATH, headers).status == trusted
+            assert stranger.raw("GET", PATH, headers).status == strange
         assert stranger.raw("GET", PATH, bearer(secret)).status == 404
         for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Remote-Addr", "REMOTE_ADDR"):
             assert stranger.raw("GET", PATH, {name: "127.0.0.1"}).status == 401
@@ -134,13 +140,6 @@ def test_keys_that_vanish_open_nothing(tmp_path: Path) -> None:
         os.kill(worker, signal.SIGKILL)
         eventually(lambda: service.workers() not in ([], [worker]))
         assert service.raw("GET", PATH).status == 403
-
-
-def test_an_untrusted_address_is_refused_where_there_are_no_keys(tmp_path: Path) -> None:
-    with serving(tmp_path, env=TRUSTING) as service:
-        assert service.raw("GET", PATH, bearer("any")).status == 404
-        closed = replace(service, source="127.0.0.2").raw("GET", PATH, bearer("any"))
-        assert (closed.status, closed.cause) == (403, "this service is closed to 127.0.0.2")
 
 
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
@@ -268,10 +267,6 @@ INSECURE = Policy(Opens.ALWAYS, Trusted())
 BEARER, WRONG = f"Bearer {SECRET}", "Bearer wrong"
 
 
-def password(text: str) -> str:
-    return "Basic " + base64.b64encode(text.encode()).decode()
-
-
 @pytest.mark.parametrize(
     ("trusted", "insecure", "on_loopback", "has_keys", "opens"),
     [
@@ -300,7 +295,7 @@ def test_a_service_that_nobody_could_call_does_not_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "keys", "peer", "header", "name"),
+    ("own", "keys", "peer", "header", "expected"),
     [
         (LOOPBACK, (), HERE, None, None),
         (LOOPBACK, (), HERE, WRONG, None),
@@ -318,51 +313,40 @@ def test_a_service_that_nobody_could_call_does_not_start() -> None:
         (NEVER, KEYS, FAR, password(f"anybody:{SECRET}"), "runtime"),
         (UNTRUSTING, KEYS, None, BEARER, "runtime"),
         (UNTRUSTING, KEYS, UNIX, BEARER, "runtime"),
+        (LOOPBACK, KEYS, HERE, None, UnauthorizedError),
+        (LOOPBACK, KEYS, HERE, WRONG, UnauthorizedError),
+        (NEVER, KEYS, NEAR, WRONG, UnauthorizedError),
+        (NEVER, KEYS, NEAR, "Bearer", UnauthorizedError),
+        (NEVER, KEYS, NEAR, "Basic !", UnauthorizedError),
+        (NEVER, KEYS, UNIX, password("runtime:wrong"), UnauthorizedError),
+        (NEVER, KEYS, FAR, None, UnauthorizedError),
+        (NEVER, KEYS, FAR, "Negotiate YII=", UnauthorizedError),
+        (NEVER, KEYS, FAR, f"Negotiate {SECRET}", UnauthorizedError),
+        (NEVER, KEYS, FAR, f"{BEARER}, {BEARER}", UnauthorizedError),
+        (UNTRUSTING, KEYS, HERE, None, UnauthorizedError),
+        (UNTRUSTING, KEYS, None, None, UnauthorizedError),
+        (NEVER, (), FAR, None, "closed to 192.0.2.1"),
+        (NEVER, (), FAR, BEARER, "closed to 192.0.2.1"),
+        (NEVER, (), None, None, "closed to this caller"),
+        (UNTRUSTING, (), HERE, BEARER, "closed to 127.0.0.1"),
+        (UNTRUSTING, (), UNIX, None, "closed to this caller"),
+        (LOOPBACK, (), FAR, None, "closed to 192.0.2.1"),
+        (LOOPBACK, (), UNIX, None, "closed to this caller"),
     ],
 )
-def test_these_may_call(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None, name: str | None) -> None:
-    found = caller(own, keys, peer, header)
-    assert (found.name if isinstance(found, Key) else found) == name
-
-
-@pytest.mark.parametrize(
-    ("own", "keys", "peer", "header"),
-    [
-        (LOOPBACK, KEYS, HERE, None),
-        (LOOPBACK, KEYS, HERE, WRONG),
-        (NEVER, KEYS, NEAR, WRONG),
-        (NEVER, KEYS, NEAR, "Bearer"),
-        (NEVER, KEYS, NEAR, "Basic !"),
-        (NEVER, KEYS, UNIX, password("runtime:wrong")),
-        (NEVER, KEYS, FAR, None),
-        (NEVER, KEYS, FAR, "Negotiate YII="),
-        (NEVER, KEYS, FAR, f"Negotiate {SECRET}"),
-        (NEVER, KEYS, FAR, f"{BEARER}, {BEARER}"),
-        (UNTRUSTING, KEYS, HERE, None),
-        (UNTRUSTING, KEYS, None, None),
-    ],
-)
-def test_these_need_a_right_key(own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None) -> None:
-    with pytest.raises(UnauthorizedError):
-        caller(own, keys, peer, header)
-
-
-@pytest.mark.parametrize(
-    ("own", "peer", "header", "says"),
-    [
-        (NEVER, FAR, None, "closed to 192.0.2.1"),
-        (NEVER, FAR, BEARER, "closed to 192.0.2.1"),
-        (NEVER, None, None, "closed to this caller"),
-        (UNTRUSTING, HERE, BEARER, "closed to 127.0.0.1"),
-        (UNTRUSTING, UNIX, None, "closed to this caller"),
-        (LOOPBACK, FAR, None, "closed to 192.0.2.1"),
-        (LOOPBACK, UNIX, None, "closed to this caller"),
-    ],
-)
-def test_without_keys_the_service_is_closed_to_these(own: Policy, peer: Peer, header: str | None, says: str) -> None:
+def test_who_may_call(
+    own: Policy, keys: tuple[Key, ...], peer: Peer, header: str | None, expected: str | type[Exception] | None
+) -> None:
     """Keys that have vanished open nothing; and an open service is open to its own machine only."""
-    with pytest.raises(ForbiddenError, match=says):
-        caller(own, (), peer, header)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            caller(own, keys, peer, header)
+    elif expected is not None and expected.startswith("closed"):
+        with pytest.raises(ForbiddenError, match=expected):
+            caller(own, keys, peer, header)
+    else:
+        found = caller(own, keys, peer, header)
+        assert (found.name if isinstance(found, Key) else found) == expected
 
 
 @pytest.mark.parametrize(
@@ -408,7 +392,7 @@ def test_an_ended_key_is_refused_by_its_name_in_the_log_too(tmp_path: Path) -> N
 EVIL = "https://evil.example"
 
 
-GET = {"REQUEST_METHOD": "GET"}
+GET, VERSION = {"REQUEST_METHOD": "GET"}, {"Svc-Form-Definition-Version": "1"}
 
 
 @pytest.mark.parametrize(
@@ -530,15 +514,11 @@ def test_another_name_is_refused_before_anything_is_looked_at(tmp_path: Path, co
 
 
 def test_the_settings_name_hosts_and_origins(tmp_path: Path) -> None:
-    env = {
-        "PERSISTENCE_HOSTS": "forms-data, 10.1.2.3",
-        "PERSISTENCE_ORIGINS": "https://forms.example",
-        "PERSISTENCE_TRUSTED": "127.0.0.1",
-    }
-    with serving(tmp_path, env=env) as service:
+    settings = 'hosts = ["forms-data", "10.1.2.3"]\norigins = ["https://forms.example"]\ntrusted = ["127.0.0.1"]\n'
+    with serving(tmp_path, settings=settings) as service:
         path = "/crud/a/b/data/A/data.xml"
         for name in ("forms-data", "FORMS-DATA:80", "10.1.2.3", "localhost"):
-            page = {"Host": name, "Origin": "https://forms.example", "Svc-Form-Definition-Version": "1"}
+            page = {"Host": name, "Origin": "https://forms.example", **VERSION}
             assert service.raw("PUT", path, page, b"<d/>").status in (201, 204), name
         assert service.raw("GET", path, {"Host": "forms"}).status == 421
         assert service.raw("PUT", path, {"Origin": EVIL}, b"<d/>").status == 403
@@ -546,12 +526,10 @@ def test_the_settings_name_hosts_and_origins(tmp_path: Path) -> None:
 
 def test_a_key_is_no_pages(tmp_path: Path) -> None:
     """Whoever has shown one may use any name; but a browser sends a password that it knows for pages elsewhere, too."""
-    key = Keys(f"{tmp_path}/var/keys.json", tree=f"{tmp_path}/data").add("runtime")
+    sent = basic("x", keys_of(tmp_path).add("runtime")) | {"Host": "forms.example"}
     with serving(tmp_path) as service:
-        password = {"Authorization": "Basic " + base64.b64encode(f"x:{key}".encode()).decode(), "Host": "forms.example"}
-        version = {"Svc-Form-Definition-Version": "1"}
         path = "/crud/a/b/data/A/data.xml"
-        assert service.raw("PUT", path, {**password, **version}, b"<d/>").status == 201
-        assert service.raw("PUT", path, {**password, "Origin": EVIL}, b"<d/>").status == 403
-        assert service.raw("PUT", path, {**password, "Origin": "https://forms.example"}, b"<d/>").status == 204
+        assert service.raw("PUT", path, sent | VERSION, b"<d/>").status == 201
+        assert service.raw("PUT", path, {**sent, "Origin": EVIL}, b"<d/>").status == 403
+        assert service.raw("PUT", path, {**sent, "Origin": "https://forms.example"}, b"<d/>").status == 204
         assert service.raw("GET", path, {"Host": "forms.example"}).status == 401  # before the name

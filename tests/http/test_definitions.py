@@ -115,15 +115,14 @@ from tests.service import PROVIDER, PUBLIC, V1, Answer, Service
             PUT form/b.bin <x/> -> 204
             PUT form/c.bin v=1 -> 201
             GET form/b.bin -> 200 <x/>""",
+        "malformed versions are refused": "\n".join(
+            f"GET|PUT|DELETE form data/D v={text} -> 400 `positive integer`"
+            for text in ("0", "-1", "one", "1.5", "latest", "NEXT", "99999999999999999999")
+        ),
     }
 )
 def test_versions(service: Service, form: str, story: str) -> None:
     play(service, form, story)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "one", "1.5", "latest", "NEXT", "99999999999999999999"])
-def test_malformed_versions_are_refused(service: Service, form: str, text: str) -> None:
-    play(service, form, f"GET|PUT|DELETE form data/D v={text} -> 400 `positive integer`")
 
 
 def test_deleting_a_definition_leaves_the_rest(service: Service, form: str) -> None:
@@ -219,49 +218,40 @@ def test_an_unpublished_definition(service: Service, form: str) -> None:
         assert (found.get(VERSION), found.findtext("s/c")) == (None, "é")
 
 
-def test_the_version_is_chosen_first(service: Service, form: str) -> None:
-    """Forms 1.1: by number or for a document."""
-    path = f"{form}/form/form.xhtml"
-    service.put(path, DESIGNED, **V1)
-    service.put(path, DESIGNED.replace("é".encode(), b"two"), Form_Definition_Version=2)
-    service.put(f"{form}/data/D/data.xml", **V1)
-    for own, text in (({}, "two"), ({"Form_Definition_Version": 1}, "é"), ({"For_Document_Id": "D"}, "é")):
-        assert instance(service.get(f"{path}{ASK}4.8.0", **own).body).findtext("s/c") == text
-
-
-@pytest.mark.parametrize("word", ["edge", "raw", "4.8", "2019.1.0.1", "x%0Ay"])
-def test_formats_that_there_are_not(service: Service, form: str, word: str) -> None:
-    """Forms 1.1: 400, also where there is nothing to migrate."""
-    assert service.get(f"{form}/form/form.xhtml{ASK}{word}").refuses(400, "4.0.0, 4.8.0, 2019.1.0")
-
-
-def test_where_it_means_nothing(service: Service, form: str) -> None:
-    """Forms 1.1: on HEAD, on attachments, on other data, on writes, and without a value."""
-    path = f"{form}/form/form.xhtml"
-    assert service.put(f"{path}{ASK}x", DESIGNED).status == 201
-    service.put(f"{form}/form/a.bin", b"<a")
-    service.put(f"{form}/data/D/data.xml", DESIGNED, **V1)
-    assert service.get(f"{form}/form/a.bin{ASK}4.8.0").body == b"<a"
-    assert service.get(f"{form}/data/D/data.xml{ASK}4.8.0").body == DESIGNED
-    assert service.get(f"{path}{ASK}").body == DESIGNED
-    for word in ("x", "4.8.0"):
-        head = service.head(f"{path}{ASK}{word}")
-        assert (head.status, head["Content-Length"]) == (200, None)
-    assert service.delete(f"{path}{ASK}x").status == 204
-
-
-def test_the_client_may_have_it_already(service: Service, form: str) -> None:
-    """8.7: 304 as without the parameter."""
-    path = f"{form}/form/form.xhtml"
-    service.put(path, DESIGNED)
-    since = {"If-Modified-Since": service.get(path)["Last-Modified"] or ""}
-    assert service.get(path, since).status == service.get(f"{path}{ASK}4.8.0", since).status == 304
-
-
-def test_what_has_no_form_model_comes_back_as_it_is(service: Service, form: str) -> None:
-    path = f"{form}/form/form.xhtml"
-    service.put(path, b"<?xml version='1.1'?><a  b='c'></a>")
-    assert service.get(f"{path}{ASK}4.8.0").body == b"<?xml version='1.1'?><a  b='c'></a>"
+@stories(
+    {
+        "the version is chosen first, by number or for a document": """
+            PUT form v=1 {designed}
+            PUT form v=2 {second}
+            PUT data/D v=1
+            GET form{ask}4.8.0 -> has=<c>two</c>
+            GET form{ask}4.8.0 v=1 -> has=<c>é</c>
+            GET form{ask}4.8.0 For-Document-Id=D -> has=<c>é</c>""",
+        "other formats are refused, also where there is nothing to migrate": """
+            GET form{ask}edge form{ask}raw form{ask}4.8 form{ask}2019.1.0.1 -> 400 `4.0.0, 4.8.0, 2019.1.0`
+            GET form{ask}x%0Ay -> 400 `4.0.0, 4.8.0, 2019.1.0`""",
+        "it means nothing on HEAD, on attachments, on other data, on writes, and without a value": """
+            PUT form{ask}x {designed} -> 201
+            PUT form/a.bin <a
+            PUT data/D v=1 {designed}
+            GET form/a.bin{ask}4.8.0 -> 200 <a
+            GET data/D{ask}4.8.0 -> 200 {designed}
+            GET form{ask} -> 200 {designed}
+            HEAD form{ask}x form{ask}4.8.0 -> 200 Content-Length=
+            DELETE form{ask}x -> 204""",
+        "the client may have it already: 304 as without the parameter (8.7)": """
+            PUT form {designed}
+            GET form -> Modified>date
+            GET form form{ask}4.8.0 If-Modified-Since={date} -> 304""",
+        "what has no form model comes back as it is": """
+            PUT form {odd}
+            GET form{ask}4.8.0 -> 200 {odd}""",
+    }
+)
+def test_formats(service: Service, form: str, story: str) -> None:
+    """Forms 1.1."""
+    words = {"designed": DESIGNED.decode(), "second": DESIGNED.decode().replace("é", "two")}
+    play(service, form, story, ask=ASK, odd="<?xml version='1.1'?><a  b='c'></a>", **words)
 
 
 def test_five_mebibytes(service: Service, form: str) -> None:
@@ -295,18 +285,15 @@ def client(tmp_path: Path, dialect: str) -> FlaskClient:
 
 
 @pytest.mark.parametrize("path", ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin"])
-def test_a_runtime_writes_through_the_provider_face(tmp_path: Path, path: str) -> None:
-    """It has decided by the definitions itself (spec crud 11)."""
+def test_a_runtime_writes_through_the_provider_face_and_the_public_one_asks_for_permissions(
+    tmp_path: Path, path: str
+) -> None:
+    """The runtime has decided by the definitions itself (spec crud 11)."""
     asking = client(tmp_path, "orbeon")
     headers = {"Orbeon-Form-Definition-Version": "1"}
     assert asking.put(f"/crud/hr/leave/{path}", data=b"<form/>", headers=headers).status_code == 201
     assert asking.get(f"/crud/hr/leave/{path}", headers=headers).data == b"<form/>"
-
-
-def test_the_public_face_asks_for_permissions(tmp_path: Path) -> None:
-    path = "/fr/service/persistence/crud/hr/leave/data/D/data.xml"
-    answer = client(tmp_path, "svc").put(path, data=b"<form/>", headers={"Svc-Form-Definition-Version": "1"})
-    assert answer.status_code == 502
+    assert asking.put(f"{PUBLIC}/crud/hr/leave/{path}", data=b"<form/>", headers=headers).status_code == 502
 
 
 def test_a_caller_without_permission_learns_nothing_of_other_versions(
@@ -395,7 +382,7 @@ def with_view(view: str, form: str) -> bytes:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_mark_without_effect_is_refused_with_its_control_and_the_reason(
-    service: Service, form: str, name: str
+    service: Service, in_dialect: Callable[[str], Service], form: str, name: str
 ) -> None:
     body = with_view(REFUSED[name], form)
     refused = service.put(f"{form}/form/form.xhtml", body, **V1)
@@ -404,14 +391,8 @@ def test_a_mark_without_effect_is_refused_with_its_control_and_the_reason(
     published = service.raw("POST", "/fr/service/publish", {}, body)
     assert (published.status, published.cause) == (400, refused.cause)
     assert service.get(f"{form}/form/form.xhtml").status == 404
-
-
-def test_a_provider_behind_a_proxy_keeps_what_a_runtime_has_published(
-    in_dialect: Callable[[str], Service], form: str
-) -> None:
-    service = replace(in_dialect("orbeon"), face=PROVIDER)
-    put = service.put(f"{form}/form/form.xhtml", with_view(REFUSED["no id"], form), **V1)
-    assert put.status == 201, put.cause
+    provider = replace(in_dialect("orbeon"), face=PROVIDER)  # behind a proxy it keeps what a runtime has published
+    assert provider.put(f"{form}/form/form.xhtml", body, **V1).status == 201
 
 
 @pytest.fixture(scope="module")
@@ -456,34 +437,28 @@ def test_an_index_that_was_built_by_other_paths_is_corrected(tmp_path: Path, mon
         assert etree.fromstring(found(service, "a/f", "s/c", "old").body).get("search-total") == "0"
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_what_was_stored_plain_is_found_and_encrypted(tmp_path: Path, *, older: bool) -> None:
+@pytest.mark.parametrize("what", ["current", "older", "file"])
+def test_what_was_stored_plain_is_found_and_encrypted(tmp_path: Path, what: str) -> None:
     """By a service that looked elsewhere for what the definition marks: here the marks came later."""
     ((_, _), (definition, (path, *_))) = definitions("plain grid", "<fr:encrypt/>")
-    plain = definition.replace(b"<fr:encrypt/>", b"")
     with keyed(tmp_path) as service:
-        assert service.put("a/f/form/form.xhtml", plain, **V1).status == 201
-        assert service.put("a/f/data/d/data.xml", data_at(path), **V1).status == 201
-        assert service.put("a/f/form/form.xhtml", definition, **V1).status == 204
-        if older:
-            assert service.put("a/f/data/d/data.xml", b"<form/>", **V1).status == 204
-        assert kinds(service) == []
+        if what == "file":
+            service.publish("a/f", encrypted_form.DEFINITION)
+            attach(service, "a/f/data/1/scan.bin", None)
+            save(service, "a/f", body=encrypted_form.data(scan=encrypted_form.path("a/f", "1", "scan.bin")))
+        else:
+            service.publish("a/f", definition.replace(b"<fr:encrypt/>", b""), **V1)
+            service.save("a/f", "d", data_at(path))
+            service.publish("a/f", definition, **V1)
+            if what == "older":
+                service.save("a/f", "d", b"<form/>")
+            assert kinds(service) == []
         assert kinds(service, "--deep") == ["value-plain"]
         assert run_command(service, "reencrypt").exit_code == 0
         assert kinds(service, "--deep") == []
-        if not older:
+        if what == "current":
             assert b"secret" not in raw(service, "a/f/data/d/data.xml").body
             assert b"secret" in service.get("a/f/data/d/data.xml").body
-
-
-def test_a_plain_file_of_a_marked_control_is_found(tmp_path: Path) -> None:
-    with keyed(tmp_path) as service:
-        assert service.put("a/f/form/form.xhtml", encrypted_form.DEFINITION, **V1).status == 201
-        attach(service, "a/f/data/1/scan.bin", None)
-        save(service, "a/f", body=encrypted_form.data(scan=encrypted_form.path("a/f", "1", "scan.bin")))
-        assert kinds(service, "--deep") == ["value-plain"]
-        assert run_command(service, "reencrypt").exit_code == 0
-        assert kinds(service, "--deep") == []
 
 
 def test_a_stored_definition_with_a_mark_without_effect_is_found(tmp_path: Path) -> None:

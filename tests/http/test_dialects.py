@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ from persistence.dialect import SVC
 from persistence.http.application import CleanRequests, ExactFlask, Forwarding, RouteScope
 from persistence.http.logs import CALLER, REQUEST_ID, RequestLog
 from tests import orders
+from tests.http.stories import play, stories
 from tests.in_process import serving
 from tests.published import definition
-from tests.search_faults import found
 from tests.served import served as in_dialects
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, pair
 
@@ -187,20 +188,21 @@ HERE = ("/api/", "/openapi.yaml", "/version", "/admin/", "/healthz", "/readyz", 
 INTERFACE = Path(__file__).parents[2] / "docs" / "openapi.yaml"
 
 
-def test_the_root_says_what_this_is(svc: Service) -> None:
+def test_the_service_says_what_it_is_and_a_browser_gets_a_page_with_links(svc: Service) -> None:
     answer = svc.raw("GET", "/")
     assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
     text = answer.body.decode()
     assert text.startswith(f"persistence {__version__}, dialect svc\n")
-    for path in (PUBLIC, *HERE, "docs/index.md"):
-        assert path in text
-
-
-def test_a_browser_gets_a_page_with_links(svc: Service) -> None:
-    answer = svc.raw("GET", "/", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
-    assert (answer.status, answer["Content-Type"]) == (200, "text/html; charset=utf-8")
-    assert "default-src 'none'" in (answer["Content-Security-Policy"] or "")
-    assert b'<a href="/openapi.yaml">' in answer.body
+    assert [path for path in (PUBLIC, *HERE, "docs/index.md") if path not in text] == []
+    page = svc.raw("GET", "/", {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (page.status, page["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in (page["Content-Security-Policy"] or "")
+    assert b'<a href="/openapi.yaml">' in page.body
+    version = svc.raw("GET", "/version")
+    expected = {"version": __version__, "dialect": "svc", "interface": PUBLIC, "openapi": "/openapi.yaml"}
+    assert (version["Content-Type"], json.loads(version.body)) == ("application/json", expected)
+    described = svc.raw("GET", "/openapi.yaml")
+    assert (described["Content-Type"], described.body) == ("text/plain; charset=utf-8", INTERFACE.read_bytes())
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "text/html"])
@@ -213,18 +215,6 @@ def test_strangers_learn_neither_version_nor_dialect(tmp_path: Path, accept: str
             assert service.raw("GET", path).status == (200 if path.startswith("/?") else 403), path
 
 
-def test_the_version_is_json(svc: Service) -> None:
-    answer = svc.raw("GET", "/version")
-    assert answer["Content-Type"] == "application/json"
-    expected = {"version": __version__, "dialect": "svc", "interface": PUBLIC, "openapi": "/openapi.yaml"}
-    assert json.loads(answer.body) == expected
-
-
-def test_the_description_of_the_interface_is_the_documented_one(svc: Service) -> None:
-    answer = svc.raw("GET", "/openapi.yaml")
-    assert (answer["Content-Type"], answer.body) == ("text/plain; charset=utf-8", INTERFACE.read_bytes())
-
-
 def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(svc: Service) -> None:
     page = svc.raw("GET", "/api/")
     assert (page.status, page["Content-Type"]) == (200, "text/html; charset=utf-8")
@@ -233,6 +223,8 @@ def test_the_reference_shows_the_description_and_loads_nothing_from_elsewhere(sv
     script = svc.raw("GET", "/api/redoc.standalone.js")
     assert (script.status, script["Content-Type"], script["Cache-Control"]) == (200, "text/javascript", "max-age=3600")
     assert b"spec-url" in script.body
+    assert b"prefers-color-scheme: dark" in svc.raw("GET", "/api/theme.js").body
+    assert svc.raw("GET", "/api/other.js").status == 404
     moved = svc.raw("GET", "/api")
     assert (moved.status, moved["Location"]) == (302, "api/")
 
@@ -306,33 +298,21 @@ def taken(**environ: str) -> ClientRequest:
     return served[0]
 
 
-def test_method_query_and_fields_are_taken_down() -> None:
-    assert taken(HTTP_X_OWN_FIELD="1", SERVER_NAME="here") == ClientRequest(
-        "PUT", "valid=true", (("X-Own-Field", "1"),)
-    )
-
-
 @pytest.mark.parametrize(("caller", "is_kept"), [("backup-key", False), ("trusted", True), (None, False)])
 def test_what_may_be_a_key_of_this_service_stays_here(caller: str | None, *, is_kept: bool) -> None:
     known = {} if caller is None else {CALLER: caller}
     assert (taken(HTTP_AUTHORIZATION="Bearer k", **known).field_of("authorization") is not None) == is_kept
 
 
-def test_a_request_has_the_number_that_it_has_here() -> None:
-    request = taken(HTTP_X_REQUEST_ID="theirs and odd", **{REQUEST_ID: "ours"})
-    assert request.fields == (("X-Request-Id", "ours"),)
-
-
-def test_one_request_asks_once_and_the_next_one_again() -> None:
-    asked: list[int] = []
-
-    def ask() -> int:
-        asked.append(1)
-        return len(asked)
-
+def test_method_query_and_fields_are_taken_down_and_a_request_asks_once() -> None:
+    own = taken(HTTP_X_OWN_FIELD="1", SERVER_NAME="here")
+    assert own == ClientRequest("PUT", "valid=true", (("X-Own-Field", "1"),))
+    numbered = taken(HTTP_X_REQUEST_ID="theirs and odd", **{REQUEST_ID: "ours"})
+    assert numbered.fields == (("X-Request-Id", "ours"),)
+    numbers = count(1)
     for expected in (1, 2):
         request = taken()
-        assert [request.once("key", ask), request.once("key", ask)] == [expected, expected]
+        assert [request.once("key", lambda: next(numbers)) for _ in range(2)] == [expected, expected]
 
 
 # Headers of the other dialect: a user who is named in them must not become an anonymous one unseen.
@@ -379,10 +359,7 @@ def test_every_header_of_the_interface_is_told(strict: Service) -> None:
         assert strict.get("a/b/data/D/data.xml", {OTHER[strict.dialect] + name: "1"}).status == 400, name
     for name in (OTHER[strict.dialect] + "Nothing", "Username", "X-Orbeon-Username"):
         assert strict.get("a/b/data/D/data.xml", {name: "1"}).status == 404
-
-
-def test_a_supervisor_is_answered_whatever_a_proxy_adds(strict: Service) -> None:
-    for path in ("/healthz", "/readyz"):
+    for path in ("/healthz", "/readyz"):  # a supervisor is answered whatever a proxy adds
         assert strict.raw("GET", path, {OTHER[strict.dialect] + "Username": "lea"}).status == 200
 
 
@@ -412,6 +389,8 @@ def test_the_service_behind_is_told_nothing_of_them(tmp_path: Path) -> None:
 pytestmark = pytest.mark.xdist_group("pair")
 
 _XML = {"Content-Type": "application/xml"}
+_LEA, _BOB = "by=lea group=staff", "by=bob group=staff"
+NAMED = f"<search>{NAME}</search>"
 
 
 @pytest.fixture(scope="module")
@@ -425,36 +404,28 @@ def front(services: tuple[Service, Service]) -> Service:
     return services[0]
 
 
-def search(front: Service, form: str, body: str, **own: str) -> list[str]:
-    answer = front.post(f"search/{form}", body, **own)
-    assert answer.status == 200, answer.cause
-    return found(answer.body)
-
-
 def test_a_form_from_its_publication_to_the_deletion_of_its_data(services: tuple[Service, Service]) -> None:
     front, behind = services
-    assert front.put("acme/order/form/form.xhtml", orders.definition()).status == 201
-    for name in ("Ann", "Bob"):
-        body = f"<form><customer><name>{name}</name></customer></form>".encode()
-        assert front.put(f"acme/order/draft/{name}/data.xml", body, **V1, Username="kim").status == 201
-        put = front.put(f"acme/order/data/{name}/data.xml", body, **V1, Username="kim")
-        assert put.status == 201
-        got = front.get(f"acme/order/data/{name}/data.xml")
-        assert (got.body, got["ETag"], got["Svc-Username"]) == (body, put["ETag"], "kim")
-        assert got["Svc-Last-Modified"] == put["Svc-Last-Modified"]
-        assert front.get(f"acme/order/draft/{name}/data.xml").status == 404
-    assert (behind.data / "acme/order/data/Ann/data.xml").exists()
-    query = '<search><query path="customer/name" match="exact">Bob</query></search>'
-    assert search(front, "acme/order", query) == ["Bob"]
-    again = front.put("acme/order/data/Bob/data.xml", b"<form/>", {"If-Match": str(got["ETag"])}, Username="lea")
-    assert again.status == 204
-    changed = front.get("acme/order/data/Bob/data.xml")
-    assert (changed["Svc-Username"], changed["Svc-Last-Modified-By-Username"]) == ("kim", "lea")
-    assert front.get(f"acme/order/data/Bob/data.xml?last-modified-time={got['Svc-Last-Modified']}").body == got.body
-    assert front.put("acme/order/data/Bob/data.xml", b"<form/>", {"If-Match": str(got["ETag"])}).status == 412
-    assert front.delete("acme/order/data/", **V1).status == 200
-    assert search(front, "acme/order", "<search/>") == []
-    assert front.delete("acme/order/data/Ann/data.xml").status == 410
+    told = """
+        PUT form {order} -> 201
+        PUT draft/A draft/B v=1 by=kim {ann} -> 201
+        PUT data/A v=1 by=kim {ann} -> 201
+        PUT data/B v=1 by=kim {bob} -> 201 ETag>tag Last-Modified>when
+        GET data/B -> 200 {bob} ETag={tag} Username=kim Last-Modified={when}
+        GET draft/A draft/B -> 404
+        SEARCH {named} -> found=B
+        PUT data/B If-Match={tag} by=lea <form/> -> 204
+        GET data/B -> 200 Username=kim Last-Modified-By-Username=lea
+        GET data/B?last-modified-time={when} -> 200 {bob}
+        PUT data/B If-Match={tag} <form/> -> 412
+        DELETE data/ v=1 -> 200
+        SEARCH -> found=
+        DELETE data/A -> 410
+        POST ~/reindex -> 200
+        GET ~/reindex/status -> 200 body=`<status state="stopped"/>`"""
+    words = {"order": orders.definition().decode(), "ann": ADA, "bob": BOB, "named": NAMED.replace("Ada", "Bob")}
+    play(front, "acme/order", told, **words)
+    assert (behind.data / "acme/order/data/A/.history").exists()
 
 
 def test_the_designer_publishes_from_one_dialect_into_the_other(services: tuple[Service, Service]) -> None:
@@ -469,18 +440,6 @@ def test_the_designer_publishes_from_one_dialect_into_the_other(services: tuple[
     assert answer.status == 200, answer.cause
     assert front.get("hr/made/form/logo.bin").body == b"picture"
     assert b"<form-name>made</form-name>" in front.raw("GET", f"{PUBLIC}/form/hr/made").body
-
-
-def test_permissions_are_those_of_the_definition_behind(front: Service) -> None:
-    permissions = '<permissions><permission operations="read update create"><owner/></permission></permissions>'
-    assert front.put("acme/own/form/form.xhtml", definition(permissions)).status == 201
-    path = "acme/own/data/D/data.xml"
-    assert front.put(path, **V1, Username="kim").status == 201
-    statuses = [front.get(path, Username=name).status for name in ("kim", "lea")]
-    assert statuses == [200, 403]
-    assert front.get(path, {"Orbeon-Username": "kim"}).status == 400
-    assert search(front, "acme/own", "<search/>", Username="kim") == ["D"]
-    assert search(front, "acme/own", "<search/>", Username="lea") == []
 
 
 def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
@@ -498,38 +457,35 @@ def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
     assert (head.status, head["Content-Length"]) == (200, str(len(content)))
 
 
-def test_reindexing_is_handed_on(front: Service) -> None:
-    assert front.raw("POST", f"{PUBLIC}/reindex", _XML, b"").status == 200
-    assert front.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
-
-
-def test_searches_show_no_more_than_gets_though_the_service_behind_would(front: Service) -> None:
-    """It goes by spec search 1.8: in front, it is asked only for what it cannot show too much of."""
-    form, lea, bob = "acme/tight", {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
+@stories(
+    {
+        "permissions are those of the definition behind": """
+            PERMISSIONS <permission operations="read update create"><owner/></permission>
+            PUT data/D v=1 by=kim -> 201
+            GET data/D by=kim -> 200
+            GET data/D by=lea -> 403
+            GET data/D Orbeon-Username=kim -> 400
+            SEARCH by=kim -> found=D
+            SEARCH by=lea -> found=""",
+        "searches show no more than GETs, though the service behind would: it goes by spec search 1.8": f"""
+            PERMISSIONS v=1 <permission operations="create -list"/><permission operations="read"><owner/></permission>
+            PUT data/A v=1 {_LEA} <form/>
+            PUT data/B v=1 {_BOB} <form/>
+            SEARCH {{everything}} -> found=
+            SEARCH {_LEA} {{everything}} -> found=A
+            POST ~/distinct-values/{{form}} {_LEA} {{values}} -> 501
+            PERMISSIONS <permission operations="create"/>\
+                <permission operations="read"><group-member/><user-role any-of="clerk"/></permission>
+            SEARCH {_BOB} {{everything}} -> found=
+            SEARCH {_BOB} role=clerk {{everything}} -> 501
+            PERMISSIONS <permission operations="create read"/>
+            SEARCH {{everything}} -> has=`search-total="2"`
+            PERMISSIONS v=2 <permission operations="create"/>
+            SEARCH v=all {{everything}} -> 501
+            SEARCH v=1 {{everything}} -> 200""",
+    }
+)
+def test_two_services(front: Service, form: str, story: str) -> None:
     everything = '<search><operations any-of="create list"/></search>'
     values = '<distinct-values><query metadata="created-by"/></distinct-values>'
-
-    def publish(*permissions: tuple[str, str], version: int = 1) -> None:
-        each = "".join(
-            f'<permission operations="{names}">{conditions}</permission>' for names, conditions in permissions
-        )
-        body = orders.definition(f"<permissions>{each}</permissions>")
-        assert front.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
-
-    def status(body: str, path: str = "search", **own: str) -> int:
-        return front.post(f"{path}/{form}", body, **own).status
-
-    publish(("create -list", ""), ("read", "<owner/>"))
-    for name, user in (("A", lea), ("B", bob)):
-        assert front.put(f"{form}/data/{name}/data.xml", b"<form/>", **V1, **user).status == 201
-    assert search(front, form, everything) == []
-    assert search(front, form, everything, **lea) == ["A"]
-    assert status(values, "distinct-values", **lea) == 501
-    publish(("create", ""), ("read", '<group-member/><user-role any-of="clerk"/>'))
-    assert search(front, form, everything, **bob) == []
-    assert status(everything, **bob, Roles="clerk") == 501
-    publish(("create read", ""))
-    assert sorted(search(front, form, everything)) == ["A", "B"]
-    publish(("create", ""), version=2)
-    assert status(everything, Form_Definition_Version="all") == 501
-    assert status(everything, Form_Definition_Version="1") == 200
+    play(front, form, story, orders.definition, everything=everything, values=values)

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import IncompleteRead
 from pathlib import Path
 
@@ -62,11 +63,7 @@ def form(service: Service, form: str) -> str:
 
 def raw(service: Service, path: str) -> Answer:
     """What a proxy in front would get: the bytes as they are stored."""
-    service.face = PROVIDER
-    try:
-        return service.get(path)
-    finally:
-        service.face = PUBLIC
+    return replace(service, face=PROVIDER).get(path)
 
 
 def save(
@@ -179,40 +176,26 @@ def test_attachments_with_a_provider_of_their_own_are_encrypted_there(service: S
     assert (part.status, part.body) == (206, CONTENT[65_535:65_537])
 
 
-def test_asking_to_decrypt_what_is_plain_gives_it_as_it_is(service: Service, form: str) -> None:
-    attach(service, f"{form}/data/1/plain.bin", "person/photo")
-    attach(service, f"{form}/data/1/empty.bin", "person/photo", b"")
+def test_sizes_at_the_edges_of_frames_and_ranges_are_of_the_plain_content(service: Service, form: str) -> None:
+    """A range past its end is refused, though the file is longer. What is plain comes as it is."""
+    folder, size, sizes = f"{form}/data/1", len(CONTENT), (0, 1, 65_535, 65_536, 65_537, 131_072, len(CONTENT))
+    for each in sizes:
+        attach(service, f"{folder}/{each}.bin", body=CONTENT[:each])
+        attach(service, f"{folder}/{each}-plain.bin", "person/photo", CONTENT[:each])
     save(service, form)
-    assert service.get(f"{form}/data/1/plain.bin", Decrypt="true").body == CONTENT
-    assert service.get(f"{form}/data/1/empty.bin", Decrypt="true").body == b""
-
-
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_072])
-def test_sizes_at_the_edges_of_frames_come_back(service: Service, form: str, size: int) -> None:
-    attach(service, f"{form}/data/1/a.bin", body=CONTENT[:size])
-    save(service, form)
-    assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT[:size]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "first", "last"),
-    [
-        *(("bytes=0-1", 0, 1), ("bytes=128-", 128, 199_999), ("bytes=65535-65536", 65_535, 65_536)),
-        *(("bytes=199999-9999999", 199_999, 199_999), ("bytes=200000-", None, None)),
-    ],
-)
-def test_ranges_are_of_the_plain_content(
-    service: Service, form: str, wanted: str, first: int | None, last: int | None
-) -> None:
-    """One past its end is refused, though the file is longer."""
-    attach(service, f"{form}/data/1/a.bin")
-    save(service, form)
-    got = service.get(f"{form}/data/1/a.bin", {"Range": wanted}, Decrypt="true")
-    if last is None:
-        assert (got.status, got["Content-Range"]) == (416, "bytes */200000")
-    else:
-        assert (got.status, got["Content-Range"]) == (206, f"bytes {first}-{last}/{len(CONTENT)}")
-        assert got.body == CONTENT[first : last + 1]
+    for each in sizes:
+        assert service.get(f"{folder}/{each}.bin", Decrypt="true").body == CONTENT[:each]
+        assert service.get(f"{folder}/{each}-plain.bin", Decrypt="true").body == CONTENT[:each]
+    for wanted, first, last in (
+        *(("0-1", 0, 1), ("128-", 128, size - 1), ("65535-65536", 65_535, 65_536)),
+        *(("199999-9999999", size - 1, size - 1), ("200000-", None, None)),
+    ):
+        got = service.get(f"{folder}/{size}.bin", {"Range": f"bytes={wanted}"}, Decrypt="true")
+        if last is None:
+            assert (got.status, got["Content-Range"]) == (416, f"bytes */{size}")
+        else:
+            assert (got.status, got["Content-Range"]) == (206, f"bytes {first}-{last}/{size}")
+            assert got.body == CONTENT[first : last + 1]
 
 
 def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(service: Service, form: str) -> None:
@@ -324,21 +307,19 @@ def test_drafts_and_older_revisions_are_encrypted_like_data(service: Service, fo
     assert not traces(service.data / form / "data", *SECRETS)
 
 
-def test_nonrelevant_values_are_removed_before_the_rest_is_decrypted(service: Service, form: str) -> None:
-    body = data().replace(b"<ssn>", f'<ssn xmlns:fr="{FR[1:-1]}" fr:relevant="false">'.encode())
-    save(service, form, body=body)
-    got = service.get(f"{form}/data/1/data.xml?nonrelevant=remove")
-    assert texts(got.body) == [OPEN, *SECRETS[1:]]
-    assert got["Content-Length"] == str(len(got.body))
-    assert texts(service.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
-
-
-def test_long_data_is_decrypted_piece_by_piece(service: Service, form: str) -> None:
+def test_long_data_is_decrypted_piece_by_piece_and_what_is_not_relevant_removed_before(
+    service: Service, form: str
+) -> None:
+    save(service, form, body=data().replace(b"<ssn>", f'<ssn xmlns:fr="{FR[1:-1]}" fr:relevant="false">'.encode()))
     rows = "".join(f"<kids><note>{SECRETS[1]} {number}</note></kids>" for number in range(5000))
-    save(service, form, body=f"<form><person>{rows}</person></form>".encode())
-    got = service.get(f"{form}/data/1/data.xml")
-    assert got["Content-Length"] == str(len(got.body))
-    assert texts(got.body) == [f"{SECRETS[1]} {number}" for number in range(5000)]
+    save(service, form, "long", f"<form><person>{rows}</person></form>".encode())
+    for rest, expected in (
+        ("1/data.xml?nonrelevant=remove", [OPEN, *SECRETS[1:]]),
+        ("1/data.xml", [SECRETS[0], OPEN, *SECRETS[1:]]),
+        ("long/data.xml", [f"{SECRETS[1]} {number}" for number in range(5000)]),
+    ):
+        got = service.get(f"{form}/data/{rest}")
+        assert (texts(got.body), got["Content-Length"]) == (expected, str(len(got.body)))
 
 
 def test_definitions_and_the_designer_s_data_are_never_encrypted(service: Service, form: str) -> None:
@@ -371,14 +352,10 @@ def test_data_stays_readable_when_controls_are_not_marked_any_more(service: Serv
     assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
 
 
-def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(service: Service, form: str) -> None:
-    save(service, form)
-    assert service.delete(f"{form}/form/form.xhtml").status == 204
-    assert service.put(f"{form}/data/1/data.xml", data(), **V1).refuses(500, "is gone")
-    assert not traces(service.data / form / "data", *SECRETS)
+NEW = ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"]
 
 
-@pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
+@pytest.mark.parametrize("name", ["data/1/data.xml", *NEW])
 def test_nothing_is_stored_plain_because_the_definition_is_gone(service: Service, form: str, name: str) -> None:
     save(service, form)
     assert service.delete(f"{form}/form/form.xhtml").status == 204
@@ -386,7 +363,7 @@ def test_nothing_is_stored_plain_because_the_definition_is_gone(service: Service
     assert not traces(service.data / form, *SECRETS)
 
 
-@pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
+@pytest.mark.parametrize("name", NEW)
 def test_of_a_version_that_was_never_published_all_is_encrypted_that_another_one_marks(
     service: Service, form: str, name: str
 ) -> None:
@@ -467,7 +444,7 @@ def require_broken_answer(service: Service, name: str) -> None:
 def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp_path: Path, form: str) -> None:
     """Decryption notices it by itself, also where every change counts as an edit by hand."""
     with keyed(tmp_path, PERSISTENCE_HAND_EDITS="all") as service:
-        assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+        service.publish(form, DEFINITION)
         name, file, wrong, second = stored(service, form)
         whole = file.read_bytes()
         for what, content in wrong.items():
@@ -484,16 +461,15 @@ def test_a_changed_file_is_damage_before_it_is_decrypted(service: Service, form:
     """One that has kept size and time, as after a fault of the disk, is noticed when it is decrypted."""
     name, file, wrong, second = stored(service, form)
     whole, before = file.read_bytes(), file.stat()
-    for what, content in (wrong | {"second frame": second}).items():
+    changes = [(what, content, True) for what, content in (wrong | {"second frame": second}).items()]
+    changes += [(what, wrong[what], False) for what in ("another file", "first frame")]
+    for what, content, is_seen in changes:
         file.write_bytes(content)
+        if not is_seen:
+            assert len(content) == before.st_size
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
         got = service.get(name, Decrypt="true")
-        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, True, 1), what
-    for what in ("another file", "first frame"):
-        assert len(wrong[what]) == before.st_size
-        file.write_bytes(wrong[what])
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        got = service.get(name, Decrypt="true")
-        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, False, 1), what
+        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, is_seen, 1), what
     file.write_bytes(second)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     require_broken_answer(service, name)
@@ -502,14 +478,13 @@ def test_a_changed_file_is_damage_before_it_is_decrypted(service: Service, form:
 
 
 def test_what_the_real_system_has_encrypted_is_read(service: Service, form: str) -> None:
-    service.face = PROVIDER
+    provider = replace(service, face=PROVIDER)
     (key,) = legacy_keys([PASSWORD])
     body = (
         f'<form xmlns:fr="{FR[1:-1]}"><a fr:value-encrypted="true">{VECTOR}</a><b encrypted="true">{VECTOR}</b></form>'
     )
-    save(service, form, body=body.encode())
-    attach(service, f"{form}/data/1/a.bin", None, bytes(12) + AESGCM(key).encrypt(bytes(12), CONTENT, None))
-    service.face = PUBLIC
+    save(provider, form, body=body.encode())
+    attach(provider, f"{form}/data/1/a.bin", None, bytes(12) + AESGCM(key).encrypt(bytes(12), CONTENT, None))
     got = etree.fromstring(service.get(f"{form}/data/1/data.xml").body)
     assert [got.findtext("a"), got.findtext("b")] == ["078-05-1120 \u00e9"] * 2
     assert not got[0].attrib

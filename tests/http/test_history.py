@@ -15,10 +15,10 @@ from tests.encrypted_form import DEFINITION, SECRETS, data
 from tests.forms import vectors
 from tests.forms.test_diffs import CODE, TRIP, trip
 from tests.forms.vectors import changed
+from tests.http.stories import play, stories
 from tests.http.test_encryption import keyed, keys_of
 from tests.in_process import serving
-from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.service import PROVIDER, V1, Answer, Service, running
 
 
 def ask(service: Service, path: str, query: str = "", method: str = "GET", **own: str) -> Answer:
@@ -44,9 +44,8 @@ def test_three_saves_are_listed_newest_first(service: Service, form: str) -> Non
     """8.1, conformance check 13: every attribute, in the order of the example."""
     path = f"{form}/data/D/data.xml"
     first = save(service, path, Username="lea", Group="staff")[0]
-    existing = {} if service.face == PUBLIC else {"Created_Existing": first, "Username_Existing": "lea"}
-    second = save(service, path, Username="bob", Group="staff", Workflow_Stage="review", **existing)[0]
-    third = save(service, path, **existing)[0]
+    second = save(service, path, Username="bob", Group="staff", Workflow_Stage="review")[0]
+    third = save(service, path)[0]
     answer = ask(service, f"{form}/D")
     attributes, documents = listed(answer)
     app, name = form.split("/")
@@ -70,14 +69,6 @@ def test_three_saves_are_listed_newest_first(service: Service, form: str) -> Non
     ]
     headed = ask(service, f"{form}/D", method="HEAD")
     assert (headed.status, headed.body, headed["Content-Length"]) == (200, b"", str(len(answer.body)))
-
-
-def test_a_document_that_was_never_stored_has_an_empty_list(service: Service, form: str) -> None:
-    """8.1: 200, and neither times nor a version. A draft alone has no history."""
-    service.put(f"{form}/draft/D/data.xml", **V1)
-    attributes, documents = listed(ask(service, f"{form}/D"))
-    assert (attributes.pop("total"), documents) == ("0", [])
-    assert set(attributes) == {"application-name", "form-name", "document-id", "page-size", "page-number"}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +96,13 @@ def test_pages(service: Service, form: str, query: str, positions: range, size: 
     assert ("form-version" in attributes, "created-time" in attributes) == (bool(positions), bool(positions))
 
 
-@pytest.mark.parametrize("name", ["page-number", "page-size"])
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "x", "%2B1x", "1e3", "%D9%A1", "9" * 19])
-def test_a_page_that_is_none_is_refused(service: Service, form: str, name: str, value: str) -> None:
-    assert ask(service, f"{form}/D", f"?{name}={value}").refuses(400, name)
+BAD = [f"{name}={value}" for name in ("page-number", "page-size") for value in ("0", "-1", "1.5", "x", "%2B1x", "1e3")]
+BAD += [f"{name}={value}" for name in ("page-number", "page-size") for value in ("%D9%A1", "9" * 19)]
+
+
+@pytest.mark.parametrize("query", [*BAD, *(f"include-diffs={value}" for value in ("maybe", "1", "TRUE"))])
+def test_a_page_that_is_none_is_refused(service: Service, form: str, query: str) -> None:
+    assert ask(service, f"{form}/D", f"?{query}").refuses(400, query.partition("=")[0])
 
 
 def test_tombstones_and_what_came_after_are_listed_and_drafts_never(service: Service, form: str) -> None:
@@ -127,24 +121,6 @@ def test_tombstones_and_what_came_after_are_listed_and_drafts_never(service: Ser
     assert second_page["created-time"] == first
 
 
-def test_an_attachment_has_a_history_while_its_document_is_there(service: Service, form: str) -> None:
-    save(service, f"{form}/data/D/data.xml")
-    instants = save(service, f"{form}/data/D/a.bin", 2, Username="lea")
-    save(service, f"{form}/data/D/a.bin.bin")
-    _, documents = listed(ask(service, f"{form}/D/a.bin"))
-    assert [each["modified-time"] for each in documents] == instants
-    assert listed(ask(service, f"{form}/D/other.bin"))[0]["total"] == "0"
-    assert listed(ask(service, f"{form}/D/data.xml"))[1] == listed(ask(service, f"{form}/D"))[1]
-    service.delete(f"{form}/data/D/data.xml", **V1)
-    is_behind_proxy = service.dialect == "orbeon" and service.face != PUBLIC
-    assert ask(service, f"{form}/D/a.bin").status == (200 if is_behind_proxy else service.deleted)
-
-
-def _restricted(service: Service, form: str) -> None:
-    metadata = f"<permissions>{_OWN}</permissions>"
-    assert service.put(f"{form}/form/form.xhtml", definition(metadata), **V1).status in (201, 204)
-
-
 _OWN = (
     '<permission operations="create"/>'
     '<permission operations="read update delete"><owner/></permission>'
@@ -152,60 +128,80 @@ _OWN = (
 )
 
 
-def _as(user: str, role: str = "") -> dict[str, str]:
-    return {"Username": user, **({"Roles": role} if role else {})}
-
-
-@pytest.fixture
-def restricted(service: Service, form: str) -> str:
-    if service.dialect == "orbeon" and service.face != PUBLIC:
-        pytest.skip("the proxy decides")
-    _restricted(service, form)
-    return form
-
-
-def test_the_permissions_of_the_document_decide(service: Service, restricted: str) -> None:
-    """403 as a GET; of a deleted document the tombstone decides."""
-    path = f"{restricted}/data/D/data.xml"
-    save(service, path, 2, **_as("lea"))
-    save(service, f"{restricted}/data/D/a.bin", **_as("lea"))
-    for below in ("", "/a.bin"):
-        for user, status in ((_as("lea"), 200), (_as("eve"), 403), ({}, 403), (_as("eve", "boss"), 200)):
-            assert ask(service, f"{restricted}/D{below}", **user).status == status
-    assert service.delete(path, **V1, **_as("lea")).status == 204
-    assert listed(ask(service, f"{restricted}/D", **_as("lea")))[0]["total"] == "3"
-    assert ask(service, f"{restricted}/D", **_as("eve")).status == 403
-
-
-def test_what_belonged_to_another_owner_is_not_revealed(service: Service, restricted: str) -> None:
-    """Neither rows nor their number nor their times: as a GET of each of them is refused."""
-    path = f"{restricted}/data/D/data.xml"
-    of_lea = save(service, path, 2, **_as("lea"))
-    gone = service.delete(path, **V1, **_as("lea")).instant
-    of_eve = save(service, path, 3, **_as("eve"))
-    attributes, documents = listed(ask(service, f"{restricted}/D", **_as("eve")))
-    assert [each["modified-time"] for each in documents] == of_eve
-    assert (attributes["total"], attributes["min-last-modified-time"]) == ("3", of_eve[-1])
-    assert service.get(f"{path}?last-modified-time={of_lea[0]}", **_as("eve")).status == 403
-    every = listed(ask(service, f"{restricted}/D", **_as("ann", "boss")))[1]
-    assert [each["modified-time"] for each in every] == [*of_eve, gone, *of_lea]
-    assert ask(service, f"{restricted}/D", **_as("lea")).status == 403
-    service.delete(path, **V1, **_as("eve"))
-    back = save(service, path, **_as("lea"))
-    for query, expected in (
-        ("", [*back, gone, *of_lea]),
-        ("?page-size=2", [*back, gone]),
-        ("?page-size=2&page-number=2", of_lea),
-    ):
-        attributes, documents = listed(ask(service, f"{restricted}/D", query, **_as("lea")))
-        assert ([each["modified-time"] for each in documents], attributes["total"]) == (expected, "4")
+@stories(
+    {
+        "of what was never stored there is an empty list without times and version; a draft has no history (8.1)": """
+            PUT draft/D v=1
+            HISTORY D -> 200 body=`<documents application-name="{app}" form-name="{name}" document-id="D" total="0"\
+ page-size="10" page-number="1"/>`""",
+        "an attachment has a history while its document is there": """
+            PUT data/D v=1 -> Last-Modified>saved
+            PUT data/D/a.bin v=1 by=lea -> Last-Modified>one
+            PUT data/D/a.bin v=1 by=lea -> Last-Modified>two
+            PUT data/D/a.bin.bin v=1
+            HISTORY D/a.bin -> 200 times=`{two} {one}`
+            HISTORY D/other.bin -> 200 has=`total="0"`
+            HISTORY D/data.xml D -> 200 times={saved}
+            DELETE data/D v=1
+            HISTORY D/a.bin -> deleted""",
+        "the permissions of the document decide: 403 as a GET; of a deleted document the tombstone decides": f"""
+            PERMISSIONS {_OWN}
+            PUT data/D data/D data/D/a.bin v=1 by=lea
+            HISTORY D D/a.bin by=lea -> 200
+            HISTORY D D/a.bin by=eve role=boss -> 200
+            HISTORY D D/a.bin by=eve -> 403
+            HISTORY D D/a.bin -> 403
+            DELETE data/D v=1 by=lea -> 204
+            HISTORY D by=lea -> 200 has=`total="3"`
+            HISTORY D by=eve -> 403""",
+        "what belonged to another owner is not revealed: neither rows nor their number nor their times": f"""
+            PERMISSIONS {_OWN}
+            PUT data/D v=1 by=lea -> Last-Modified>lea1
+            PUT data/D v=1 by=lea -> Last-Modified>lea2
+            DELETE data/D v=1 by=lea -> Last-Modified>gone
+            PUT data/D v=1 by=eve -> Last-Modified>eve1
+            PUT data/D v=1 by=eve -> Last-Modified>eve2
+            HISTORY D by=eve -> times=`{{eve2}} {{eve1}}` has=`total="2" min-last-modified-time="{{eve1}}"`
+            GET data/D?last-modified-time={{lea2}} by=eve -> 403
+            HISTORY D by=ann role=boss -> times=`{{eve2}} {{eve1}} {{gone}} {{lea2}} {{lea1}}`
+            HISTORY D by=lea -> 403
+            DELETE data/D v=1 by=eve
+            PUT data/D v=1 by=lea -> Last-Modified>back
+            HISTORY D by=lea -> times=`{{back}} {{gone}} {{lea2}} {{lea1}}` has=`total="4"`
+            HISTORY D?page-size=2 by=lea -> times=`{{back}} {{gone}}` has=`total="4"`
+            HISTORY D?page-size=2&page-number=2 by=lea -> times=`{{lea2}} {{lea1}}` has=`total="4"`""",
+        "as-of is judged by the revision that is found": f"""
+            PERMISSIONS {_OWN}
+            PUT data/D v=1 by=lea -> Last-Modified>first
+            DELETE data/D v=1 by=lea
+            PUT data/D v=1 by=eve
+            GET data/D?as-of={{first}} by=eve -> 403
+            GET data/D?as-of={{first}} by=lea -> 200
+            GET data/D?as-of={LAST} by=lea -> 403""",
+        "as-of of attachments and drafts": f"""
+            PUT data/D v=1
+            PUT data/D/a.bin v=1 <one/> -> Last-Modified>first
+            PUT data/D/a.bin v=1 <two/> -> Last-Modified>last
+            GET data/D/a.bin?as-of={{first}} -> 200 <one/>
+            GET data/D/a.bin?as-of={{last}} -> 200 <two/>
+            PUT draft/D v=1
+            GET draft/D?as-of={LAST} -> 200
+            GET data/D/a.bin?as-of=2001-02-03T04:05:06.789Z draft/D?as-of=2001-02-03T04:05:06.789Z -> 404""",
+        "a time that is none and two times are refused": f"""
+            PUT data/D v=1
+            GET|DELETE data/D?as-of=x data/D?as-of=2025-03-04 v=1 -> 400
+            GET|DELETE data/D?as-of=2025-02-30T00:00:00Z data/D?as-of={LAST}&last-modified-time={LAST} v=1 -> 400
+            GET data/D -> 200""",
+    }
+)
+def test_histories(service: Service, form: str, story: str) -> None:
+    play(service, form, story)
 
 
 def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
+    path, folder = f"{form}/data/D/data.xml", Path(service.data, form, "data/D")
     instants = save(service, path, 3, Username="lea")
-    sidecar = Path(service.data, form, "data/D/.history", f"{instants[1].replace(':', '-')}.data.xml.json")
-    sidecar.write_bytes(b"{}")
+    (folder / f".history/{instants[1].replace(':', '-')}.data.xml.json").write_bytes(b"{}")
     answer = ask(service, f"{form}/D")
     attributes, documents = listed(answer)
     assert attributes["total"] == "3"
@@ -215,15 +211,10 @@ def test_a_damaged_older_revision_does_not_hide_the_others(service: Service, for
     assert "1 of these revisions" in (answer[f"{service.prefix}Notice"] or "")
     first, _ = listed(ask(service, f"{form}/D", "?page-size=1&page-number=2"))
     assert (first["form-version"], first["created-time"]) == ("", "")
-
-
-def test_a_damaged_revision_says_why(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    older, _ = save(service, path, 2)[::-1]
-    Path(service.data, form, "data/D/.history", f"{older.replace(':', '-')}.data.xml.json").write_bytes(b"{}")
-    assert service.get(f"{path}?last-modified-time={older}").status == 500
-    Path(service.data, form, "data/D/data.xml.json").write_bytes(b"{}")
-    assert ask(service, f"{form}/D").status == 500
+    assert service.get(f"{path}?last-modified-time={instants[1]}").status == (502 if services.is_proxied else 500)
+    if not services.is_proxied:  # what is damaged in the service behind is 502 there
+        (folder / "data.xml.json").write_bytes(b"{}")
+        assert ask(service, f"{form}/D").status == 500
 
 
 def test_as_of_reads_what_was_current_at_a_time(service: Service, form: str) -> None:
@@ -249,39 +240,6 @@ def test_as_of_reads_what_was_current_at_a_time(service: Service, form: str) -> 
         assert service.get(f"{path}?as-of={moment}").status == (service.deleted if moment < again else 200)
     assert service.get(f"{path}?as-of={again}").status == 200
     assert service.get(f"{form}/data/E/data.xml?as-of={again}").status == 404
-
-
-def test_as_of_of_attachments_and_drafts(service: Service, form: str) -> None:
-    save(service, f"{form}/data/D/data.xml")
-    path = f"{form}/data/D/a.bin"
-    first = service.put(path, b"one", **V1)[f"{service.prefix}Last-Modified"]
-    last = service.put(path, b"two", **V1)[f"{service.prefix}Last-Modified"]
-    assert [service.get(f"{path}?as-of={moment}").body for moment in (first, last)] == [b"one", b"two"]
-    assert service.get(f"{path}?as-of=2001-02-03T04:05:06.789Z").status == 404
-    draft = f"{form}/draft/D/data.xml"
-    service.put(draft, **V1)
-    assert service.get(f"{draft}?as-of={LAST}").status == 200
-    assert service.get(f"{draft}?as-of=2001-02-03T04:05:06.789Z").status == 404
-
-
-@pytest.mark.parametrize(
-    "query", ["as-of=x", "as-of=2025-03-04", f"as-of={LAST}&last-modified-time={LAST}", "as-of=2025-02-30T00:00:00Z"]
-)
-def test_a_time_that_is_none_and_two_times_are_refused(service: Service, form: str, query: str) -> None:
-    save(service, f"{form}/data/D/data.xml")
-    assert service.get(f"{form}/data/D/data.xml?{query}").status == 400
-    assert service.delete(f"{form}/data/D/data.xml?{query}", **V1).status == 400
-    assert service.get(f"{form}/data/D/data.xml").status == 200
-
-
-def test_as_of_is_judged_by_the_revision_that_is_found(service: Service, restricted: str) -> None:
-    path = f"{restricted}/data/D/data.xml"
-    of_lea = save(service, path, **_as("lea"))[0]
-    service.delete(path, **V1, **_as("lea"))
-    save(service, path, **_as("eve"))
-    assert service.get(f"{path}?as-of={of_lea}", **_as("eve")).status == 403
-    assert service.get(f"{path}?as-of={of_lea}", **_as("lea")).status == 200
-    assert service.get(f"{path}?as-of={LAST}", **_as("lea")).status == 403
 
 
 def _wait_after(instant: Instant) -> None:
@@ -414,11 +372,6 @@ def test_what_is_missing_or_none_is_refused(service: Service, published: str, qu
         assert ask(service, f"{published}/E/diff", query.format(first=first)).status == 404
 
 
-@pytest.mark.parametrize("value", ["maybe", "1", "TRUE"])
-def test_include_diffs_is_true_or_false(service: Service, form: str, value: str) -> None:
-    assert ask(service, f"{form}/D", f"?include-diffs={value}").status == 400
-
-
 def test_a_form_without_languages(service: Service, form: str) -> None:
     """404 where a language is asked for; else there are no labels."""
     service.put(f"{form}/form/form.xhtml", vectors.published(replace(TRIP, templates="")).encode(), **V1)
@@ -481,7 +434,7 @@ def _encrypted(service: Service) -> list[str]:
     return save_all(service, "hr/leave", body, body, body.replace(SECRETS[0], "other"))
 
 
-def test_encrypted_values_are_shown_as_a_get_shows_them(tmp_path: Path) -> None:
+def test_encrypted_values_are_shown_as_a_get_shows_them_and_not_where_stored_bytes_are(tmp_path: Path) -> None:
     with keyed(tmp_path) as service:
         first, second, third = _encrypted(service)
         assert differences(between(service, "hr/leave", first, second)) == []
@@ -489,11 +442,8 @@ def test_encrypted_values_are_shown_as_a_get_shows_them(tmp_path: Path) -> None:
         assert [each.text for each in found] == [SECRETS[0], "other"]
         page = ask(service, "hr/leave/D", "?include-diffs=true")
         assert (SECRETS[0].encode() in page.body, b"enc2:" not in page.body) == (True, True)
-
-
-def test_encrypted_values_are_not_shown_where_stored_bytes_are(tmp_path: Path) -> None:
-    with keyed(tmp_path) as service:
-        first, _, third = _encrypted(service)
+        if services.is_proxied:
+            return  # the provider API of the service in front leads to its own trees
         service.face = PROVIDER
         for answer in (between(service, "hr/leave", first, third), ask(service, "hr/leave/D", "?include-diffs=true")):
             assert (answer.status, b"enc2:" not in answer.body) == (200, True)

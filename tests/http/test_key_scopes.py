@@ -22,7 +22,17 @@ PUBLIC = "/fr/service/persistence"
 _NAME = re.compile(r"<(?:\w+:)?(\w+)>")
 MINE, OTHER = {"app": "hr", "form": "leave"}, {"app": "fin", "form": "leave"}
 NAMES = {"document": "D", "name": "data.xml", "rest": "x", "unknown": "x"}
-HARMLESS = ("/", "/version", "/openapi.yaml", "/api", "/api/", "/api/redoc.standalone.js", "/healthz", "/readyz")
+HARMLESS = (
+    "/",
+    "/version",
+    "/openapi.yaml",
+    "/api",
+    "/api/",
+    "/api/redoc.standalone.js",
+    "/api/theme.js",
+    "/healthz",
+    "/readyz",
+)
 SEARCH = b"<search><page-size>10</page-size><page-number>1</page-number></search>"
 
 HEALTH = ("healthz", "readyz", "metrics")

@@ -14,6 +14,7 @@ from persistence.storage.layout import REINDEXING
 from persistence.storage.locks import LockFile
 from tests import orders, searches
 from tests.http.dying import DEFECT
+from tests.http.stories import play, stories
 from tests.in_process import serving
 from tests.index import racing
 from tests.index.racing import Racer
@@ -105,9 +106,12 @@ def test_t2_default_order_and_details_in_the_order_of_the_request(acme: Service)
     assert (answer[f"{acme.prefix}Form-Definition-Version"], answer[f"{acme.prefix}Operations"]) == (None, None)
 
 
-@pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
-def test_t3_to_t9_for_anyone(acme: Service, vector: searches.Vector) -> None:
-    assert of(acme, vector.body) == vector.found
+VECTORS = [*((each, {}) for each in searches.VECTORS), *((each, {"Username": "bob"}) for each in searches.DRAFTS)]
+
+
+@pytest.mark.parametrize(("vector", "user"), VECTORS, ids=[each.number for each, _ in VECTORS])
+def test_t3_to_t9(acme: Service, vector: searches.Vector, user: dict[str, str]) -> None:
+    assert of(acme, vector.body, **user) == vector.found
 
 
 def test_t3_details_of_what_is_not_indexed_and_of_what_is_asked_for_twice(acme: Service) -> None:
@@ -118,18 +122,25 @@ def test_t3_details_of_what_is_not_indexed_and_of_what_is_asked_for_twice(acme: 
     assert list(orders.details(search(acme, by_number["T3n"].body).body)) == [twice]
 
 
-@pytest.mark.parametrize("children", searches.ERRORS)
-def test_t8_errors(acme: Service, children: str) -> None:
-    answer = acme.post("/search/acme/order", f"<search>{children}</search>")
+REFUSED = [
+    *(("search/acme/order", f"<search>{children}</search>", {}) for children in searches.ERRORS),
+    *(("search/acme/order", body, {}) for body in ("<search>", "", "\x00", "<search/><search/>")),
+    ("search/acme/order", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>", {}),
+    *(("distinct-values/acme/order", f"<d><query metadata='{each}'/></d>", {}) for each in ("created", "x")),
+    *(("distinct-values/acme/order", body, {}) for body in ("<d>", "")),
+]
+for _word in ("search", "distinct-values"):
+    _versions = ("x", "next", "0", "-1", "1.0", "", "latest")
+    REFUSED += [(f"{_word}/acme/order", "<search/>", {"Form_Definition_Version": each}) for each in _versions]
+    REFUSED += [(f"{_word}/acme/{name}", "<search/>", {}) for name in (".hidden", "x" * 300)]
+
+
+@pytest.mark.parametrize(("path", "body", "own"), REFUSED, ids=range(len(REFUSED)))
+def test_t8_and_t13_errors(acme: Service, path: str, body: str, own: dict[str, str]) -> None:
+    answer = acme.post(path, body, **own)
     assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
     assert answer.cause
     assert "\n" not in answer.cause
-
-
-@pytest.mark.parametrize("version", ["x", "next", "0", "-1", "1.0", "", "latest"])
-def test_t8_a_version_that_is_none(acme: Service, version: str) -> None:
-    for path in ("/search/acme/order", "/distinct-values/acme/order"):
-        assert acme.post(path, "<search/>", Form_Definition_Version=version).status == 400
 
 
 @pytest.mark.parametrize("children", searches.NO_ERRORS)
@@ -141,11 +152,6 @@ def test_t8_drafts_in_other_words_are_an_error_for_known_users_only(acme: Servic
     body = "<search><drafts> only </drafts></search>"
     assert acme.post("/search/acme/order", body, Username="bob").status == 400
     assert of(acme, body) == ["d-2", "d-3", "d-1"]
-
-
-@pytest.mark.parametrize("vector", searches.DRAFTS, ids=lambda vector: vector.number)
-def test_t9_drafts(acme: Service, vector: searches.Vector) -> None:
-    assert of(acme, vector.body, Username="bob") == vector.found
 
 
 def test_t9_a_save_erases_the_draft(own: Service) -> None:
@@ -198,30 +204,29 @@ def _t11(own: Service, cases: list[tuple[dict[str, str], str, list[str], set[str
 
 
 def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
-    nina = b"<form><customer><name>Nina</name></customer></form>"
-    names = f"<search>{control(NAME)}</search>"
+    told = """
+        PUT form v=2 {order} -> 201
+        PUT data/d-9 v=2 by=ann <form><customer><name>Nina</name></customer></form> -> 201
+        SEARCH -> found=d-9
+        SEARCH v=1 -> found=`d-2 d-3 d-1`
+        SEARCH v=all -> found=`d-9 d-2 d-3 d-1`
+        SEARCH v=7 -> found=
+        DELETE form v=2 -> 204
+        SEARCH -> found=`d-2 d-3 d-1`
+        SEARCH v=all -> found=`d-2 d-3 d-1`
+        GET data/d-9 -> 200
+        POST ~/reindex/acme/order -> 400 `the form definition version must be sent`
+        POST ~/reindex -> 200
+        SEARCH v=all {names} -> found=`d-9 d-2 d-3 d-1`"""
+    words = {"names": f"<search>{control(NAME)}</search>", "order": orders.definition().decode()}
+    play(own, "acme/order", told, **words)
+    assert next(orders.details(search(own, words["names"], version="all").body)) == [(NAME, "")]
     assert own.put(_FORM, orders.definition(), Form_Definition_Version=2).status == 201
-    assert own.put(_DATA.format("d-9"), nina, Username="ann", Form_Definition_Version=2).status == 201
-    assert of(own) == ["d-9"]
-    assert of(own, version=1) == ["d-2", "d-3", "d-1"]
-    assert of(own, version="all") == ["d-9", "d-2", "d-3", "d-1"]
-    assert of(own, version=7) == []
-    assert own.delete(_FORM, Form_Definition_Version=2).status == 204
-    assert of(own) == ["d-2", "d-3", "d-1"]
-    assert of(own, version="all") == ["d-2", "d-3", "d-1"]
-    assert own.get(_DATA.format("d-9")).status == 200
-    unsaid = own.post("/reindex/acme/order")
-    assert (unsaid.status, unsaid.cause.split(":")[0]) == (400, "the form definition version must be sent")
-    assert own.post("/reindex").status == 200
-    answer = search(own, names, version="all").body
-    assert found(answer) == ["d-9", "d-2", "d-3", "d-1"]
-    assert next(orders.details(answer)) == [(NAME, "")]
-    assert own.put(_FORM, orders.definition(), Form_Definition_Version=2).status == 201
-    published = search(own, names, version="all").body
+    published = search(own, words["names"], version="all").body
     assert found(published) == ["d-9", "d-2", "d-3", "d-1"]
     assert next(orders.details(published)) == [(NAME, "Nina")]
     assert own.post("/reindex/acme/order", Form_Definition_Version=2).status == 200
-    assert search(own, names, version="all").body == published
+    assert search(own, words["names"], version="all").body == published
 
 
 def test_t13_distinct_values(acme: Service) -> None:
@@ -238,11 +243,6 @@ def test_t13_anonymous_callers_get_no_values_of_drafts(acme: Service) -> None:
     assert (answer[1].attrib, len(answer[1])) == ({"path": "unknown"}, 0)
 
 
-@pytest.mark.parametrize("body", ['<d><query metadata="created"/></d>', '<d><query metadata="x"/></d>', "<d>", ""])
-def test_t13_errors(acme: Service, body: str) -> None:
-    assert acme.post("/distinct-values/acme/order", body).status == 400
-
-
 def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
     for version in (None, 1, "all"):
         assert of(acme, version=version, form="none/none") == []
@@ -252,25 +252,14 @@ def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
 
 
 def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own: Service) -> None:
-    def names() -> set[tuple[str, ...]]:
-        body = f"<search>{control(NAME, 'Eve', match='substring')}</search>"
-        return {tuple(of(own, body)) for _ in range(8)}
-
-    def put(name: str) -> None:
-        body = f"<form><customer><name>{name}</name></customer></form>".encode()
-        assert own.put(_DATA.format("d-7"), body, **V1).status in (201, 204)
-
-    assert names() == {()}
-    put("Eve")
-    assert names() == {("d-7",)}
-    put("Eva")
-    assert names() == {()}
-    put("Evelyn")
-    assert names() == {("d-7",)}
-    assert own.delete(_DATA.format("d-7")).status == 204
-    assert names() == {()}
-    put("Eve")
-    assert names() == {("d-7",)}
+    body = f"<search>{control(NAME, 'Eve', match='substring')}</search>"
+    assert {*of(own, body)} == set()
+    for name, names in (("Eve", {"d-7"}), ("Eva", set()), ("Evelyn", {"d-7"}), (None, set()), ("Eve", {"d-7"})):
+        if name is None:
+            assert own.delete(_DATA.format("d-7")).status == 204
+        else:
+            own.save("acme/order", "d-7", f"<form><customer><name>{name}</name></customer></form>".encode())
+        assert {tuple(of(own, body)) for _ in range(8)} == {tuple(names)}
 
 
 def test_unpublished_definitions_are_found_by_what_the_designer_asks_for(svc: Service) -> None:
@@ -309,19 +298,6 @@ def test_an_answer_may_be_large(svc: Service, form: str) -> None:
     assert next(orders.details(answer.body)) == [(NAME, text)] * 200
     assert answer["Content-Length"] is None
     assert len(answer.body) > 20_000_000
-
-
-@pytest.mark.parametrize(
-    "body", ["<search>", "", "\x00", "<search/><search/>", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>"]
-)
-def test_a_request_that_is_no_xml_is_refused(planted: Service, body: str) -> None:
-    assert planted.post("/search/acme/order", body).status == 400
-
-
-def test_a_name_that_no_form_can_have_is_refused(planted: Service) -> None:
-    for path in ("search", "distinct-values"):
-        assert planted.post(f"/{path}/acme/.hidden", "<search/>").status == 400
-        assert planted.post(f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
 
 
 def test_everything_is_reindexed_by_a_post(acme: Service) -> None:
@@ -453,88 +429,80 @@ def test_text_is_searched_in_an_index_without_documents(tmp_path: Path) -> None:
 
 # Over HTTP a search shows what a GET shows: the ways in which an attacker had seen more.
 
-CITY = "Paris"
-LEA, BOB = {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
-DATA = f"<form><customer><name>{CITY}</name></customer><salary>72000</salary></form>".encode()
-EVERY_WAY = ("create", "list", "read", "update delete", "create read update delete list")
-
-
 restricted = served("svc", "orbeon", settings='"{prefix}persistence.*.search.restrict-to-readable" = true')
 
 
-def permission(operations: str, conditions: str = "") -> str:
-    return f'<permission operations="{operations}">{conditions}</permission>'
+CITY = "Paris"
+DATA = f"<form><customer><name>{CITY}</name></customer><salary>72000</salary></form>"
+LEA, BOB = "by=lea group=staff", "by=bob group=staff"
+CREATING = '<permission operations="create -list"/>'
+OWNERS = f'{CREATING}<permission operations="read update"><owner/></permission>'
+EVERY_WAY = ("create", "list", "read", "update delete", "create read update delete list")
 
 
-def publish_for(service: Service, form: str, *permissions: str, version: int = 1) -> None:
-    body = orders.definition(f"<permissions>{''.join(permissions)}</permissions>" if permissions else "")
-    assert service.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
+def sees(service: Service, form: str, headers: dict[str, str]) -> str:
+    """The documents of version 1, or another one, that are shown in any way; all ways must show the same."""
+    headers = {f"{service.prefix}Form-Definition-Version": "1"} | headers
+
+    def shown(asked: str) -> set[str]:
+        return set(found(search(service, f"<search>{asked}</search>", form=form, headers=headers).body))
+
+    asked = ("", *(f'<operations any-of="{operations}"/>' for operations in EVERY_WAY))
+    every = set().union(*(shown(each + control(NAME)) for each in asked))
+    assert shown("<query>72000</query>") == every
+    values = service.post(f"/distinct-values/{form}", f"<d>{control(NAME)}</d>", headers=headers)
+    assert (CITY.encode() in values.body) is bool(every)
+    return " ".join(sorted(every)) or "nothing"
 
 
-def sees(service: Service, form: str, version: object = 1, **user: object) -> set[str]:
-    """The documents that are shown in any way; all ways must show the same."""
-    every = [
-        set(found(search(service, f"<search>{asked}{control(NAME)}</search>", version, form, **user).body))
-        for asked in ("", *(f'<operations any-of="{operations}"/>' for operations in EVERY_WAY))
-    ]
-    shown = set().union(*every)
-    texts = search(service, "<search><query>72000</query></search>", version, form, **user)
-    assert set(found(texts.body)) == shown
-    body = f"<distinct-values>{control(NAME)}</distinct-values>"
-    values = service.post(f"/distinct-values/{form}", body, Form_Definition_Version=version, **user)
-    assert (CITY.encode() in values.body) is bool(shown)
-    return shown
-
-
-def test_who_may_only_create_sees_nothing(restricted: Service, form: str) -> None:
-    publish_for(restricted, form, permission("create -list"), permission("read update", "<owner/>"))
-    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
-    assert restricted.get(f"{form}/data/A/data.xml").status == 403
-    assert sees(restricted, form) == sees(restricted, form, **BOB) == set()
-    assert sees(restricted, form, **LEA) == {"A"}
-
-
-def test_of_two_conditions_both_must_hold(restricted: Service, form: str) -> None:
-    both = '<group-member/><user-role any-of="clerk"/>'
-    publish_for(restricted, form, permission("create -list"), permission("read", both))
-    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
-    assert sees(restricted, form, **BOB) == sees(restricted, form, Username="kim", Roles="clerk") == set()
-    assert sees(restricted, form, **BOB, Roles="clerk") == {"A"}
-
-
-def test_the_permissions_of_its_own_version_count_for_each_document(restricted: Service, form: str) -> None:
-    publish_for(restricted, form, permission("create -list"), permission("read", "<owner/>"))
-    publish_for(restricted, form, version=2)
-    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
-    restricted.put(f"{form}/data/B/data.xml", DATA, Form_Definition_Version=2, **LEA)
-    assert sees(restricted, form, "all", **BOB) == {"B"}
-    assert sees(restricted, form, "all", **LEA) == {"A", "B"}
-    assert sees(restricted, form, 1, **BOB) == set()
-
-
-def test_a_draft_is_one_of_the_version_of_the_saved_document(restricted: Service, form: str) -> None:
-    """It would otherwise be shown by the permissions of another version than a GET goes by."""
-    publish_for(restricted, form, permission("create -list"), permission("read update", "<owner/>"))
-    publish_for(restricted, form, version=2)
-    restricted.put(f"{form}/data/A/data.xml", DATA, **V1, **LEA)
-    draft = f"{form}/draft/A/data.xml"
-    assert restricted.put(draft, DATA, Form_Definition_Version=2, **BOB).status == 403
-    assert restricted.put(draft, DATA, Form_Definition_Version=2, **LEA).status == 201
-    assert [restricted.get(draft, **user).status for user in (BOB, LEA)] == [403, 200]
-    assert sees(restricted, form, 2, **BOB) == sees(restricted, form, "all", **BOB) == set()
-    assert sees(restricted, form, "all", **LEA) == {"A", "A°"}
-
-
-def test_a_draft_is_seen_by_those_who_see_what_is_saved(restricted: Service, form: str) -> None:
-    publish_for(restricted, form)
-    for path, user in (("data/A", LEA), ("draft/A", BOB), ("draft/N", BOB)):
-        assert restricted.put(f"{form}/{path}/data.xml", DATA, **V1, **user).status == 201
-    publish_for(restricted, form, permission("create read", "<owner/>"))
-    assert sees(restricted, form, **LEA) == {"A", "A°"}
-    assert sees(restricted, form, **BOB) == {"N°"}
-    assert [restricted.get(f"{form}/draft/{name}/data.xml", **BOB).status for name in "AN"] == [403, 200]
-    assert restricted.delete(f"{form}/data/A/data.xml", **LEA).status == 403
-    publish_for(restricted, form)
-    restricted.delete(f"{form}/data/A/data.xml", **LEA)
-    publish_for(restricted, form, permission("create read", "<owner/>"))
-    assert sees(restricted, form, **LEA) == set()
+@stories(
+    {
+        "who may only create sees nothing": f"""
+            PERMISSIONS {OWNERS}
+            PUT data/A v=1 {LEA} {DATA}
+            GET data/A -> 403
+            SEES -> nothing
+            SEES {BOB} -> nothing
+            SEES {LEA} -> A""",
+        "of two conditions both must hold": f"""
+            PERMISSIONS {CREATING}<permission operations="read"><group-member/><user-role any-of="clerk"/></permission>
+            PUT data/A v=1 {LEA} {DATA}
+            SEES {BOB} -> nothing
+            SEES by=kim role=clerk -> nothing
+            SEES {BOB} role=clerk -> A""",
+        "the permissions of its own version count for each document": f"""
+            PERMISSIONS {CREATING}<permission operations="read"><owner/></permission>
+            PERMISSIONS v=2 none
+            PUT data/A v=1 {LEA} {DATA}
+            PUT data/B v=2 {LEA} {DATA}
+            SEES v=all {BOB} -> B
+            SEES v=all {LEA} -> `A B`
+            SEES {BOB} -> nothing""",
+        "a draft is one of the version of the saved document: a GET goes by the permissions of that": f"""
+            PERMISSIONS {OWNERS}
+            PERMISSIONS v=2 none
+            PUT data/A v=1 {LEA} {DATA}
+            PUT draft/A v=2 {BOB} {DATA} -> 403
+            PUT draft/A v=2 {LEA} {DATA} -> 201
+            GET draft/A {BOB} -> 403
+            GET draft/A {LEA} -> 200
+            SEES v=2 {BOB} -> nothing
+            SEES v=all {BOB} -> nothing
+            SEES v=all {LEA} -> `A A°`""",
+        "a draft is seen by those who see what is saved": f"""
+            PERMISSIONS none
+            PUT data/A v=1 {LEA} {DATA}
+            PUT draft/A draft/N v=1 {BOB} {DATA}
+            PERMISSIONS <permission operations="create read"><owner/></permission>
+            SEES {LEA} -> `A A°`
+            SEES {BOB} -> N°
+            GET draft/A draft/N {BOB} -> 403 200
+            DELETE data/A {LEA} -> 403
+            PERMISSIONS none
+            DELETE data/A {LEA}
+            PERMISSIONS <permission operations="create read"><owner/></permission>
+            SEES {LEA} -> nothing""",
+    }
+)
+def test_a_search_shows_what_a_get_shows(restricted: Service, form: str, story: str) -> None:
+    play(restricted, form, story, orders.definition, {"SEES": sees})

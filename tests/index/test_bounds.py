@@ -81,6 +81,17 @@ def test_the_time_grows_with_the_documents_and_is_one_for_several_blocks(monkeyp
             budget.check()
 
 
+def test_a_search_ends_at_a_time_of_the_clock_whatever_it_has_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    budget = Budget(until=8.0)
+    budget.allow_for(1_000_000)
+    budget.check()
+    now[0] = 8.1
+    with pytest.raises(BadRequestError):
+        budget.check()
+
+
 def test_other_errors_stay_what_they_are() -> None:
     connection = sqlite3.connect(":memory:")
     with pytest.raises(sqlite3.OperationalError), limited(connection, Budget()):

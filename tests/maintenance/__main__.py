@@ -1,4 +1,4 @@
-"""The long run: ``python -m tests.maintenance``. Ends with tables, and with status 1 where anything was wrong.
+"""The long run: ``python -m tests.maintenance``.
 
 Every command is struck at every call that changes the tree: killed, and refused by a full, a broken and a read-only
 disk; and trees with random damage are repaired. With ``MAINTENANCE_SECONDS`` set, nothing is begun after so
@@ -15,10 +15,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.maintenance.runs import CASES_AT_ONCE, STRIKES, damaged, quietly, struck
+from tests.maintenance.runs import CASES_AT_ONCE, damaged, quietly, struck
 from tests.maintenance.scenarios import SCENARIOS
 from tests.maintenance.workshop import furnished
-from tests.table import table
+from tests.rigs.report import Report, Tally
 
 _PROCESSES = 2
 _CASES = 1000
@@ -27,8 +27,8 @@ _DAY = 24 * 3600
 
 def main() -> int:
     """Do it all."""
-    say = quietly()
-    begun, rows, violations = time.monotonic(), [], list[str]()
+    quietly()
+    report = Report()
     with tempfile.TemporaryDirectory(prefix="persistence-maintenance-") as name, _pool() as pool:
         scratch = Path(name)
         with furnished(scratch / "pristine") as workshop:
@@ -38,20 +38,15 @@ def main() -> int:
         numbers = [*_NUMBERS[first:], *_NUMBERS[:first]]
         repaired = [pool.submit(damaged, pristine, scratch, seed, end) for seed in range(0, _CASES, CASES_AT_ONCE)]
         rounds = [pool.submit(struck, pristine, scratch / f"struck-{number}", number, end) for number in numbers]
-        trees = 0
-        for each_damaged in repaired:
-            done, found = each_damaged.result()
-            trees += done
-            violations += found
-        for number, each in zip(numbers, rounds, strict=True):
-            counts, found = each.result()
-            scenario, _ = SCENARIOS[number]
-            rows.append((scenario.name, *(counts or ["left out"] * len(STRIKES))))
-            violations += found
-            say(f"{scenario.name}: {sum(counts)} calls, {len(violations)} violations so far")
-    say(f"\n{table(('command', *STRIKES), rows)}\n\n{trees} trees with random damage")
-    say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
-    return int(bool(violations))
+        random = Tally("random damage", ["trees"])
+        for each in repaired:
+            trees, found = each.result()
+            random["trees"] += trees
+            random.violations += found
+        report.add(random.ended())
+        for each in rounds:
+            report.add(each.result())
+    return report.end()
 
 
 _NUMBERS = range(len(SCENARIOS))

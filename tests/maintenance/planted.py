@@ -11,18 +11,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from flask.testing import FlaskClient
-
-from persistence.app import create_app
-from persistence.closable import Closable
-from persistence.settings import Settings
 from persistence.storage.layout import INDEX, LOCKS, QUARANTINE, SERVE, SPOOL, TRASH
-from tests.maintenance.workshop import XHTML, Checked, Workshop, copy_tree, temporary
-from tests.opened import close, opened
+from tests.maintenance.workshop import XHTML, Checked, Workshop, made
 
 FIRST, SECOND = "app/form/data/first", "app/form/data/second"
 _DRAFT, _FORM = "app/form/draft/first", "app/form/form/1"
@@ -33,14 +27,11 @@ CONTENTS = (
 """Every resource of the tree."""
 BINARY = (f"{FIRST}/scan.bin", f"{_FORM}/logo.png")
 OWN = (LOCKS, SPOOL, TRASH, SERVE, INDEX, QUARANTINE)
-_HEADERS = (
-    *("Content-Type", "ETag", "Svc-Created", "Svc-Last-Modified", "Svc-Username", "Svc-Group", "Svc-Workflow-Stage"),
-    *("Svc-Last-Modified-By-Username", "Svc-Form-Definition-Version", "Svc-Operations", "Svc-Hash-Value"),
-)
 _NOBODY = 65534
 _REMOVED = "older revisions that were"
 
 View = tuple[int, Mapping[str, str | None], bytes]
+Views = dict[str, View]
 Choose = Callable[[Path, Random], Path]
 Inflict = Callable[[Path, Random], str]
 
@@ -74,26 +65,12 @@ class Kind:
 
 def furnished(root: Path, text: str = "") -> Path:
     """Make a tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
-    os.umask(0o027)
-    if root.exists():
-        return _planted(root, text)
-    copy_tree(_template(text), root)
-    return root
+    with made(root, _fill, text) as workshop:
+        return workshop.root
 
 
-@cache
-def _template(text: str) -> Path:
-    return _planted(temporary() / "data", text)
-
-
-def _planted(root: Path, text: str) -> Path:
+def _fill(workshop: Workshop, text: str) -> None:
     people = {"Svc-Username": "lea", "Svc-Group": "staff", "Svc-Workflow-Stage": "started"}
-    with Workshop(root) as workshop:
-        _fill(workshop, text, people)
-    return root
-
-
-def _fill(workshop: Workshop, text: str, people: Mapping[str, str]) -> None:
     workshop.put(f"{_FORM}/form.xhtml", XHTML)
     workshop.put(f"{_FORM}/logo.png", b"a logo", {"Content-Type": "image/png"})
     for name in (FIRST, SECOND):
@@ -105,42 +82,20 @@ def _fill(workshop: Workshop, text: str, people: Mapping[str, str]) -> None:
     workshop.put(f"{_DRAFT}/data.xml", b"<d>draft</d>", people)
 
 
-class Reader(Closable):
-    """A service on a tree, and every answer it can give: each resource and each older revision, with headers."""
+def served(root: Path, verify: str = "size") -> Workshop:
+    """A service on a tree, which is started at once."""
+    workshop = Workshop(root, verify)
+    assert workshop.client
+    return workshop
 
-    def __init__(self, root: Path, *, verify: str = "size") -> None:
-        settings = Settings(data=str(root), verify=verify)  # type: ignore[arg-type]
-        self._app = opened(create_app(settings))
-        self._client: FlaskClient = self._app.test_client()
-        self._root = root
-        self._instants: dict[str, tuple[str, ...]] = {}
 
-    def close(self) -> None:
-        """Stop the service."""
-        close(self._app)
-
-    def views(
-        self, instants: Mapping[str, tuple[str, ...]] | None = None, *, only: Sequence[str] = CONTENTS
-    ) -> dict[str, View]:
-        """Return the answers by path; older revisions by the instants of an undamaged tree."""
-        found = {}
-        for path in only:
-            found[path] = self._get(path)
-            for instant in (instants or {}).get(path, ()):
-                found[f"{path} {instant}"] = self._get(path, f"?last-modified-time={instant}")
-        return found
-
-    def put(self, path: str) -> int:
-        """Return the status of one more PUT."""
-        return self._client.put(
-            _url(path), data=b"<d>next</d>", headers={"Svc-Form-Definition-Version": "1"}
-        ).status_code
-
-    def _get(self, path: str, query: str = "") -> View:
-        answer = self._client.get(_url(path) + query, headers={"Svc-Username": "lea", "Svc-Group": "staff"})
-        if answer.status_code != 200:
-            return answer.status_code, {}, b""
-        return 200, {name: answer.headers.get(name) for name in _HEADERS}, answer.data
+def views(workshop: Workshop, instants: Mapping[str, tuple[str, ...]], only: Sequence[str] = CONTENTS) -> Views:
+    """Every answer by its path: each resource, and older revisions by the instants of an undamaged tree."""
+    return {
+        f"{path} {instant}".strip(): workshop.view(path, instant)
+        for path in only
+        for instant in ("", *instants.get(path, ()))
+    }
 
 
 def instants_of(root: Path) -> dict[str, tuple[str, ...]]:
@@ -159,32 +114,31 @@ class Whole:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.instants = instants_of(root)
-        with Reader(root) as reader:
-            self.views = reader.views(self.instants)
+        with served(root) as workshop:
+            self.views = views(workshop, self.instants)
         assert {status for status, _, _ in self.views.values()} == {200}
 
     def faults(self, kind: Kind, copy: Path, random: Random, documentation: str) -> list[str]:
         """Inflict a kind of damage on a copy that is served; return what clients and checks fail to report."""
-        with Reader(copy, verify="digest" if kind.strict else "size") as reader:
+        with served(copy, "digest" if kind.strict else "size") as workshop:
             where = kind.inflict(copy, random)
-            faults = self._of_clients(kind, reader)
+            faults = self._of_clients(kind, workshop)
         checked = Workshop(copy).check("--deep")
         faults += _unsaid(kind, where, checked, documentation)
         return [f"{kind} ({where}): {fault}" for fault in faults]
 
-    def _of_clients(self, kind: Kind, reader: Reader) -> list[str]:
-        faults = [] if kind.shown in (Shown.EDIT, Shown.UNNOTICED) else self._silent(reader)
-        if kind.shown is Shown.MADE_AGAIN:
-            faults += [f"PUT {path}: {status}" for path in CONTENTS[:1] if (status := reader.put(path)) != 204]
+    def _of_clients(self, kind: Kind, workshop: Workshop) -> list[str]:
+        """Return the answers that are neither what was acknowledged nor an error, and a write that is refused."""
+        faults = []
+        if kind.shown not in (Shown.EDIT, Shown.UNNOTICED):
+            faults = [
+                f"GET {path} is answered 200, with {_difference(view, self.views[path])}"
+                for path, view in views(workshop, self.instants).items()
+                if view[0] == 200 and view != self.views[path]
+            ]
+        if kind.shown is Shown.MADE_AGAIN and (status := workshop.try_put(CONTENTS[0], b"<d>next</d>")) != 204:
+            faults.append(f"PUT {CONTENTS[0]}: {status}")
         return faults
-
-    def _silent(self, reader: Reader) -> list[str]:
-        """Return the answers that are neither what was acknowledged nor an error."""
-        return [
-            f"GET {path} is answered 200, with {_difference(view, self.views[path])}"
-            for path, view in reader.views(self.instants).items()
-            if view[0] == 200 and view != self.views[path]
-        ]
 
 
 def _difference(view: View, expected: View) -> str:
@@ -207,10 +161,6 @@ def _unsaid(kind: Kind, where: str, checked: Checked, documentation: str) -> lis
 def _is_about(found: str, where: str) -> bool:
     """Return whether a finding names a place, its directory, or something in it."""
     return found.startswith(where) or where.startswith(f"{found}/") or Path(found).parent == Path(where).parent
-
-
-def _url(path: str) -> str:
-    return f"/crud/{path.replace('/form/1/', '/form/')}"
 
 
 # What can happen to one file
@@ -300,11 +250,7 @@ def _removed(path: Path, _random: Random) -> None:
 
 
 def _replaced_by(make: Callable[[Path], object]) -> Callable[[Path, Random], None]:
-    def act(path: Path, _random: Random) -> None:
-        path.unlink()
-        make(path)
-
-    return act
+    return lambda path, _random: (path.unlink(), make(path))
 
 
 # What can happen between two

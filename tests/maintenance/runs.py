@@ -6,38 +6,38 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-
-import click
 
 from tests import opened
 from tests.maintenance import kills
 from tests.maintenance.damage import case
 from tests.maintenance.rounds import Round
 from tests.maintenance.scenarios import SCENARIOS, directory
+from tests.rigs.report import Tally, prefixed
 
 STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
 CASES_AT_ONCE = 25
 
 
-def struck(pristine: Path, scratch: Path, number: int, end: float) -> tuple[list[int], list[str]]:
-    """Strike a scenario in each way; returns how often, nothing where the time was over, and what did not hold then."""
-    if time.time() > end:
-        return [], []
-    scratch.mkdir()
+def struck(pristine: Path, scratch: Path, number: int, end: float) -> Tally:
+    """Strike a scenario in each way, unless the time is over; returns how often, and what did not hold then."""
     scenario, inflict = SCENARIOS[number]
-    counts, violations = list[int](), list[str]()
+    if time.time() > end:
+        return Tally(f"{scenario.name}, left out", tuple(STRIKES)).ended()
+    scratch.mkdir()
+    tally = Tally(scenario.name, tuple(STRIKES))
     try:
         round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
     except (AssertionError, OSError) as error:  # what others have found is to be reported all the same
-        return [0] * len(STRIKES), [f"{scenario.name} cannot be prepared: {error!r}"]
+        tally.violations.append(f"cannot be prepared: {error!r}")
+        return tally.ended()
     for what, strike in STRIKES.items():
-        outcomes = dict(round_.faults(strike))
-        counts.append(len(outcomes))
-        violations += [f"{scenario.name}, {what} at {at}: {each}" for at, found in outcomes.items() for each in found]
+        for at, found in round_.faults(strike):
+            tally[what] += 1
+            tally.violations += prefixed(f"{what} at {at}", found)
     shutil.rmtree(scratch, ignore_errors=True)
-    return counts, violations + _left()
+    tally.violations += _left()
+    return tally.ended()
 
 
 def damaged(pristine: Path, scratch: Path, first: int, end: float) -> tuple[int, list[str]]:
@@ -56,8 +56,7 @@ def _left() -> list[str]:
     return [f"{len(left)} threads of services are left"] if left else []
 
 
-def quietly() -> Callable[[str], None]:
-    """Keep the log of the service in this process off standard error; what to say goes to standard output."""
+def quietly() -> None:
+    """Keep the log of the service in this process off standard error."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    return click.echo

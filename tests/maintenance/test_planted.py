@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from tests.maintenance.kills import copied
-from tests.maintenance.planted import CONTENTS, KINDS, Kind, Reader, Whole, flip, furnished
+from tests.maintenance.planted import CONTENTS, KINDS, Kind, Whole, flip, furnished, served, views
 from tests.maintenance.workshop import Workshop
 
 _SEEDS = 1
@@ -59,10 +59,10 @@ def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole,
     pristine = sidecar.read_bytes()
     bits = range(0, len(pristine) * 8, every) if every else Random(1).sample(range(len(pristine) * 8), _BITS)
     faults = []
-    with Reader(copy) as reader:
+    with served(copy) as workshop:
         for number, bit in enumerate(bits):
             flip(sidecar, bit, keeps_time=False)
-            for path, view in reader.views(only=CONTENTS[:2]).items():
+            for path, view in views(workshop, {}, CONTENTS[:2]).items():
                 if view[0] == 200 and view != whole.views[path]:
                     faults.append(f"bit {bit}: GET {path} is answered 200")
             if number % _CHECKED == 0 and Workshop(copy).check("--deep", CONTENTS[0]).status == 0:
@@ -74,7 +74,7 @@ def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole,
 def test_the_whole_tree_is_in_order(whole: Whole, tmp_path: Path) -> None:
     """Proof of the rig: without damage nothing is found, and every answer is the same."""
     copy = copied(whole.root, tmp_path / "data")
-    with Reader(copy) as reader:
-        assert reader.views(whole.instants) == whole.views
+    with served(copy) as workshop:
+        assert views(workshop, whole.instants) == whole.views
     checked = Workshop(copy).check("--deep")
     assert (checked.status, checked.findings) == (0, [])

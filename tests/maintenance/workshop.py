@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -33,6 +33,10 @@ FORM = "app/form/form/1/form.xhtml"
 
 OLD, NEW = b"<d>old</d>", b"<d>new, and longer</d>"
 _OWN = {LOCKS, INDEX}
+_HEADERS = (
+    *("Content-Type", "ETag", "Svc-Created", "Svc-Last-Modified", "Svc-Username", "Svc-Group", "Svc-Workflow-Stage"),
+    *("Svc-Last-Modified-By-Username", "Svc-Form-Definition-Version", "Svc-Operations", "Svc-Hash-Value"),
+)
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>'
 
 
@@ -53,8 +57,9 @@ class Checked:
 class Workshop(Closable):
     """A tree with the service in this process; paths are those of files below the root."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, verify: str = "size") -> None:
         self.root = root
+        self._verify = verify
         self._app: Service | None = None
 
     def close(self) -> None:
@@ -67,7 +72,7 @@ class Workshop(Closable):
     @cached_property
     def client(self) -> FlaskClient:
         """A client of the service, which starts with the first use."""
-        self._app = opened(create_app(Settings(data=initialised(self.root))))
+        self._app = opened(create_app(Settings(data=initialised(self.root), verify=self._verify)))
         return self._app.test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
@@ -93,6 +98,14 @@ class Workshop(Closable):
     def head(self, path: str) -> Mapping[str, str]:
         """Return the headers of a resource."""
         return self.client.get(_url(path)).headers
+
+    def view(self, path: str, instant: str = "") -> tuple[int, Mapping[str, str | None], bytes]:
+        """Return the status, and if it is 200 the headers of the resource and the body, as its owner sees it."""
+        query = {"last-modified-time": instant} if instant else {}
+        answer = self.client.get(_url(path), query_string=query, headers={"Svc-Username": "lea", "Svc-Group": "staff"})
+        if answer.status_code != 200:
+            return answer.status_code, {}, b""
+        return 200, {name: answer.headers.get(name) for name in _HEADERS}, answer.data
 
     def check(self, *arguments: str) -> Checked:
         """Run ``persistence check``."""
@@ -135,17 +148,24 @@ class Workshop(Closable):
 
 def furnished(root: Path) -> Workshop:
     """Make a published form, a document with an attachment and an older revision, a deleted document, and a draft."""
+    return made(root, _furnish)
+
+
+def made(root: Path, fill: Callable[..., None], *arguments: str) -> Workshop:
+    """Fill a tree that is there, or copy one that was filled so, which takes a tenth of the time."""
     os.umask(0o027)
+    workshop = Workshop(root)
     if root.exists():
-        return _furnish(Workshop(root))
-    copy_tree(_template(), root)
-    return Workshop(root)
+        fill(workshop, *arguments)
+    else:
+        copy_tree(_template(fill, *arguments), root)
+    return workshop
 
 
 @cache
-def _template() -> Path:
-    """Return a furnished tree to copy, which takes a tenth of the time of furnishing one."""
-    with _furnish(Workshop(temporary() / "data")) as workshop:
+def _template(fill: Callable[..., None], *arguments: str) -> Path:
+    with Workshop(temporary() / "data") as workshop:
+        fill(workshop, *arguments)
         return workshop.root
 
 
@@ -162,7 +182,7 @@ def copy_tree(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 
 
-def _furnish(workshop: Workshop) -> Workshop:
+def _furnish(workshop: Workshop) -> None:
     workshop.put(FORM, XHTML)
     workshop.put(DATA, OLD, {"Svc-Username": "lea"})
     workshop.put(ATTACHMENT, b"scanned", {"Content-Type": "image/png"})
@@ -170,7 +190,6 @@ def _furnish(workshop: Workshop) -> Workshop:
     workshop.put(DELETED, b"<d>gone</d>")
     workshop.delete(DELETED)
     workshop.put(DRAFT, b"<d>draft</d>")
-    return workshop
 
 
 def _url(path: str) -> str:

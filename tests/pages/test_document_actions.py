@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zipfile
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -13,6 +14,10 @@ import pytest
 from persistence.limits import LONGEST_TEXT, ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.permissions import User
+from persistence.pages import form_pages
+from persistence.pages.document_table import table_of
+from persistence.pages.served_forms import ShownVersion
+from persistence.services.document_tables import DocumentTable
 from tests.orders import ORDER, plant
 from tests.pages.administrator import PEER, Browser, administrator
 from tests.published import Planter
@@ -204,3 +209,14 @@ def test_a_search_of_all_forms_names_the_documents_of_each(found: Browser) -> No
     assert "Type a text" in (found.get("/admin/search") and found.text)
     assert found.get(f"/admin/search?q={'x' * 1001}").status_code == 400
     assert "<script>" not in found.get("/admin/search?q=<script>alert(1)</script>").text.replace("<script src", "")
+
+
+def test_a_search_of_all_forms_ends_within_a_form(found: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(shown: ShownVersion) -> DocumentTable:
+        time.sleep(0.3)
+        return table_of(shown)
+
+    monkeypatch.setattr(form_pages, "SEARCH_ALL_SECONDS", 0.2)
+    monkeypatch.setattr(form_pages, "table_of", slow)
+    found.get("/admin/search?q=zoe")
+    assert "1 forms could not be searched now, among them acme/order" in found.text

@@ -375,7 +375,7 @@ def test_what_is_loaded_comes_from_here_and_is_kept(tmp_path: Path) -> None:
     page = found.get("/admin/").text
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
-    for name in ("pages.css", "htmx.min.js"):
+    for name in ("pages.css", "htmx.min.js", "pages.js"):
         path = page.partition(f"/admin/static/{name}")[2].partition('"')[0]
         answer = found.get(f"/admin/static/{name}{path}")
         assert (answer.status_code, "immutable" in answer.headers["Cache-Control"]) == (200, True)

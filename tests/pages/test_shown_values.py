@@ -124,6 +124,7 @@ def test_each_kind_of_control_is_shown_as_its_user_knows_it(found: Browser) -> N
         "What Many Sand 3 Lime 4",
     ):
         assert shown in found.text, shown
+    assert "The agreed Ja" in (found.get(PAGE, headers={"Accept-Language": "de"}) and found.text)
     assert "<p>Fine <b>work</b></p>" in page
     assert "&lt;script&gt;no" in page  # in the markup that is shown as text
     assert f'src="{PICTURE}"' in page

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from persistence.storage.layout import INDEX
 from tests import search_faults
+from tests.commands import persistence
 from tests.rigs import scenarios, views
 from tests.rigs.scenarios import AGAIN, NEXT, WRITTEN, Resource, Scenario, Step, send
 from tests.rigs.views import Comparison, Kept, Views
@@ -22,7 +22,6 @@ _REPAIRED = (0, 3)
 """Exit codes of ``persistence check --repair``: nothing found but notices, or everything repaired."""
 _COMPLETED = {"DELETE": (200, 204, 410), "POST": (201, 204)}
 """Requests whose repetition completes them, and how it may be answered."""
-_PATIENCE = 60.0
 _HISTORY = ".history"
 _SIDECAR = ".json"
 _OWN = (".spool", ".trash")
@@ -58,17 +57,23 @@ def prepared(service: Service, form: str, scenario: Scenario) -> Scene:
     A worker that meets its first definition makes calls that it makes only once, and they would be among those of the
     request in one case and not in another.
     """
-    kept = []
-    for step in scenario.prepare:
-        answer = send(service, form, step)
-        assert answer.status in (200, 201, 204), answer.cause
-        if step.method == "PUT" and step.path.startswith("data/"):
-            kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+    kept = kept_by(scenario, partial(send, service, form))
     if scenario.unindexed:  # as somebody may remove it: the next change is the first to be noted
         search_faults.await_index(service, form)
         shutil.rmtree(service.data / INDEX)
     search_faults.await_index(service, form)
-    return Scene(form, scenario, tuple(kept), views.seen(service, form, scenario.resources))
+    return Scene(form, scenario, kept, views.seen(service, form, scenario.resources))
+
+
+def kept_by(scenario: Scenario, ask: Callable[[Step], Answer]) -> tuple[Kept, ...]:
+    """Make what a scenario has before its request, and return the revisions of form data that were stored for it."""
+    kept = []
+    for step in scenario.prepare:
+        answer = ask(step)
+        assert answer.status in (200, 201, 204), answer.cause
+        if step.method == "PUT" and step.path.startswith("data/"):
+            kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+    return tuple(kept)
 
 
 def undisturbed(service: Service, scene: Scene) -> Views:
@@ -106,17 +111,10 @@ def repaired(service: Service, scenes: Sequence[tuple[Scene, Comparison]]) -> li
     """Let ``check --repair`` go over all of them while the service runs: what is wrong with each of them then."""
     faults = []
     for options, good in ((("--repair",), _REPAIRED), ((), (0,))):
-        code, said = check(service.data, *options)
-        if code not in good:
-            faults.append(f"check {' '.join(options)} ends with {code}: {said}")
+        done = persistence("check", *options, data=service.data)
+        if done.returncode not in good:
+            faults.append(f"check {' '.join(options)} ends with {done.returncode}: {done.stdout}{done.stderr}")
     return [[*faults, *_changes(service, *scene)] for scene in scenes]
-
-
-def check(data: Path, *options: str) -> tuple[int, str]:
-    """Run ``persistence check`` on a data directory: its exit code, and what it said."""
-    command = [sys.executable, "-m", "persistence.cli", "check", "--data", str(data), *options]
-    done = subprocess.run(command, cwd=data, check=False, capture_output=True, text=True, timeout=_PATIENCE)
-    return done.returncode, f"{done.stdout}{done.stderr}".strip()
 
 
 def _step_faults(service: Service, scene: Scene, found: Views, step: Step) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Clients that do everything the interface has, and compare each answer with what they know."""
+"""Clients that do everything the interface has, or mostly write, and compare each answer with what they know."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Client:
 
     def save(self) -> None:
         """PUT of a document, new or over; its draft goes."""
-        self._save(self._document())
+        self._save(data(*self._names()))
 
     def draft(self) -> None:
         form, document = self._names()
@@ -157,7 +157,7 @@ class Client:
             self.violations += [f"{what}: {fault}" for fault in mismatch(answer, state, resource)]
 
     def refused(self) -> None:
-        """PUT or DELETE on a condition that does not hold: 412, and nothing happens."""
+        """PUT or DELETE on a condition that does not hold, or of another version: 412 or 400, and nothing happens."""
         mains = [resource for resource in self._mains() if not resource.is_published]
         if not mains:
             return
@@ -175,6 +175,9 @@ class Client:
             answer = self.line.ask("DELETE", url(resource.path), None, condition, Username=self._user)
             if answer is not None:
                 self._expect_status(answer, f"DELETE {resource.path} with {condition}", 412)
+        answer = self.line.ask("PUT", url(resource.path), body, {"Content-Type": XML}, Form_Definition_Version="2")
+        if answer is not None:
+            self._expect_status(answer, f"PUT {resource.path} of another version", 400)
         if self._get(resource)["ETag"] != state.etag:
             self.violations.append(f"{resource.path}: a refused request has changed it")
 
@@ -223,9 +226,6 @@ class Client:
     def _names(self) -> tuple[str, str]:
         form = self._rng.choice((FORM, FORM, self._form, SEALED))
         return form, f"{form.rpartition('/')[2]}-{self._number}-{self._rng.randrange(_DOCUMENTS)}"
-
-    def _document(self) -> Resource:
-        return data(*self._names())
 
     def _mains(self) -> list[Resource]:
         return [resource for resource in self._living if resource == resource.main]
@@ -310,7 +310,7 @@ class Client:
                 stored = self._looked(resource, before, revision)
                 if stored is None:
                     continue
-                if not self._may_have_drafts(resource):
+                if not any(draft.saved == resource for draft in self._living if draft.is_draft):
                     break
                 # The draft may be there still: the same request again completes it.
                 before, condition = self._noted(resource, begun, stored), None
@@ -322,9 +322,6 @@ class Client:
             stored = State(revision, str(tag), str(answer["Svc-Last-Modified"]))
             break
         return begun, self._noted(resource, begun, stored)
-
-    def _may_have_drafts(self, resource: Resource) -> bool:
-        return any(draft.saved == resource for draft in self._living if draft.is_draft)
 
     def _looked(self, resource: Resource, before: State | None, revision: Revision) -> State | None:
         """What a PUT of unknown outcome has stored; ``None`` where it was not carried out."""
@@ -398,3 +395,62 @@ class Client:
 
 def _named(resource: Resource) -> str:
     return resource.path.split("/")[3] + ("°" if resource.is_draft else "")
+
+
+_SHARED = 2
+_SMALL = 8_000
+_LARGE = (1 << 20) + 4096, (1 << 20) + (1 << 18)
+
+
+class Writer(Client):
+    """One client, with documents and a form of its own, and documents that all clients save.
+
+    ``large`` is how many attachments over 1 MiB it may still send.
+    """
+
+    def __init__(self, service: Service, ledger: Ledger, number: int, *, large: int) -> None:
+        super().__init__(lambda: service, ledger, number)
+        self._large = large
+        # Most of what a form runtime does is saving.
+        self._actions = {
+            self.save: 4,
+            self.save_shared: 3,
+            self.attach_first: 2,
+            self.attach: 2,
+            self.attach_large: 1,
+            self.draft: 2,
+            self.publish: 2,
+            self.delete: 1,
+            self.search: 1,
+        }
+
+    def save_shared(self) -> None:
+        resource = data(FORM, f"shared-{self._rng.randrange(_SHARED)}")
+        begun, body = self._ledger.tick(), self._content(resource, self._next())
+        own = {"Form_Definition_Version": "1", "Username": self._user, "Workflow_Stage": f"stage {begun}"}
+        answer = self.line.read("PUT", url(resource.path), body, {"Content-Type": XML}, **own)
+        if self._expect_status(answer, f"PUT {resource.path}", 201, 204):
+            digest = hashlib.sha256(body).hexdigest()
+            revision = Revision(digest, len(body), XML, "1", f"stage {begun}", self._user)
+            state = State(revision, str(answer["ETag"]), str(answer["Svc-Last-Modified"]))
+            self._ledger.add(Change(resource, begun, self._ledger.tick(), state))
+
+    def attach_first(self) -> None:
+        """PUT of a small attachment of a document, which may come after it."""
+        self._attach(f"scan{self._rng.randrange(2)}.bin", self._rng.randrange(1, _SMALL))
+
+    def attach_large(self) -> None:
+        """PUT of an attachment that the service syncs before it takes the lock; a small one when enough were sent."""
+        if self._large == 0:
+            self.attach_first()
+            return
+        self._large -= 1
+        self._attach("large.bin", self._rng.randrange(*_LARGE))
+
+    def _attach(self, name: str, size: int) -> None:
+        main = data(*self._names())
+        resource = Resource(f"{main.path.rpartition('/')[0]}/{name}")
+        self._put(resource, self._rng.randbytes(size), BINARY, "1")
+
+    def _names(self) -> tuple[str, str]:
+        return FORM, f"client{self._number}-{self._rng.randrange(_DOCUMENTS)}"

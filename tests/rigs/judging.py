@@ -26,7 +26,7 @@ from persistence.storage import stored_revision
 from persistence.storage.layout import Layout
 from persistence.storage.stored_revision import Integrity
 from tests.rigs.in_process import InProcess
-from tests.rigs.ledger import FORM, Expected, Resource, Revision, State
+from tests.rigs.ledger import FORM, Expected, Resource, State
 from tests.service import Answer, Service
 
 _REWRITTEN = 3
@@ -233,7 +233,7 @@ class _Judge:
             return
         with found.file:
             digest = hashlib.sha256(found.file.read()).hexdigest()
-        if (f'"{found.etag}"', digest) != (state.etag, _revision(state).digest):
+        if (f'"{found.etag}"', digest) != (state.etag, state.revision.digest):
             yield f"the revision of {state.instant} is not in the history as it was"
 
     def _removal_faults(self, state: State) -> Iterator[str]:
@@ -309,11 +309,6 @@ class _Judge:
 _SEARCHED = Resource(f"{FORM}/data")
 _ALL = b"<search><page-size>9999</page-size></search>"
 _NEW = Resource(f"{FORM}/data/after-the-cut/data.xml")
-
-
-def _revision(state: State) -> Revision:
-    assert state.revision is not None
-    return state.revision
 
 
 def mismatch(answer: Answer, state: State, resource: Resource) -> Iterator[str]:

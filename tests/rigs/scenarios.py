@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tests.service import Answer, Service
+from tests.service import Answer, Service, lockinfo
 
 
 def _body(word: str) -> bytes:
@@ -317,20 +318,12 @@ _OWNER = re.compile(rb"username>(\w+)<")
 _HOLDER, _OTHER, _PROBE = "lea", "bob", "eve"
 
 
-def _info(user: str) -> bytes:
-    return (
-        '<d:lockinfo xmlns:d="DAV:" xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><d:lockscope><d:exclusive/>'
-        "</d:lockscope><d:locktype><d:write/></d:locktype><d:owner>"
-        f"<fr:username>{user}</fr:username></d:owner></d:lockinfo>"
-    ).encode()
-
-
 def _lock(seconds: int, user: str = _HOLDER) -> Step:
-    return Step("LOCK", _LEASED, _info(user), headers=(("Timeout", f"Second-{seconds}"),))
+    return Step("LOCK", _LEASED, lockinfo(user, None), headers=(("Timeout", f"Second-{seconds}"),))
 
 
 def _unlock(user: str = _HOLDER, path: str = _LEASED) -> Step:
-    return Step("UNLOCK", path, _info(user))
+    return Step("UNLOCK", path, lockinfo(user, None))
 
 
 def _put_leased(body: bytes, user: str = "") -> Step:
@@ -374,50 +367,39 @@ _IS_SHORT, _IS_LONG = _held(_HOLDER, _SHORT), _held(_HOLDER, _LONG)
 _AFTER = (_put_leased(NEXT, _HOLDER), _unlock(), _put_leased(NEXT))
 _STAYS = Resource(_LEASED, OLD, OLD)
 
-LOCK_FIRST = Scenario(
+_leased = partial(Scenario, unchanged=(_STAYS,), properties=LEASING)
+LOCK_FIRST = _leased(
     "LOCK, the first of its directory",
     prepare=(_put_leased(OLD),),
     step=_lock(_LONG),
     chains=(((_lease(None, _IS_LONG),),),),
     again=(_lock(_SHORT), *_AFTER),
-    unchanged=(_STAYS,),
-    properties=LEASING,
 )
-LOCK_AGAIN = Scenario(
+LOCK_AGAIN = _leased(
     "LOCK after an UNLOCK",
     prepare=(_put_leased(OLD), _lock(_SHORT, _OTHER), _unlock(_OTHER)),
     step=_lock(_LONG),
     chains=(((_lease(None, _IS_LONG),),),),
     again=(_lock(_SHORT), *_AFTER),
-    unchanged=(_STAYS,),
-    properties=LEASING,
 )
-RENEW = Scenario(
-    "LOCK by the holder",
-    prepare=(_put_leased(OLD), _lock(_SHORT)),
-    step=_lock(_LONG),
-    chains=(((_lease(_IS_SHORT, _IS_LONG),),),),
-    again=(_lock(_LONG), *_AFTER),
-    unchanged=(_STAYS,),
-    properties=LEASING,
+_HELD = (_put_leased(OLD), _lock(_SHORT))
+RENEW = _leased(
+    "LOCK by the holder", _HELD, _lock(_LONG), (((_lease(_IS_SHORT, _IS_LONG),),),), again=(_lock(_LONG), *_AFTER)
 )
-UNLOCK = Scenario(
+UNLOCK = _leased(
     "UNLOCK",
-    prepare=(_put_leased(OLD), _lock(_SHORT)),
+    _HELD,
     step=_unlock(),
     chains=(((_lease(_IS_SHORT, None),),),),
     again=(_unlock(), _lock(_LONG, _OTHER), _unlock(_OTHER), _put_leased(NEXT)),
-    unchanged=(_STAYS,),
-    properties=LEASING,
 )
-PUT_LEASED = Scenario(
+PUT_LEASED = _leased(
     "PUT by the holder of a lease",
-    prepare=(_put_leased(OLD), _lock(_SHORT)),
+    _HELD,
     step=_put_leased(NEW, _HOLDER),
     chains=(((Resource(_LEASED, OLD, NEW),),),),
     again=(_lock(_LONG), *_AFTER),
     unchanged=(_lease(_IS_SHORT, _IS_SHORT),),
-    properties=LEASING,
 )
 
 LEASES = (LOCK_FIRST, LOCK_AGAIN, RENEW, UNLOCK, PUT_LEASED)

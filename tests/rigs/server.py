@@ -80,7 +80,7 @@ class Server:
         with self._lock, suppress(ProcessLookupError, FileNotFoundError):
             if workers := self.service.workers():
                 os.kill(rng.choice(workers), signal.SIGKILL)
-                self.kills["worker"] += 1
+                self.kills["workers killed"] += 1
 
     def kill(self) -> None:
         """Kill the master and every worker, and start the service again."""
@@ -91,7 +91,7 @@ class Server:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._stack.close()
-            self.kills["service"] += 1
+            self.kills["services killed"] += 1
             self.service = self._started(f"127.0.0.1:{self.service.port}")
 
     def _started(self, bind: str) -> Service:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from tests import rig_service
-from tests.service import Answer, Service
+from tests.rigs.server import Variant, weak
+from tests.service import Answer, Service, running
 
 _PATIENCE = 10.0
 
@@ -87,6 +88,20 @@ def _await(tracer: subprocess.Popen[bytes], said: Path) -> None:
         if tracer.poll() is not None or time.monotonic() > deadline:
             raise TracingError(said.read_text(errors="replace").strip() or "strace did not attach in time")
         time.sleep(0.001)
+
+
+@contextmanager
+def struck_service(directory: Path, *, properties: Iterable[str] = (), weakness: str = "") -> Iterator[Service]:
+    """A service with one worker that has one serving thread, and has changed its tree once; without a protection.
+
+    ``properties`` of its provider are switched on.
+    """
+    settings = "".join(f'"svc.persistence.files.{name}" = true\n' for name in properties)
+    variant = weak(weakness) if weakness else Variant(rig_service.__name__, rig_service.ENVIRONMENT)
+    env = {**variant.environment, "PERSISTENCE_MIN_FREE": "1"}
+    with running(directory, workers=1, threads=1, module=variant.module, env=env, settings=settings) as service:
+        service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
+        yield service
 
 
 _LOOKS = 3
@@ -221,10 +236,8 @@ class Injector:
         paths = [first or second for first, second in _PATH.findall(_RESULT.split(line)[0])]
         if not any(path.startswith(self._root) for path in paths):
             return ""
-        about = " ".join(path.removeprefix(self._root) or "/" for path in paths if self._is_told(path))
+        told = (path for path in paths if path.startswith(self._root) or _NAME.fullmatch(path))
+        about = " ".join(path.removeprefix(self._root) or "/" for path in told)
         for pattern, word in _VARIABLE:
             about = pattern.sub(word, about)
         return about
-
-    def _is_told(self, path: str) -> bool:
-        return path.startswith(self._root) or (_NAME.fullmatch(path) is not None)

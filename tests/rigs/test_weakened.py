@@ -1,4 +1,7 @@
-"""Each protection that is taken away is there: a name that has moved would leave the service as it is, unnoticed."""
+"""Each protection that is taken away is there: a name that has moved would leave the service as it is, unnoticed.
+
+Those of ``_without`` are looked up when the module is imported.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +21,5 @@ def test_every_name_that_is_replaced_exists() -> None:
         and isinstance(target.value, ast.Name)
         and target.value.id in vars(weakened)
     ]
-    assert len(replaced) > 20
+    assert len(replaced) >= 15
     assert [name for name in replaced if not hasattr(getattr(weakened, name[0]), name[1])] == []

@@ -53,6 +53,12 @@ def _nothing(*_: object) -> None:
     """Nothing."""
 
 
+def _without(owner: object, name: str, instead: Callable[..., object] = _nothing) -> Callable[[], None]:
+    """What replaces a name of a module or a class, which must be there."""
+    getattr(owner, name)
+    return partial(setattr, owner, name, instead)
+
+
 def _forgive_fsync(times: int) -> None:
     """An fsync that fails is forgiven, or tried again."""
     real = files.sync
@@ -63,10 +69,6 @@ def _forgive_fsync(times: int) -> None:
         return real(descriptor) if times else None
 
     files.sync = sync
-
-
-def _leave_everything() -> None:
-    Writer._discard = _nothing  # type: ignore[assignment]  # noqa: SLF001 - the weakness
 
 
 def _leak() -> None:
@@ -112,11 +114,6 @@ def _note_nothing() -> None:
     Updater.changed = changed  # type: ignore[method-assign]
 
 
-def _tell_no_index() -> None:
-    Updater.changing = _nothing  # type: ignore[method-assign,assignment]
-    Updater.changed = _nothing  # type: ignore[method-assign,assignment]
-
-
 def _without_fsync(*, of_sidecars: bool) -> None:
     """Files of a kind are neither synced nor handed to the kernel for writing.
 
@@ -132,29 +129,6 @@ def _without_fsync(*, of_sidecars: bool) -> None:
 
     files.sync = unless(files.sync)
     files.begin_writeback = unless(files.begin_writeback)
-
-
-def _without_directory_fsync() -> None:
-    files.sync_open = lambda _descriptor: None
-
-
-def _keep_drafts() -> None:
-    Writer.discard_draft = lambda *_: None  # type: ignore[method-assign,assignment]
-
-
-def _keep_no_history() -> None:
-    """A write replaces the revision before it."""
-    commit.keep = lambda paths, _sidecar: files.open_directory(paths.directory)
-
-
-def _trust_the_clock() -> None:
-    """An instant is that of the clock, whatever was stored before."""
-    rules.next_after = lambda _previous: next_after(None)
-
-
-def _count_the_tombstone_alone() -> None:
-    """A purge of a deleted document looks at nothing that was stored after the deletion."""
-    purging.newest_of = lambda store, main: store.sidecar(main)
 
 
 def _revert_to_what_is_left() -> None:
@@ -255,7 +229,7 @@ UNNOTED = "the index is told only after a change"
 OF_WRITING: Weaknesses = {
     FORGIVEN: partial(_forgive_fsync, 0),
     "an fsync that fails is tried again": partial(_forgive_fsync, 1),
-    NOT_CLEANED: _leave_everything,
+    NOT_CLEANED: _without(Writer, "_discard"),
     UNHEARD: _never_mind,
 }
 OF_READING: Weaknesses = {"a descriptor leaks when a content cannot be looked at": _leak, CUT_SHORT: _cut_short}
@@ -266,7 +240,7 @@ CONTENT_FSYNC, DIRECTORY_FSYNC = "content-fsync", "directory-fsync"
 OF_POWER_CUTS: Weaknesses = {
     CONTENT_FSYNC: partial(_without_fsync, of_sidecars=False),
     "sidecar-fsync": partial(_without_fsync, of_sidecars=True),
-    DIRECTORY_FSYNC: _without_directory_fsync,
+    DIRECTORY_FSYNC: _without(files, "sync_open"),
 }
 OF_CONCURRENCY: Weaknesses = {
     "no locks": _without_locks,
@@ -275,15 +249,17 @@ OF_CONCURRENCY: Weaknesses = {
 }
 TRUSTING = "instants of the clock"
 OF_ANSWERS: Weaknesses = {
-    "drafts stay": _keep_drafts,
-    "no history": _keep_no_history,
-    TRUSTING: _trust_the_clock,
-    "the index is not told": _tell_no_index,
+    "drafts stay": _without(Writer, "discard_draft"),
+    # A write replaces the revision before it.
+    "no history": _without(commit, "keep", lambda paths, _sidecar: files.open_directory(paths.directory)),
+    TRUSTING: _without(rules, "next_after", lambda _previous: next_after(None)),
+    "the index is not told": lambda: (_without(Updater, "changing")(), _without(Updater, "changed")()),
     # For as long as a slow machine needs to ask again.
     "no fresh reads for long": partial(_without_fresh_reads, 5.0),
 }
 OF_REMOVALS: Weaknesses = {
-    "the tombstone alone counts": _count_the_tombstone_alone,
+    # A purge of a deleted document looks at nothing that was stored after the deletion.
+    "the tombstone alone counts": _without(purging, "newest_of", lambda store, main: store.sidecar(main)),
     "reverts to what is left": _revert_to_what_is_left,
 }
 UNCONDITIONAL = "condition dropped"

@@ -65,6 +65,11 @@ class Window:
         """Wait until the page has a text."""
         WebDriverWait(self.driver, _PATIENCE).until(lambda _: text in self.text)
 
+    def wait_for_said(self, text: str) -> None:
+        """Wait until a reader of the screen is told a text."""
+        said = "return document.getElementById('said').textContent"
+        WebDriverWait(self.driver, _PATIENCE).until(lambda _: self.driver.execute_script(said) == text)
+
     def press(self, label: str) -> None:
         """Press the button, or follow the link, that begins with a label."""
         path = f"//main//*[self::a or self::button or self::summary][starts-with(normalize-space(), '{label}')]"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys as Keystrokes
 
 from persistence.client import PersistenceClient
 from persistence.keys import Keys
@@ -214,6 +216,48 @@ def test_everything_works_without_scripts(browsed: Browsed) -> None:
         window.press("Retire the key")
         assert "is retired" in window.text
     window.forget()
+
+
+def test_all_documents_of_a_page_are_selected_at_once(window: Window) -> None:
+    ticked = "return [...document.querySelectorAll('tbody input[type=checkbox]')].map(each => each.checked)"
+    window.open("/admin/forms/acme/order/1")
+    head = window.driver.find_element(By.CSS_SELECTOR, "thead input[type=checkbox]")
+    assert head.accessible_name == "Select all"
+    head.click()
+    assert all(window.driver.execute_script(ticked))
+    assert window.findings() == []
+    window.driver.find_element(By.CSS_SELECTOR, "tbody input[type=checkbox]").click()
+    assert window.driver.execute_script("return arguments[0].indeterminate && !arguments[0].checked", head)
+    with window.without_scripts():
+        window.open("/admin/forms/acme/order/1?sort=saved&page=1")
+        window.press("All")
+        assert window.path == "/admin/forms/acme/order/1?sort=saved&page=1&select=all"
+        assert len(window.driver.find_elements(By.CSS_SELECTOR, "tbody input:checked")) == 3
+        window.press("None")
+        assert window.driver.find_elements(By.CSS_SELECTOR, "tbody input:checked") == []
+
+
+def test_the_id_of_a_document_is_copied_by_a_click_or_the_keyboard(window: Window) -> None:
+    window.driver.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    read = "const [done] = arguments; navigator.clipboard.readText().then(done, error => done(String(error)))"
+    window.open("/admin/forms/acme/order/data/d-2")
+    code = window.driver.find_element(By.CSS_SELECTOR, "code.whole")
+    code.click()
+    window.wait_for_said("Copied")
+    assert window.driver.execute_async_script(read) == "d-2"
+    assert window.findings() == []
+    window.wait_for_said("")
+    window.open("/admin/forms/acme/order/data/d-1")
+    window.driver.find_element(By.CSS_SELECTOR, "code.whole").send_keys(Keystrokes.ENTER)
+    window.wait_for_said("Copied")
+    assert window.driver.execute_async_script(read) == "d-1"
+    assert window.faults() == []
+    with window.without_scripts():
+        window.open("/admin/forms/acme/order/data/d-2")
+        window.driver.find_element(By.CSS_SELECTOR, "code.whole").click()
+        assert window.driver.execute_script("return String(getSelection())") == "d-2"
 
 
 def test_signing_out_ends_it(window: Window) -> None:

@@ -1,0 +1,244 @@
+"""etcd and three PostgreSQL servers under Patroni, with the configuration that ``config/cluster`` has."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rigs.cluster.network import Network, descendants, free_port, network, send
+
+EXAMPLE = Path(__file__).parents[3] / "config/cluster/patroni.yml"
+NODES = (1, 2, 3)
+PASSWORD = "not-secret"  # noqa: S105 - of a database that lives as long as a test
+_BINARIES = "/usr/lib/postgresql/*/bin"
+_MEMORY = "/dev/shm"
+"""For etcd, which is to have a disk of its own that does not wait for the others."""
+
+_STARTING = 180.0
+_BY_ITSELF = 60.0
+_FOLLOWERS = "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'"
+_SOCKETS = "unix_socket_directories: /run/postgresql"
+
+
+def missing() -> list[str]:
+    """Return the Debian packages that are not installed."""
+    found = {"etcd-server": "etcd", "patroni": "patroni", "haproxy": "haproxy", "util-linux": "runuser"}
+    lacking = [package for package, name in found.items() if which(name) is None]
+    if not list(Path("/").glob(f"{_BINARIES[1:]}/postgres")):
+        lacking.append("postgresql postgresql-contrib")
+    return lacking
+
+
+def which(name: str) -> str | None:
+    """The path of a program, which may be one for administrators."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    node: int
+    role: str
+    state: str
+
+
+class Database:
+    """The servers, for the length of a block."""
+
+    def __init__(self, directory: Path, *, is_synchronous: bool) -> None:
+        self.network: Network = network()
+        self._directory = directory
+        self._memory = tempfile.TemporaryDirectory(dir=_MEMORY if Path(_MEMORY).is_dir() else None)
+        Path(self._memory.name).chmod(0o755)
+        self._etcd_process: subprocess.Popen[bytes] | None = None
+        self._patroni: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = {node: (self.network.port(node, 5432), self.network.port(node, 8008)) for node in NODES}
+        self._etcd = f"{self.network.home}:{free_port(self.network.home)}"
+        self._is_synchronous = is_synchronous
+        directory.chmod(0o755)
+        self._file = directory / "patroni.yml"
+        text = EXAMPLE.read_text()
+        if _SOCKETS not in text:
+            raise ValueError(f"the example has no {_SOCKETS}")
+        text = text.replace(_SOCKETS, "unix_socket_directories: ''")
+        if not is_synchronous:
+            text = text.replace("synchronous_mode: true", "synchronous_mode: false")
+            text = text.replace("synchronous_mode_strict: true", "synchronous_mode_strict: false")
+        self._file.write_text(text)
+
+    @property
+    def uri(self) -> str:
+        """The address for the service: all servers, of which it takes the primary."""
+        hosts = ",".join(f"{self.network.address(node)}:{self._ports[node][0]}" for node in NODES)
+        return f"postgresql://persistence:{PASSWORD}@{hosts}/forms?target_session_attrs=read-write&connect_timeout=3"
+
+    def start(self) -> None:
+        """Start everything, and make the database and its owner."""
+        home = Path(self._memory.name) / "etcd"
+        self._own(home)
+        peers = f"http://{self.network.home}:{free_port(self.network.home)}"
+        client = f"http://{self._etcd}"
+        self._etcd_process = self._run(
+            (
+                *("etcd", "--data-dir", str(home), "--listen-client-urls", client, "--advertise-client-urls", client),
+                *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+                *("--initial-cluster", f"default={peers}"),
+            ),
+            self._directory / "etcd.log",
+        )
+        for node in NODES:
+            self.restart(node)
+        self.await_whole(_STARTING)
+        leader = self.leader()
+        for statement in (
+            f"CREATE ROLE persistence LOGIN PASSWORD '{PASSWORD}'",
+            "CREATE DATABASE forms OWNER persistence",
+        ):
+            self.run_sql(leader, statement)
+
+    def run_sql(self, node: int, statement: str) -> str:
+        target = f"host={self.network.address(node)} port={self._ports[node][0]} user=postgres dbname=postgres"
+        done = subprocess.run(
+            ["psql", "-XAtqc", statement, target],
+            env={**os.environ, "PGPASSWORD": PASSWORD},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def restart(self, node: int) -> None:
+        """Start the Patroni of a node, which starts its PostgreSQL."""
+        address, (sql, rest) = self.network.address(node), self._ports[node]
+        data = self._directory / f"node{node}"
+        self._own(data)
+        (binaries,) = list(Path("/").glob(_BINARIES[1:]))[-1:]
+        environment = {
+            "PATRONI_NAME": f"node{node}",
+            "PATRONI_ETCD3_HOSTS": self._etcd,
+            "PATRONI_RESTAPI_LISTEN": f"{address}:{rest}",
+            "PATRONI_RESTAPI_CONNECT_ADDRESS": f"{address}:{rest}",
+            "PATRONI_POSTGRESQL_LISTEN": f"{address}:{sql}",
+            "PATRONI_POSTGRESQL_CONNECT_ADDRESS": f"{address}:{sql}",
+            "PATRONI_POSTGRESQL_DATA_DIR": str(data / "data"),
+            "PATRONI_POSTGRESQL_BIN_DIR": str(binaries),
+            "PATRONI_POSTGRESQL_PGPASS": str(data / "pgpass"),
+            "PATRONI_SUPERUSER_USERNAME": "postgres",
+            "PATRONI_REPLICATION_USERNAME": "replicator",
+            "PATRONI_SUPERUSER_PASSWORD": PASSWORD,
+            "PATRONI_REPLICATION_PASSWORD": PASSWORD,
+            "PATH": os.environ.get("PATH", os.defpath),
+        }
+        self._patroni[node] = self._run(
+            ("patroni", str(self._file)), self._directory / f"node{node}.log", environment, self.network.command(node)
+        )
+
+    def _run(
+        self, command: Sequence[str], log: Path, environment: dict[str, str] | None = None, before: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        user = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*before, *user, *command], env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def _own(self, path: Path) -> None:
+        path.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            shutil.chown(path, "postgres")
+
+    def members(self) -> list[Member]:
+        for node in NODES:
+            connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=1)
+            with suppress(OSError, ValueError, http.client.HTTPException), closing(connection):
+                connection.request("GET", "/cluster")
+                known = json.loads(connection.getresponse().read())["members"]
+                return [Member(int(each["name"][-1]), each["role"], each["state"]) for each in known]
+        return []
+
+    def leader(self) -> int | None:
+        found = [each.node for each in self.members() if each.role == "leader" and each.state == "running"]
+        return found[0] if found else None
+
+    def followers(self) -> list[str]:
+        leader = self.leader()
+        try:
+            return [] if leader is None else self.run_sql(leader, _FOLLOWERS).splitlines()
+        except subprocess.CalledProcessError:
+            return []
+
+    def is_whole(self) -> bool:
+        """Return whether there is a primary, and both others follow.
+
+        Where a follower has to be synchronous, Patroni must have named one, too: nobody else may become primary. The
+        primary does not wait for that, but for any follower.
+        """
+        is_named = any(each.role == "sync_standby" for each in self.members())
+        return (is_named or not self._is_synchronous) and len(self.followers()) == len(NODES) - 1
+
+    def await_whole(self, seconds: float) -> list[str]:
+        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these.
+
+        Raises:
+            TimeoutError: it is not, after these seconds.
+        """
+        began, copied = time.monotonic(), list[str]()
+        while not self.is_whole():
+            lasted = time.monotonic() - began
+            if lasted > seconds:
+                raise TimeoutError(f"the database is not whole after {seconds:g} s: {self.members()}")
+            if lasted > _BY_ITSELF and not copied and (leader := self.leader()):
+                copied = [f"node{node}" for node in NODES if node != leader and f"node{node}" not in self.followers()]
+                for name in copied:
+                    self._copy_again(int(name[-1]))
+            time.sleep(0.5)
+        return copied
+
+    def _copy_again(self, node: int) -> None:
+        """Do what an administrator does: ``patronictl reinit``."""
+        connection = http.client.HTTPConnection(self.network.address(node), self._ports[node][1], timeout=10)
+        with suppress(OSError, http.client.HTTPException), closing(connection):
+            connection.request("POST", "/reinitialize", b'{"force": true}', {"Content-Type": "application/json"})
+            connection.getresponse().read()
+
+    def processes(self, node: int) -> list[int]:
+        """The processes of a node: Patroni's, and PostgreSQL's, which have no parent."""
+        found = descendants(self._patroni[node].pid)
+        with suppress(OSError, ValueError, IndexError):
+            postmaster = int((self._directory / f"node{node}/data/postmaster.pid").read_text().split()[0])
+            found += descendants(postmaster)
+        return list(dict.fromkeys(found))
+
+    def kill(self, node: int) -> None:
+        """End a node at once: Patroni first, which would start PostgreSQL again."""
+        send(self.processes(node), signal.SIGKILL)
+        self._patroni[node].wait()
+
+    def hold_back(self, node: int) -> None:
+        """Let a primary send nothing to the others any more, until it is killed."""
+        send((each for each in self.processes(node) if b"walsender" in _command_line(each)), signal.SIGSTOP)
+
+    def close(self) -> None:
+        for node in self._patroni:
+            self.kill(node)
+        if self._etcd_process is not None:
+            send(descendants(self._etcd_process.pid), signal.SIGKILL)
+            self._etcd_process.wait()
+        self.network.close()
+        self._memory.cleanup()
+
+
+def _command_line(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,166 @@
+"""The network of the nodes of the database: each in a network of its own that can be cut, or all on loopback.
+
+The whole rig runs in namespaces of its own where that is allowed (``enter``): with its own loopback, and with an init
+whose end ends every process that the rig has started. There, a node is cut off by taking its cable away. Elsewhere its
+processes are stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_INSIDE = "TESTS_CLUSTER_INSIDE"
+_NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+_TRIAL = "ip link set lo up && ip link add name bridge0 type bridge && ip link add name cable0 type veth peer name end0"
+_INIT = '"$@"; exit $?'
+"""The shell stays as the first process of the namespace, and takes in the processes that have lost their parent."""
+
+_SUBNET = "10.91.7"
+_READY = 5.0
+
+
+def enter() -> None:
+    """Go on in namespaces of its own, with the same arguments; return where that is not allowed, or done."""
+    if os.environ.get(_INSIDE) or os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"):
+        return
+    if subprocess.run([*_NAMESPACES, "sh", "-c", _TRIAL], capture_output=True, check=False).returncode != 0:
+        return
+    command = [*_NAMESPACES, "sh", "-c", _INIT, "sh", sys.executable, "-m", "tests.rigs.cluster", *sys.argv[1:]]
+    os.execvpe(command[0], command, {**os.environ, _INSIDE: "1"})  # noqa: S606 - without a shell
+
+
+def network() -> Network:
+    """The places of three nodes, by their numbers from 1."""
+    return _Cables() if os.environ.get(_INSIDE) else _Loopback()
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def descendants(process: int) -> list[int]:
+    """A process and all that it has started, and those have, from the oldest."""
+    found = [process]
+    for each in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+class _Cables:
+    """Each node in a network namespace, with a cable to a bridge of this one."""
+
+    means = "link down of its network namespace"
+    """How a node is cut off."""
+
+    home = f"{_SUBNET}.100"
+    """The address at which the nodes reach what runs beside them."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, subprocess.Popen[bytes]] = {}
+        _ip("link set lo up")
+        _ip("link add name bridge0 type bridge")
+        _ip(f"addr add {self.home}/24 dev bridge0")
+        _ip("link set bridge0 up")
+        for node in (1, 2, 3):
+            self._plug(node)
+
+    def _plug(self, node: int) -> None:
+        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        self._holders[node] = holder
+        own, deadline = os.readlink("/proc/self/ns/net"), time.monotonic() + _READY
+        while os.readlink(f"/proc/{holder.pid}/ns/net") == own:
+            if time.monotonic() > deadline:
+                raise RuntimeError("no network namespace was made")
+            time.sleep(0.01)
+        _ip(f"link add name cable{node} type veth peer name eth0 netns {holder.pid}")
+        _ip(f"link set cable{node} master bridge0 up")
+        for line in ("link set lo up", f"addr add {self.address(node)}/24 dev eth0", "link set eth0 up"):
+            _ip(line, self.command(node))
+
+    def address(self, node: int) -> str:
+        return f"{_SUBNET}.{node}"
+
+    def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - each node has all ports
+        """A port that is free at a node."""
+        return usual
+
+    def command(self, node: int) -> Sequence[str]:
+        """The words before a command that is to run at a node."""
+        return ("nsenter", f"--net=/proc/{self._holders[node].pid}/ns/net")
+
+    def cut(self, node: int, processes: Iterable[int]) -> None:  # noqa: ARG002 - they go on
+        _ip(f"link set cable{node} down")
+
+    def heal(self, node: int) -> bool:
+        """Let a node be reached again; False if its processes are gone and have to be started."""
+        _ip(f"link set cable{node} up")
+        return True
+
+    def close(self) -> None:
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait()
+        for node in self._holders:
+            with suppress(RuntimeError):  # the kernel takes it away some time after the namespace of its other end
+                _ip(f"link del dev cable{node}")
+        _ip("link del dev bridge0")
+
+
+class _Loopback:
+    """All nodes on loopback. A node is stopped and then killed, as a watchdog would: it must not wake up as primary."""
+
+    means = "SIGSTOP of its processes, then SIGKILL"
+    home = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self._stopped: dict[int, list[int]] = {}
+
+    def address(self, node: int) -> str:  # noqa: ARG002 - all have the same
+        return "127.0.0.1"
+
+    def port(self, node: int, usual: int) -> int:  # noqa: ARG002 - they share all ports
+        return free_port()
+
+    def command(self, node: int) -> Sequence[str]:  # noqa: ARG002 - they are all here
+        return ()
+
+    def cut(self, node: int, processes: Iterable[int]) -> None:
+        self._stopped[node] = list(processes)
+        send(self._stopped[node], signal.SIGSTOP)
+
+    def heal(self, node: int) -> bool:
+        send(self._stopped.pop(node), signal.SIGKILL)
+        return False
+
+    def close(self) -> None:
+        for processes in self._stopped.values():
+            send(processes, signal.SIGKILL)
+
+
+Network = _Cables | _Loopback
+
+
+def send(processes: Iterable[int], what: signal.Signals) -> None:
+    """Send a signal to processes, some of which may be gone."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, what)
+
+
+def _ip(line: str, before: Sequence[str] = ()) -> None:
+    done = subprocess.run([*before, "ip", *line.split()], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"ip {line}: {done.stderr.strip()}")

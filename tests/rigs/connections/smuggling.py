@@ -1,0 +1,134 @@
+"""Sending the cases to a server, and judging what it did by what is stored when it has stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from tests import nginx
+from tests.rigs.connections.cases import BASE, Case, cases
+from tests.rigs.connections.raw import Reply, exchange
+from tests.service import Service, running
+
+HEADINGS = ("group", "through", "cases", "answers", "stored as announced", "carried out", "faults")
+DIRECT, NGINX = "gunicorn", "nginx"
+_QUIET = 0.5
+_PATIENCE = 30.0
+_AT_ONCE = 12
+_BASE_CONTENT = b"<base/>"
+_OWN_STATUSES = {501, 505}  # a coding and a version that are not spoken: the answers HTTP has for them
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A case as it was sent through a server, what came back, and whether the next client was served."""
+
+    case: Case
+    through: str
+    app: str
+    reply: Reply
+    next_is_served: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    sent: Sent
+    stored: bool
+    carried_out: bool
+    faults: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        reply = self.sent.reply
+        statuses = " ".join(map(str, reply.statuses)) or ("no status" if reply.content else "no answer")
+        return f"{statuses}{', closed' if reply.is_closed else ''}"
+
+
+def run(directory: Path) -> list[Outcome]:
+    """All cases to gunicorn itself, and through nginx where that is installed."""
+    with ExitStack() as stack:
+        direct = stack.enter_context(running(directory / "service", workers=2, threads=16, command="gunicorn"))
+        faces = {DIRECT: direct}
+        if nginx.NGINX is not None:
+            faces[NGINX] = stack.enter_context(nginx.in_front_of(direct, directory / "nginx"))
+        assert direct.raw("PUT", BASE.decode(), {}, _BASE_CONTENT).status == 201
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            sent = list(pool.map(lambda job: _send(*job), _jobs(faces)))
+    # Only now is everything that was received carried out, or never will be.
+    outcomes = [_judged(one, direct) for one in sent]
+    document = direct.data / "base/form/data/base/data.xml"
+    assert document.read_bytes() == _BASE_CONTENT, "a refused request changed what was there"
+    return outcomes
+
+
+def _jobs(faces: dict[str, Service]) -> Iterator[tuple[Case, str, str, Service]]:
+    for number, case in enumerate(cases()):
+        for through, face in faces.items():
+            app = f"{through[0]}{number:06}"
+            yield case.of(app.encode()), through, app, face
+
+
+def _send(case: Case, through: str, app: str, face: Service) -> Sent:
+    answers = 2 if case.is_control else 1
+    reply = exchange(face.port, case.request, answers=answers, quiet=_QUIET, patience=_PATIENCE)
+    try:
+        served = face.raw("GET", BASE.decode()).body == _BASE_CONTENT
+    except (OSError, HTTPException):
+        served = False
+    return Sent(case, through, app, reply, served)
+
+
+def _judged(sent: Sent, service: Service) -> Outcome:
+    contents = {
+        path.relative_to(service.data / sent.app).as_posix(): path.read_bytes()
+        for path in (service.data / sent.app).rglob("*")
+        if path.is_file() and path.suffix != ".json" and not path.relative_to(service.data).as_posix().count("/.")
+    }
+    carried_out = contents.pop("form/data/hidden/data.xml", None) is not None
+    outer = contents.pop("form/data/outer/a.bin", None)
+    faults = []
+    if carried_out != sent.case.is_control:
+        faults.append("the hidden request was carried out" if carried_out else "the second request was not carried out")
+    if outer is not None and outer not in sent.case.may_store:
+        faults.append(f"stored what was not announced: {outer[:60]!r}")
+    faults += [f"stored {name}" for name in contents]
+    faults += [f"answered {status}" for status in sent.reply.statuses if status >= 500 and status not in _OWN_STATUSES]
+    if not sent.reply.content and not sent.reply.is_closed:
+        faults.append(f"neither answered nor closed in {sent.reply.seconds:.0f} s")
+    if not sent.next_is_served:
+        faults.append("the next client was not served")
+    return Outcome(sent, outer is not None, carried_out, tuple(faults))
+
+
+def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
+    for group, through in dict.fromkeys((outcome.sent.case.group, outcome.sent.through) for outcome in outcomes):
+        own = [one for one in outcomes if (one.sent.case.group, one.sent.through) == (group, through)]
+        answers = Counter(" ".join(map(str, one.sent.reply.statuses)) or "none" for one in own)
+        shown = ", ".join(f"{count} of {answer}" for answer, count in sorted(answers.items()))
+        stored, carried_out, faulty = (
+            sum(map(bool, column))
+            for column in zip(*((one.stored, one.carried_out, one.faults) for one in own), strict=True)
+        )
+        yield group, through, len(own), shown, stored, carried_out, faulty
+
+
+def listed(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    by_case: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        by_case.setdefault((outcome.sent.case.group, outcome.sent.case.name), []).append(outcome)
+    for (group, name), both in by_case.items():
+        answers = "; ".join(f"{one.sent.through} {one.answer}{' STORED' * one.stored}" for one in both)
+        yield f"{group}: {name}: {answers}"
+
+
+def faults(outcomes: Sequence[Outcome]) -> list[str]:
+    return [
+        f"{outcome.sent.case.group}: {outcome.sent.case.name}, {outcome.sent.through}: {fault} ({outcome.answer})"
+        for outcome in outcomes
+        for fault in outcome.faults
+    ]

@@ -1,0 +1,105 @@
+"""The long run: ``python -m tests.rigs.cost``.
+
+``COST_SECONDS`` in the environment says how long it searches, 1,200 by default; ``COST_KINDS`` names kinds, with commas
+between, where not all are to be tried.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from tests import rig_service
+from tests.rigs.cost.climbing import LEFT, Climb, Cost, Make, Trial, climb
+from tests.rigs.cost.genes import Genes
+from tests.rigs.cost.kinds import KINDS
+from tests.rigs.cost.tree import lay_down
+from tests.rigs.processes import MIB
+from tests.rigs.report import Report
+from tests.service import alone
+
+HEADINGS = ("kind", "tried", "body, MB", "s", "s per MB", "MB", "MB per MB", "left, MB", "status", "kept")
+ORDINARY = Genes(shape=1, size=5_000, length=20, other=3, character=0, choice=3)
+PLANTED = ("headers", "names")
+"""The kinds that are too costly with the defects of ``planted``."""
+
+ENVIRONMENT = {
+    "PERSISTENCE_WORKER_MEMORY": "0",  # growth is to be seen, not replaced
+    "PERSISTENCE_ENCRYPTION_KEY": f"k1:{'5a' * 32}",
+}
+
+
+def main() -> int:
+    """Search, measure the worst of each kind again, and say what they took; then with planted defects."""
+    report, seconds = Report(), float(os.environ.get("COST_SECONDS", "1200"))
+    chosen = os.environ.get("COST_KINDS")
+    kinds = {kind: make for kind, make in KINDS.items() if chosen is None or kind in chosen.split(",")}
+    with tempfile.TemporaryDirectory(prefix="persistence-cost-") as directory:
+        found, left = searched(Path(directory) / "service", kinds, seconds)
+        planted = {kind: KINDS[kind] for kind in PLANTED}
+        caught, _ = searched(Path(directory) / "planted", planted, 180.0, enough=1.3)
+    click.echo(f"after all of it the worker has {left / MIB:.0f} MB more than when it was idle")
+    if left > LEFT:
+        report.wrong.append(f"the worker has {left / MIB:.0f} MB more than when it was idle")
+    for each, cost, genes in found:
+        report.add_row(HEADINGS, row(each, cost))
+        report.wrong += [] if cost.is_kept and each.tried else [f"{each.kind}: {genes}"]
+    for each, cost, _ in caught:
+        report.add_row(HEADINGS, row(each, cost, "planted: "))
+        report.expect_caught(each.kind, not cost.is_kept)
+    return report.end()
+
+
+def searched(
+    directory: Path, kinds: Mapping[str, Make], seconds: float, enough: float = float("inf")
+) -> tuple[list[tuple[Climb, Cost, Genes]], int]:
+    """Search in some kinds on a service of its own: what was tried, the worst of each, and the bytes that are left.
+
+    With ``enough`` of the promise it is the one with planted defects, and the search ends when it has found them.
+    """
+    module = "persistence.cli" if enough == float("inf") else "tests.rigs.cost.planted"
+    with alone(
+        directory, workers=1, threads=8, env={**ENVIRONMENT, **rig_service.ENVIRONMENT}, module=module
+    ) as service:
+        lay_down(service)
+        trial = Trial(service, (make(ORDINARY) for make in KINDS.values()))
+        click.echo(f"idle: {trial.idle / MIB:.0f} MB; {len(kinds)} kinds for {seconds:.0f} s …")
+        climbs = climb(trial, kinds, seconds, enough=enough)
+        found = [(each, *worst(trial, each)) for each in climbs.values()]
+        return found, trial.process.resident - trial.idle
+
+
+def worst(trial: Trial, climb: Climb) -> tuple[Cost, Genes]:
+    """The costliest of a kind, measured again with all that follows; noise of one measurement is not in all three."""
+    _, genes = climb.best[0]
+    costs = [trial.measure(climb.make(genes), is_exact=True)]
+    while not costs[-1].is_kept and len(costs) < 3:
+        costs.append(trial.measure(climb.make(genes), is_exact=True))
+    cost = min(costs, key=lambda cost: (not cost.is_kept, cost.share))
+    click.echo(f"  {climb.kind}: {cost.seconds:.2f} s, {cost.memory / MIB:.0f} MB for {cost.megabytes:.1f} MB; {genes}")
+    return cost, genes
+
+
+def row(climb: Climb, cost: Cost, prefix: str = "") -> tuple[object, ...]:
+    memory = cost.memory / MIB
+    return (
+        prefix + climb.kind,
+        climb.tried,
+        f"{cost.megabytes:.1f}",
+        f"{cost.seconds:.2f}",
+        f"{cost.seconds / cost.megabytes:.2f}",
+        f"{memory:.0f}",
+        f"{memory / cost.megabytes:.0f}",
+        f"{max(cost.left, 0) / MIB:.0f}",
+        cost.status,
+        "yes" if cost.is_kept else "NO",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""Every kind of request of the interface, drawn with numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from tests.encrypted_form import DEFINITION as SEALED
+from tests.published import definition
+from tests.rigs.cost.genes import Genes
+from tests.rigs.cost.shapes import CHARACTERS, content
+from tests.service import PUBLIC, Answer, Service
+
+XML = {"Content-Type": "application/xml", "Svc-Username": "ann", "Svc-Form-Definition-Version": "1"}
+_CRUD = f"{PUBLIC}/crud/cost"
+_ENCODINGS = ("utf-8", "utf-8", "utf-8", "utf-16", "iso-8859-1")
+_HEADER = 15_000
+_PATHS = ("person/name", "person/name", "person/name", "name")
+_MATCHES = ("substring", "token", "exact")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request; ``first`` are those that lay down what it is about, and are not counted."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    first: tuple[Sent, ...] = ()
+    stored: int = 0
+    """Bytes of what the request is about, where it has no body of its own."""
+
+    @property
+    def megabytes(self) -> float:
+        """What is promised for: less counts as one."""
+        return max(1.0, max(len(self.body or b""), self.stored) / (1 << 20))
+
+    def go(self, service: Service) -> Answer:
+        return service.raw(self.method, self.path, self.headers, self.body)
+
+
+def _document(genes: Genes) -> bytes:
+    encoding = _ENCODINGS[genes.choice % len(_ENCODINGS)]
+    text = f'<?xml version="1.0" encoding="{encoding}"?><form>{content(genes, genes.size)}</form>'
+    return text.encode(encoding, "xmlcharrefreplace")[: 10 << 20] if encoding != "utf-16" else text.encode(encoding)
+
+
+def _definition(genes: Genes) -> bytes:
+    room = min(genes.size, 8 << 20)
+    match genes.choice % 8:
+        case 0:
+            return definition(f"<title>{content(genes, room)}</title>")
+        case 1:
+            title = CHARACTERS[genes.character % len(CHARACTERS)] * (genes.length % 16_000)
+            languages = range(max(1, room // (len(title.encode()) + 40)))
+            return definition("".join(f'<title xml:lang="l{each}">{title}</title>' for each in languages))
+        case 2:
+            role = '<permission operations="read"><user-role any-of="r{}"/></permission>'
+            return definition(f"<permissions>{''.join(role.format(each) for each in range(room // 70))}</permissions>")
+        case 3:
+            return SEALED.replace(b"</xh:body>", f"<x>{content(genes, room)}</x></xh:body>".encode(errors="replace"))
+        case 4:
+            depth, inside = genes.other % 150 + 1, "<a id='x'/>" * (room // 11)
+            return _with_head(
+                f"{'<xbl:binding><xbl:template>' * depth}{inside}{'</xbl:template></xbl:binding>' * depth}"
+            )
+        case 5:
+            depth = genes.other % 100 + 1
+            binds = "<xf:bind id='a-bind' ref='a'>" * depth + "</xf:bind>" * depth
+            return SEALED.replace(b"<xf:bind", (binds * max(1, room // len(binds))).encode() + b"<xf:bind", 1)
+        case 6:
+            cell = '<fr:c><xf:input id="c{}-control" bind="c{}-bind"><fr:index/></xf:input></fr:c>'
+            cells = "".join(cell.format(each, each) for each in range(room // 140))
+            binds = "".join(f'<xf:bind id="c{each}-bind" ref="c{each}"/>' for each in range(room // 140))
+            return SEALED.replace(b"</fr:grid>", f"{cells}</fr:grid>".encode(), 1).replace(
+                b'<xf:bind id="name-bind"', f'{binds}<xf:bind id="name-bind"'.encode(), 1
+            )
+        case _:
+            return SEALED.replace(b"<xh:head>", f"<xh:head><y>{content(genes, room)}</y>".encode(errors="replace"), 1)
+
+
+def _with_head(inside: str) -> bytes:
+    declared = b'<xh:head xmlns:xbl="http://www.w3.org/ns/xbl"><xbl:xbl>%b</xbl:xbl>' % inside.encode()
+    return SEALED.replace(b"<xh:head>", declared, 1)
+
+
+def _form(genes: Genes) -> str:
+    return ("open", "sealed")[genes.choice // 8 % 2]
+
+
+def put_data(genes: Genes) -> Sent:
+    collection = ("data", "draft")[genes.choice // 16 % 2]
+    return Sent("PUT", f"{_CRUD}/{_form(genes)}/{collection}/d/data.xml", _document(genes), XML)
+
+
+def get_data(genes: Genes) -> Sent:
+    put = put_data(genes)
+    formats = ("", "?data-format-version=2019.1.0", "?data-format-version=4.8.0", "?nonrelevant=remove")
+    return Sent("GET", put.path + formats[genes.other % len(formats)], None, XML, (put,), len(put.body or b""))
+
+
+def provider_data(genes: Genes) -> Sent:
+    """What the provider API keeps as it is, and the public API shows."""
+    body = _document(genes)
+    first = Sent("PUT", "/crud/cost/sealed/data/p/data.xml", body, XML)
+    return Sent("GET", f"{_CRUD}/sealed/data/p/data.xml", None, XML, (first,), len(body))
+
+
+def put_definition(genes: Genes) -> Sent:
+    return Sent("PUT", f"{_CRUD}/made/form/form.xhtml", _definition(genes), XML)
+
+
+def get_definition(genes: Genes) -> Sent:
+    put = put_definition(genes)
+    wanted = ("2019.1.0", "4.8.0", "4.0.0")[genes.other % 3]
+    path = f"{put.path}?form-definition-format-version={wanted}"
+    return Sent("GET", path, None, XML, (put,), len(put.body or b""))
+
+
+def data_of_made(genes: Genes) -> Sent:
+    """The first document of a definition that was just published: its controls are read."""
+    put = put_definition(genes)
+    return Sent(
+        "PUT", f"{_CRUD}/made/data/d/data.xml", b"<form><name>x</name></form>", XML, (put,), len(put.body or b"")
+    )
+
+
+def publish(genes: Genes) -> Sent:
+    made = _definition(genes).removeprefix(b'<?xml version="1.0"?>')
+    body = b"<publish><form-definition>%b</form-definition></publish>" % made if genes.other % 2 else made
+    path = "/fr/service/publish?app=cost&form=published&available=true"
+    return Sent("POST", path, body, XML)
+
+
+def put_attachment(genes: Genes) -> Sent:
+    holder = ("person/scan", "person/photo", "x" * (genes.length % _HEADER))[genes.other % 3]
+    headers = {**XML, "Content-Type": "application/octet-stream", "Svc-Path-To-Holder": holder}
+    return Sent("PUT", f"{_CRUD}/sealed/data/d/a.bin", b"\0" * min(genes.size, 10 << 20), headers)
+
+
+def list_attachments(genes: Genes) -> Sent:
+    body = _document(genes)
+    first = Sent("PUT", f"{_CRUD}/open/data/d/data.xml", body, XML)
+    return Sent("GET", "/fr/service/cost/open/attachments?document=d", None, XML, (first,), len(body))
+
+
+def list_forms(genes: Genes) -> Sent:
+    put = put_definition(genes)
+    path = f"{PUBLIC}/form{('', '/cost', '/cost/made')[genes.other % 3]}?all-versions=true&all-forms=true"
+    return Sent("GET", path, None, XML, (put,), len(put.body or b""))
+
+
+def query_forms(genes: Genes) -> Sent:
+    text = CHARACTERS[genes.character % len(CHARACTERS)] * (genes.length % 4_000)
+    about = ("title", "application-name", "operations", "last-modified-by")[genes.other % 4]
+    match = ("substring", "exact", "token")[genes.choice % 3]
+    one = f'<filter metadata="{about}" match="{match}" xml:lang="en">{text}</filter>'
+    many = one * min(110, max(1, genes.size // len(one.encode())))
+    inside = many if genes.choice % 4 else content(genes, min(genes.size, 1 << 20))
+    return Sent("POST", f"{PUBLIC}/form", f'<search all-forms="true">{inside}</search>'.encode(), XML)
+
+
+def search(genes: Genes) -> Sent:
+    characters = ("a", "ab", "word ", "x y ", "é", "a b ")
+    text = characters[genes.character % len(characters)] * (genes.length % 3_000) + ("", "b", "zz")[genes.other % 3]
+    path = _PATHS[genes.other % len(_PATHS)] if genes.choice % 5 else "p" * (genes.length + 1)
+    match genes.choice % 6:
+        case 0:
+            inside = f"<query>{text}</query>"
+        case 1:
+            inside = f'<query path="{path}"/>' * (genes.other % 201)
+        case 2:
+            inside = content(genes, min(genes.size, 1 << 20))
+        case 3:
+            inside = f'<query path="{path}" sort="desc"/><query path="{path}" match="token">{text[:200]}</query>'
+        case _:
+            words = " ".join(f"a{each}" for each in range(genes.length % 150))
+            kind = _MATCHES[genes.choice // 6 % 3]
+            said = words if kind == "token" else text
+            one = f'<query path="{path}" match="{kind}">{said}</query>'
+            inside = one * min(genes.other % 200 + 1, max(1, genes.size // len(one.encode())))
+    size = (1, 10, 40, 1_000, 1_000_000)[genes.shape % 5]
+    indexed = ' return-all-indexed-fields="true"' if genes.shape // 5 % 2 else ""
+    body = f"<search{indexed}>{inside}<page-size>{size}</page-size></search>"
+    form = ("large", "small", "open")[genes.shape // 10 % 3]
+    return Sent("POST", f"{PUBLIC}/search/cost/{form}", body.encode(), XML)
+
+
+def distinct_values(genes: Genes) -> Sent:
+    path = _PATHS[genes.other % len(_PATHS)] if genes.choice % 3 else "p" * (genes.length + 1)
+    one = (f'<query path="{path}"/>', '<query metadata="created-by"/>')[genes.choice // 3 % 2]
+    inside = one * (genes.length % 201) if genes.choice % 7 else content(genes, min(genes.size, 1 << 20))
+    form = ("large", "small", "open")[genes.shape % 3]
+    return Sent("POST", f"{PUBLIC}/distinct-values/cost/{form}", f"<d>{inside}</d>".encode(), XML)
+
+
+def reindex(genes: Genes) -> Sent:
+    form = ("small", "open")[genes.other % 2]
+    return Sent("POST", f"{PUBLIC}/reindex/cost/{form}", b"", XML, stored=2 << 20)
+
+
+def headers(genes: Genes) -> Sent:
+    fill = (" ", ",", "|", ", ", "a", "a,", '"', "[", "\t", "%", "1", "0-1,", '{"a":', "é".encode().decode("latin-1"))
+    one = fill[genes.character % len(fill)]
+    value = "a" + one * (min(genes.length, _HEADER) // len(one)) + "b"
+    names = (
+        *("Svc-Roles", "Svc-Username", "Svc-Group", "Svc-Workflow-Stage", "Svc-Datasource", "Svc-Path-To-Holder"),
+        *("Range", "If-Match", "If-None-Match", "If-Modified-Since", "Content-Type", "Svc-Form-Definition-Version"),
+        *("Svc-Hash-Value", "Svc-For-Document-Id", "X-Request-Id", "Authorization", "Cookie", "Accept", "If-Range"),
+        *("Transfer-Encoding", "Content-Encoding", "Expect", "Host", "Origin", "Sec-Fetch-Site"),
+    )
+    sent = {**XML, names[genes.shape % len(names)]: value}
+    paths = (f"{_CRUD}/large/data/d0/data.xml", f"{_CRUD}/sealed/data/d/a.bin", f"{PUBLIC}/form")
+    return Sent(("GET", "HEAD", "PUT", "DELETE")[genes.choice % 4], paths[genes.other % 3], None, sent)
+
+
+def credentials(genes: Genes) -> Sent:
+    number = genes.length % 800 + 1
+    roles = [{"name": f"r{each}", "organization": "o" * (genes.other % 20)} for each in range(number)]
+    said = json.dumps(
+        {"username": "ann", "groups": ["g"], "roles": roles, "organizations": [["a"] * (genes.other % 40)]}
+    )
+    body = b'<search><operations any-of="read update"/><page-size>1000</page-size></search>'
+    return Sent("POST", f"{PUBLIC}/search/cost/guarded", body, {**XML, "Svc-Credentials": said[: _HEADER + 1_000]})
+
+
+def names(genes: Genes) -> Sent:
+    characters = (":", "😀", ".", "%", "~", "é", "/", "\x9b", "a", "=", "&a=1")
+    name = quote(characters[genes.character % len(characters)], safe="/=&") * (genes.length % 2_600)
+    places = (
+        f"{_CRUD}/open/data/{name}/data.xml",
+        f"{PUBLIC}/crud/{name}/x/data/d/data.xml",
+        f"{_CRUD}/open/data/d/{name}",
+    )
+    paths = (*places, f"{PUBLIC}/form?{name}", f"/{name}", f"{PUBLIC}/search/{name}/{name}")
+    method = ("GET", "PUT", "DELETE", "HEAD")[genes.choice % 4]
+    return Sent(method, paths[genes.other % len(paths)][:8_100], b"<d/>" if method == "PUT" else None, XML)
+
+
+KINDS: Mapping[str, Callable[[Genes], Sent]] = {
+    "PUT data": put_data,
+    "GET data": get_data,
+    "GET data that a provider has": provider_data,
+    "PUT definition": put_definition,
+    "GET definition, migrated": get_definition,
+    "PUT data of a new definition": data_of_made,
+    "publish": publish,
+    "PUT attachment": put_attachment,
+    "list of attachments": list_attachments,
+    "list of forms": list_forms,
+    "query for forms": query_forms,
+    "search": search,
+    "distinct values": distinct_values,
+    "reindex": reindex,
+    "headers": headers,
+    "credentials": credentials,
+    "names": names,
+}

@@ -1,0 +1,272 @@
+"""Requests that no client library would send: bytes in paths, names and values, in every length and framing.
+
+Each is a request that could be served, with an oddity or two, so that it gets past the first check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.published import definition
+from tests.rigs.fuzz.wire import Request
+
+_DEFINITION = definition(
+    "<application-name>odd</application-name><form-name>form</form-name>"
+    '<permissions><permission operations="create read update delete"/></permissions>'
+)
+_FACES = (b"", b"/fr/service/persistence")
+_SHAPES = (
+    (b"form", b"form.xhtml"),
+    (b"form", b"a.bin"),
+    (b"data", b"D", b"data.xml"),
+    (b"data", b"D", b"a.bin"),
+    (b"draft", b"D", b"data.xml"),
+    (b"draft", b"D", b"a.bin"),
+    (b"data", b""),
+)
+_FORMS = ((b"form",), (b"form", b"odd"), (b"form", b"odd", b"form"))
+_SEARCHES = (
+    *((name, b"odd", b"form") for name in (b"search", b"distinct-values", b"reindex")),
+    *((b"reindex",), (b"reindex", b"status")),
+)
+_SERVICE = b"/fr/service"
+_ASKING = {b"GET": 6, b"HEAD": 2, b"POST": 1}
+_POSTING = {b"POST": 8, b"GET": 2}
+_SEGMENTS = (
+    *b". .. ... %2e %2E%2e .%2e %252e%252e %c0%ae%c0%ae ..; ..%00 %2e%2e%2f %2f".split(),
+    *b"%2F..%2F %5c ..%5c.. \\ %00 a%00.bin".split(),
+    *b"%0a %0d%0aX:y %1b %7f %20 % %2 %zz %u002e %ff \xff \xc3\xa9 \xe9 %C3%A9 e%CC%81 %ED%A0%80 %F0%9F%98%80".split(),
+    *b"%E2%80%AE %E2%80%8B %EF%BC%8F %E2%81%84 %EF%BC%8E%EF%BC%8E %EF%BB%BF %C2%85 %F4%90%80%80 %E2%80%A8".split(),
+    *b"%EF%BF%BE a. a%20 CON aux.bin a:b a*?<>| a.json .json a.b.json a.JSON data.xml.json form.xhtml.json".split(),
+    *b"DATA.XML data.xml%20 data.xml. .history .data.xml.json .locks .spool .trash .serve .index .quarantine".split(),
+    *b"layout.json data draft form 1 data.xml;x=1 a+b a&b=c ~ -rf $(id)".split(),
+    *b"{{7*7}} '%20or%20''=' %3Cscript%3E // #f *".split(),
+    *(b"x" * 200, b"x" * 201, b"x" * 255, b"x" * 256, b"%C3%A9" * 127, b"%C3%A9" * 128, b"%25" * 66, b"%25" * 67),
+    *(b"%3A" * 85, b"%3A" * 86, b"%20" * 200, b".data.xml." + b"0" * 40, b""),
+)
+_QUERIES = (
+    *b"valid=true valid=maybe valid= valid valid=true&valid=false valid=%74rue".split(),
+    *b"valid=%00 valid[]=true ;valid=true".split(),
+    *b"nonrelevant=remove nonrelevant=empty nonrelevant=\xff data-format-version=4.0.0 data-format-version=raw".split(),
+    *b"data-format-version=%EF%BC%94.0.0 form-definition-format-version=4.8.0".split(),
+    *b"form-definition-format-version=x%0Ay".split(),
+    *b"last-modified-time=2025-03-04T05:06:07.089Z last-modified-time=%D9%A2025-03-04 last-modified-time=now".split(),
+    *b"last-modified-time=2025-W01-1T00:00:00Z last-modified-time=0001-01-01T00:00:00%2B23:59".split(),
+    *b"force-delete=true force-delete=1 document=%0d%0aX:y document=%ED%A0%80 document=%FF document=%E2%80%AE".split(),
+    *b"&&&& = % %=% ? __proto__=1".split(),
+    *b"document=D document= document=%2e%2e%2f document=D&document=E document-id=%0a available=no".split(),
+    *b"version-comment=%00 version-comment=%EF%BF%BF version-comment=%0A%3Cx/%3E version-comment=%ED%A0%80".split(),
+    *b"form-definition-version=next form-definition-version=%D9%A1 form-definition-version=0 available=false".split(),
+    *b"remote-server-url=http://127.0.0.1:9 remote-server-url= username=x&password=y upgrade-form-definition=x".split(),
+    *b"form-definition-format-version=4.0.0 form-definition-format-version=2019.1.0 all-versions=maybe".split(),
+    *b"all-forms=TRUE modified-since=%00 modified-since=2024-02-30 modified-since=99999-01-01T00:00:00%2B14:00".split(),
+    b"version-comment=" + b"x" * 5000,
+    *(b"document=" + b"x" * 255, b"document=" + b"x" * 256, b"a" * 6000, b"a&" * 2000, b"x=%" * 500),
+    b"last-modified-time=" + b"9" * 5000,
+)
+_OWN = (
+    *b"Form-Definition-Version For-Document-Id For-Document-IsDraft Username Group Roles Credentials".split(),
+    *b"Workflow-Stage Hash-Algorithm Hash-Value".split(),
+)
+_STANDARD = (
+    *b"If-Match If-None-Match If-Modified-Since If-Unmodified-Since If-Range Range Content-Type X-Request-Id".split(),
+    *b"Content-Encoding Accept Cookie Authorization X-Forwarded-For X-Forwarded-Proto Forwarded Origin".split(),
+    *b"Content-Range Content-Digest Repr-Digest Content-MD5".split(),
+    *b"X-Accel-Redirect X-HTTP-Method-Override Accept-Encoding Referer User-Agent".split(),
+)
+_FRAMING = {
+    b"Transfer-Encoding": (b"chunked", b"identity", b"gzip, chunked", b"\x0bchunked", b"CHUNKED"),
+    b"Content-Length": (b"0", b"+4", b"4, 4", b"-1", b"0x4", b"9" * 30, b"4 ", b"\xb2"),
+    b"Expect": (b"100-continue", b"x"),
+    b"Host": (b"", b"a b", b"\xff"),
+    b"Upgrade": (b"h2c",),
+    b"Connection": (b"X",),
+    b"TE": (b"trailers",),
+    b"Trailer": (b"Svc-Username",),
+    b"A": (b"x\r\n folded", b"x\ny: z"),
+    **dict.fromkeys((b"Script-Name", b"SCRIPT_NAME", b"PATH_INFO"), (b"/crud",)),
+    **dict.fromkeys((b"Svc_Username", b"", b" A", b"A b", b"A:", b"\xe9", b"A\x00", b"Range "), (b"x",)),
+}
+"""Headers by which a server tells where a request ends, and where it goes; and names that are none."""
+
+_VALUES = (
+    *b"1 0 01 -1 +1 1.0 999999999 1000000000 next NEXT 1,2 * true false".split(),
+    *b"True lea now text/html text / gzip chunked".split(),
+    *b'"*" W/"x" " "a","b" identity ${jndi:ldap://x} a,b|c,| multipart/form-data;boundary='.split(),
+    *b"\xd9\xa1 \xc2\xb2 \xc3\xa9 \xe9 \xff\xfe \xc3 \xf0\x9f\x98\x80 \xed\xa0\x80 \xe2\x80\xa8 \xe2\x80\xae".split(),
+    *b"bytes=0-0 bytes=0- bytes=-5 bytes=5-2 bytes=99999999999999999999- bytes=0-1,2-3".split(),
+    *b"items=0-1 bytes=\xd9\xa1- bytes".split(),
+    *(b"", b" ", b"\t", b"\x00", b"\x01", b"\x7f", b"a\x0bb", b"\xc2\x85", b"IDENTITY ", b"9" * 400, b"," * 500),
+    *(b"x" * 255, b"x" * 256, b"x" * 8000, b"x" * 9000, b"x" * 20000, b"\xc3\xa9" * 255, b"a/b;" + b"x" * 300),
+    *(b"bytes=0-" + b"9" * 200, b"bytes=0-1" + b",0-1" * 1000, b"text/html; charset=\xff"),
+    *(b"Tue, 04 Mar 2025 05:06:07 GMT", b"Tue, 99 Mar 2025 05:06:07 GMT"),
+)
+_CREDENTIALS = (
+    b'{"username": "lea"}',
+    *b'{} [] null 1 {"username":null} {"username":""} {"username":"\\ud800"} {"username":"\\u0000"}'.split(),
+    *b'{"username":"a\\nb"} {"username":"%0a"} {"username":"%ff"} {"username":"+"} \xef\xbb\xbf{}'.split(),
+    *b'{"username":"a","username":"b"} {"username":"a","groups":["g",1]} {"username":"a","groups":[""]}'.split(),
+    *b'{"username":"a","organizations":[["x","y"]]} {"username":"a","organizations":[["\xc3\xa9"],[]]}'.split(),
+    *b'{"username":"a","organizations":[[]]} {"username":"a","z":1e999} {"username":"a","z":NaN}'.split(),
+    b'{"username": "a", "organizations": [[' + b",".join((b'"x"',) * 32) + b"]]}",
+    b'{"username": "a", "organizations": [[' + b",".join((b'"' + b"y" * 200 + b'"',) * 32) + b"]]}",
+    b'{"username": "a", "roles": [{"name": "r", "organization": "%e9"}]}',
+    b'{"username": "' + b"x" * 256 + b'"}',
+    b'{"username": "a", "z": ' + b"9" * 5000 + b"}",
+    b'{"username": "a"} x',
+    b"{" * 4000,
+    b"[" * 7000,
+)
+_WITH_BODY = (b"PUT", b"POST")
+_OTHER_METHODS = tuple(b"OPTIONS POST PUT DELETE TRACE PATCH PROPFIND LOCK QUERY".split())
+_ODD_METHODS = (b"get", b"G", b"X" * 30, b"CONNECT", b"PUT\x00", b"P UT", b"\xc3\xa9", b"")
+_VERSIONS = (*b"HTTP/1.0 HTTP/0.9 HTTP/2.0 HTTP/1.2 HTTP/1.11 http/1.1 HTTPS/1.1".split(), b"", b"HTTP/1.1 x")
+_BODIES = (
+    *(b"<d/>", b"<d/>", b"", b"<d>", b"\x00", b"4\r\n<d/>\r\n0\r\n\r\n", b"zz\r\n"),
+    *(b"x" * 70000, b"<d>" + b"y" * 300000 + b"</d>"),
+    *(b"<search/>", b"<search><filter metadata='form-version' match='exact'>latest</filter></search>"),
+    b"<search return-all-indexed-fields='true'><query path='a[1]' sort='asc'>x</query><drafts>only</drafts></search>",
+    b"<search><query metadata='created' match='gte'>2024-05-01</query><page-number>999999999999</page-number></search>",
+    b"<distinct-values><query path='a'/><query metadata='created-by'/></distinct-values>",
+    _DEFINITION,
+)
+_CHUNKED = (
+    b"4\r\n<d/>\r\n0\r\n\r\n",
+    b"4;x=y\r\n<d/>\r\n0\r\n\r\n",
+    b"4\r\n<d/>\r\n0\r\nSvc-Username: x\r\n\r\n",
+    b"1\r\n<\r\n3\r\nd/>\r\n0\r\n\r\n",
+    b"-4\r\n<d/>\r\n0\r\n\r\n",
+    b"4\n<d/>\n0\n\n",
+    b"4\r\n<d/>",
+    b"0x4\r\n<d/>\r\n0\r\n\r\n",
+    b"FFFFFFFFFFFFFFFFF\r\n<d/>",
+    b"5\r\n<d/>\r\n0\r\n\r\n",
+)
+
+Fields = tuple[tuple[bytes, bytes], ...]
+
+
+class _Target(NamedTuple):
+    """A prefix and the names below it, what is asked for, and the methods that make sense, each so often."""
+
+    face: bytes
+    names: tuple[bytes, ...]
+    query: bytes = b""
+    methods: Mapping[bytes, int] = MappingProxyType({b"GET": 1, b"PUT": 2, b"DELETE": 1, b"HEAD": 1})
+
+    def path(self, change: tuple[int, bytes] | None = None) -> bytes:
+        names = list(self.names)
+        if change is not None:
+            names[change[0] % len(names)] = change[1]
+        return self.face + b"/" + b"/".join(names) + self.query
+
+
+def _targets(prefix: bytes) -> SearchStrategy[_Target]:
+    """Everything there is: mostly resources, then lists of forms and of attachments, searches, and publishing."""
+    designer = b"svc" if prefix == b"Svc-" else b"orbeon"
+    resources = st.builds(
+        lambda face, shape: _Target(face, (b"crud", b"odd", b"form", *shape)),
+        st.sampled_from(_FACES),
+        st.sampled_from(_SHAPES),
+    )
+    forms = st.builds(
+        lambda face, names, methods: _Target(face, names, methods=methods),
+        st.sampled_from(_FACES),
+        st.sampled_from(_FORMS),
+        st.sampled_from((_ASKING, _POSTING)),
+    )
+    searches = st.builds(
+        lambda face, names: _Target(face, names, methods=_POSTING), st.sampled_from(_FACES), st.sampled_from(_SEARCHES)
+    )
+    others = (
+        _Target(_SERVICE, (b"publish",), methods=_POSTING),
+        _Target(_SERVICE, (designer, b"builder", b"publish", b"D"), methods=_POSTING),
+        _Target(_SERVICE, (b"odd", b"form", b"attachments"), b"?document=D", _ASKING),
+    )
+    return st.one_of(resources, resources, resources, forms, searches, st.sampled_from(others))
+
+
+_odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(
+    lambda raw: b"%" + raw.hex("%").encode()
+)
+_raw_bytes = st.binary(min_size=1, max_size=30).map(lambda raw: raw.translate(None, b"\r\n \x00"))
+_odd_values = st.sampled_from(_VALUES) | _raw_bytes
+_odd_credentials = st.sampled_from(_CREDENTIALS) | st.binary(max_size=40).map(lambda raw: raw.translate(None, b"\r\n"))
+_some_queries = st.lists(st.sampled_from(_QUERIES), max_size=2).map(b"&".join)
+
+
+def _cased(names: tuple[bytes, ...]) -> SearchStrategy[bytes]:
+    """A header's name as it is, or in another mixture of cases."""
+    return st.builds(
+        lambda name, how: how(name),
+        st.sampled_from(names),
+        st.sampled_from((bytes, bytes, bytes.lower, bytes.upper, bytes.swapcase)),
+    )
+
+
+@st.composite
+def _paths(draw: st.DrawFn, target: _Target) -> bytes:
+    changed = target.path((draw(st.integers(0, 5)), draw(_odd_segments | _raw_bytes)))
+    return draw(
+        st.sampled_from(
+            (changed,) * 8
+            + (
+                changed.replace(b"/", b"//", draw(st.integers(1, 4))),
+                changed + b"/",
+                b"http://other.example" + changed,
+                changed.removeprefix(b"/"),
+                b"/./" + changed,
+                changed + b"/" + b"x/" * 500,
+                changed + b"x" * 9000,
+                b"*",
+            )
+        )
+    )
+
+
+@st.composite
+def _headers(draw: st.DrawFn, prefix: bytes) -> Fields:
+    own = tuple(prefix + name for name in _OWN)
+    kind = draw(st.sampled_from(("values", "values", "credentials", "many", "framing")))
+    if kind == "values":
+        return tuple(draw(st.lists(st.tuples(_cased((*own, *_STANDARD)), _odd_values), min_size=1, max_size=3)))
+    if kind == "credentials":
+        return ((prefix + b"Credentials", draw(_odd_credentials)),)
+    if kind == "many":
+        name, value = draw(_cased((*own, *_STANDARD, b"X-Any"))), draw(st.sampled_from((b"", b"1", b"x" * 300)))
+        return ((name, value),) * draw(st.sampled_from((2, 3, 50, 90, 99, 150, 500)))
+    name = draw(st.sampled_from(sorted(_FRAMING)))
+    return ((name, draw(st.sampled_from(_FRAMING[name]))),)
+
+
+@st.composite
+def requests(draw: st.DrawFn, prefix: bytes) -> Request:
+    """Requests with an oddity or two; ``prefix`` is what the service's own headers begin with."""
+    meant = draw(_targets(prefix))
+    usual = st.sampled_from([method for method, times in meant.methods.items() for _ in range(times)])
+    method = draw(st.sampled_from(_OTHER_METHODS)) if draw(st.integers(0, 9)) == 5 else draw(usual)
+    target = meant.path()
+    fields: Fields = ((prefix + b"Form-Definition-Version", b"1"),)
+    body = draw(st.sampled_from(_BODIES)) if method in _WITH_BODY else None
+    version = b"HTTP/1.1"
+    for _ in range(draw(st.integers(1, 2))):
+        where = draw(st.sampled_from(("path", "path", "query", "header", "header", "header", "body", "line")))
+        if where == "path":
+            target = draw(_paths(meant))
+        elif where == "query":
+            target = target.partition(b"?")[0] + b"?" + draw(_some_queries)
+        elif where == "header":
+            fields = (*fields, *draw(_headers(prefix))) if draw(st.booleans()) else draw(_headers(prefix))
+        elif where == "body" and method in _WITH_BODY:
+            fields, body = (*fields, (b"Transfer-Encoding", b"chunked")), draw(st.sampled_from(_CHUNKED))
+        elif where == "line" and draw(st.integers(0, 2)) == 0:
+            if draw(st.booleans()):
+                method = draw(st.sampled_from(_ODD_METHODS))
+            else:
+                version = draw(st.sampled_from(_VERSIONS))
+    return Request(method, target, fields, body, version)

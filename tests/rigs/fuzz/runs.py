@@ -1,0 +1,153 @@
+"""The three kinds of fuzzing as functions: so many requests against a service, and what they showed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.rigs.fuzz import described, interface, judge, odd
+from tests.rigs.fuzz.bodies import Bodies, Place, places
+from tests.rigs.fuzz.documents import definitions, documents
+from tests.rigs.fuzz.wire import Exchange, Request, exchange
+from tests.rigs.report import Tally
+
+_MOST_VIOLATIONS = 20
+_ROUND = 10
+"""Requests of a kind in a round at least: the first ones of a seed are always the plainest."""
+
+_APART = 1000
+"""Between the seeds of rounds."""
+_SLOWEST = "slowest, ms"
+_PREFIXES = {"svc": "Svc-", "orbeon": "Orbeon-"}
+
+Case = TypeVar("Case")
+
+
+HEADINGS = ("requests", "2xx", "3xx", "4xx", "501", "other 5xx", "of gunicorn", "no answer", _SLOWEST)
+
+
+@dataclass(slots=True)
+class RunTotals(Tally):
+    """What was seen: answers by status, what must not be, and differences to libxml2."""
+
+    headings: Sequence[str] = HEADINGS
+    differences: Counter[str] = field(default_factory=Counter)
+
+    def see(self, seen: Exchange) -> None:
+        status = seen.answer.status if seen.answer else 0
+        kind = "501" if status == 501 else "other 5xx" if status >= 500 else f"{status // 100}xx"
+        for heading in ("requests", kind if status else "no answer"):
+            self[heading] += 1
+        self["of gunicorn"] += seen.answer is not None and not judge.is_of_service(seen.answer)
+        self[_SLOWEST] = max(self[_SLOWEST], round(seen.seconds * 1000))
+
+    def complain(self, what: str) -> None:
+        """Keep a violation, up to so many different ones."""
+        if what not in self.violations and len(self.violations) < _MOST_VIOLATIONS:
+            self.violations.append(what)
+
+    def add(self, other: RunTotals) -> None:
+        slowest = max(self[_SLOWEST], other[_SLOWEST])
+        self.counts += other.counts
+        self[_SLOWEST] = slowest
+        self.differences += other.differences
+        for each in other.violations:
+            self.complain(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run: which kind, against what, how many requests at least, and the seed (``None``: always the same ones)."""
+
+    kind: str
+    port: int
+    dialect: str
+    requests: int
+    seed: int | None
+
+
+def run(job: Job) -> RunTotals:
+    return _KINDS[job.kind](job)
+
+
+def _described(job: Job) -> RunTotals:
+    """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
+    totals, ask = _asking(job)
+    strategies = list(described.strategies(job.dialect))
+    each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
+    rounds = max(1, each // _ROUND)
+
+    def send(requests: tuple[Request, ...]) -> None:
+        for request in requests:
+            ask(request)
+
+    for number in range(rounds):
+        own = replace(job, seed=None if job.seed is None else job.seed + number * _APART)
+        for _, strategy in strategies:
+            _repeat(own, each // rounds + 1, strategy, send)
+    return totals
+
+
+def _odd(job: Job) -> RunTotals:
+    totals, ask = _asking(job)
+    _repeat(job, job.requests, odd.requests(_PREFIXES[job.dialect].encode()), ask)
+    return totals
+
+
+def _xml(job: Job) -> RunTotals:
+    """XML as bodies; two to five requests for each document."""
+    totals, ask = _asking(job)
+    bodies, all_places = Bodies(ask, _PREFIXES[job.dialect], differences=totals.differences), places(f"xml-{job.seed}")
+    bodies.hold(all_places)
+
+    def put(case: tuple[Place, bytes]) -> None:
+        for complaint in bodies.put(*case):
+            totals.complain(complaint)
+
+    cases = st.sampled_from(all_places).flatmap(
+        lambda place: st.tuples(st.just(place), documents() | definitions if place.attachments else documents())
+    )
+    _repeat(job, job.requests // 2, cases, put)
+    return totals
+
+
+_KINDS: dict[str, Callable[[Job], RunTotals]] = {"described": _described, "odd": _odd, "XML": _xml}
+
+
+def _asking(job: Job) -> tuple[RunTotals, Callable[[Request], Exchange]]:
+    """Return new totals, and a function that sends, counts and judges a request."""
+    totals = RunTotals(job.kind)
+    known = interface.read(job.dialect)
+
+    def ask(request: Request) -> Exchange:
+        seen = exchange(job.port, request)
+        totals.see(seen)
+        for complaint in judge.complaints(seen, known):
+            totals.complain(f"{complaint}: {request}")
+        return seen
+
+    return totals, ask
+
+
+def _repeat(job: Job, times: int, strategy: SearchStrategy[Case], act: Callable[[Case], object]) -> None:
+    """Act on so many cases. Nothing is shrunk: what the service holds differs from one request to the next."""
+
+    @settings(
+        max_examples=times,
+        database=None,
+        deadline=None,
+        derandomize=job.seed is None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def each(case: Case) -> None:
+        act(case)
+
+    (each if job.seed is None else seed(job.seed)(each))()

@@ -1,0 +1,249 @@
+"""The judges see what they are there to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from email.message import Message
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.rigs.fuzz import interface, judge, leaks, verdict
+from tests.rigs.fuzz.bodies import Bodies, places
+from tests.rigs.fuzz.documents import broken
+from tests.rigs.fuzz.leaks import Held, Worker
+from tests.rigs.fuzz.wire import CUT_OFF, Exchange, Request
+from tests.service import Answer, Service
+
+DATA = b"/crud/a/f/data/d/data.xml"
+PUBLISH = b"/fr/service/publish"
+ATTACHMENTS = b"/fr/service/a/f/attachments"
+LINE = {"Content-Type": "text/plain; charset=utf-8", "X-Request-Id": "1", "Content-Length": "4"}
+READ = {"X-Request-Id": "1", "Content-Type": "application/xml"}
+WRITTEN = {"X-Request-Id": "1", "Svc-Form-Definition-Version": "1"}
+
+
+def answer(status: int, headers: dict[str, str], body: bytes = b"") -> Answer:
+    message = HTTPMessage()
+    for name, value in headers.items():
+        cast("Message", message)[name] = value
+    return Answer(status, message, body)
+
+
+def complaints(
+    method: str,
+    target: bytes,
+    given: Answer | None,
+    *,
+    trouble: str = "",
+    rest: bytes = b"",
+    body: bytes | None = None,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> list[str]:
+    request = Request(method.encode(), target, headers, body)
+    return judge.complaints(Exchange(request, given, trouble, rest, 0.1), interface.read())
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "given"),
+    [
+        ("PUT", DATA, answer(201, WRITTEN)),
+        ("GET", DATA, answer(404, LINE, b"gone\n")),
+        ("HEAD", DATA, answer(404, LINE)),
+        ("POST", DATA, answer(405, LINE, b"no\n")),
+        ("GET", b"/nowhere", answer(404, LINE, b"no\n")),
+        ("GET", DATA, answer(403, LINE, b"no\n")),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "*"})),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "create read list"})),
+        ("POST", PUBLISH + b"?remote-server-url=http://a", answer(403, LINE, b"no\n")),
+        ("POST", b"/fr/service/svc/builder/publish/d", answer(410, LINE, b"no\n")),
+        ("GET", ATTACHMENTS + b"?document=d", answer(200, READ, b"<attachments/>")),
+        ("HEAD", b"/fr/service/persistence/form/attachments", answer(404, LINE)),
+        ("GET", DATA, answer(400, {"Content-Type": "text/html"}, b"<html>")),
+    ],
+)
+def test_good_answers_pass(method: str, target: bytes, given: Answer) -> None:
+    assert complaints(method, target, given) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "given", "what"),
+    [
+        ("GET", DATA, answer(500, LINE, b"no\n"), "status 500"),
+        ("GET", DATA, answer(501, LINE, b"no\n"), "status 501"),
+        ("GET", DATA + b"?form-definition-format-version=4.8.0", answer(501, LINE, b"no\n"), "status 501"),
+        ("POST", PUBLISH, answer(501, LINE, b"no\n"), "status 501"),
+        ("POST", PUBLISH + b"?remote-server-url=http://a", answer(501, LINE, b"no\n"), "status 501"),
+        ("POST", PUBLISH, answer(410, LINE, b"no\n"), "not documented"),
+        ("GET", ATTACHMENTS, answer(200, {**READ, "Content-Type": "text/html"}, b"x"), "content type"),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "read create"}), "Svc-Operations"),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": ""}), "Svc-Operations"),
+        ("GET", DATA, answer(503, LINE, b"no\n"), "status 503"),
+        ("GET", DATA, answer(418, LINE, b"no\n"), "not documented"),
+        ("GET", DATA, answer(206, {"X-Request-Id": "1", "Content-Type": "application/xml"}), "not documented"),
+        ("GET", DATA, answer(404, LINE, b"two\nlines\n"), "not one line"),
+        ("GET", DATA, answer(404, LINE, b"x" * 301 + b"\n"), "not one line"),
+        ("GET", DATA, answer(404, {**LINE, "Content-Type": "text/html"}, b"no\n"), "text/html"),
+        ("GET", DATA, answer(404, LINE, b"Traceback\n"), "traceback"),
+        ("GET", DATA, answer(404, {**LINE, "X-Odd": "1"}, b"no\n"), "X-Odd"),
+        ("PUT", DATA, answer(204, WRITTEN, b"x"), "a body"),
+        ("PUT", DATA, answer(201, {**WRITTEN, "ETag": "1", "Last-Modified": "now"}), "Last-Modified"),
+        ("PUT", DATA, answer(201, {**WRITTEN, "Svc-Form-Definition-Version": "0"}), "not as documented"),
+        ("GET", DATA, answer(200, {"X-Request-Id": "1", "Content-Type": "text/html"}, b"x"), "content type"),
+        ("POST", b"/reindex/status", answer(421, LINE, b"no\n"), "nothing is documented"),
+        ("GET", b"/nowhere", answer(200, {"X-Request-Id": "1"}), "nothing is documented"),
+        ("POST", DATA, answer(200, {"X-Request-Id": "1"}), "nothing is documented"),
+        ("GET", DATA, answer(200, {}), "without X-Request-Id"),
+    ],
+)
+def test_bad_answers_do_not(method: str, target: bytes, given: Answer, what: str) -> None:
+    assert what in " ".join(complaints(method, target, given))
+
+
+def test_no_answer_is_a_complaint() -> None:
+    assert complaints("PUT", DATA, None, trouble="no end", body=b"x" * 100_000) == ["no end"]
+    assert complaints("PUT", DATA, None, trouble=CUT_OFF, body=b"x") == [CUT_OFF]
+    assert complaints("PUT", DATA, None, trouble=CUT_OFF, body=b"x" * 100_000) == []
+    assert complaints("PUT", DATA, answer(201, WRITTEN), rest=b"HTTP/1.1 200 OK")
+
+
+def test_growth_is_seen() -> None:
+    one, two = Worker(1, 10, 4, 40_000), Worker(2, 10, 4, 40_000)
+    before = Held((one, two), 0)
+
+    def grown(*workers: Worker, leftovers: int = 0) -> int:
+        return len(list(leaks.growth(before, Held(workers, leftovers), most_memory=1000, most_threads=5)))
+
+    assert grown(one, two._replace(descriptors=9, threads=5, memory=41_000)) == 0
+    assert grown(one, two._replace(descriptors=11)) == 1
+    assert grown(one, two._replace(threads=6)) == 1
+    assert grown(one, two._replace(memory=41_001)) == 1
+    assert grown(one, two._replace(pid=3)) == 1
+    assert grown(one, two, leftovers=1) == 1
+
+
+def test_strays_are_seen(svc: Service, form: str) -> None:
+    svc.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    svc.put(f"{form}/data/D/data.xml")
+    assert leaks.strays(svc) == []
+    for path in (svc.data.parent / "escaped", svc.data / "x.bin", svc.data / form / "data" / "D" / ".x"):
+        path.write_bytes(b"")
+        assert len(leaks.strays(svc)) == 1
+        path.unlink()
+
+
+FR = f'xmlns:fr="{verdict.FR}"'
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "is_accepted"),
+    [
+        (b"<r xmlns:n='http://{'/>", "a namespace that is no URI", True),
+        (b"<r xmlns:n='http://{'>", None, True),
+        (b"<?xml version='1.1'?><r xmlns:n='http://{'/>", "a namespace that is no URI", True),
+        ("<r xmlns:n='http://{'/>".encode("utf-16-le"), "unmarked UTF-16", True),
+        (b"\xef\xbb\xbf<?xml version='1.0' encoding='ISO-8859-1'?><r>\xb4</r>", None, True),
+        (b"<r xml:id='1'/>", "an xml:id that is no name", True),
+        ("\ufeff<?xml version='1.0' encoding='ISO-8859-1'?><é/>".encode(), "untrue declaration", False),
+        ("<r/>".encode("utf-16-le"), "unmarked UTF-16", True),
+        ("<?xml version='1.0' encoding='Shift_JIS'?><r/>".encode("shift_jis"), "another encoding", False),
+        ("<r/>".encode("utf-32"), "another encoding", False),
+        ("<?xml version='1.0' encoding='UTF-8'?><r/>".encode("utf-16"), "untrue declaration", False),
+        ("<\u3005/>".encode(), "names of the fifth edition", False),
+        ("<?\u2078ml standalone='maybe'?><r/>".encode(), "names of the fifth edition", False),
+        (b"<r/>", None, False),
+        (b"<r>", None, True),
+    ],
+)
+def test_known_differences_are_told_from_others(document: bytes, name: str | None, *, is_accepted: bool) -> None:
+    assert verdict.difference(document, verdict.opinion(document), is_accepted=is_accepted) == name
+
+
+@pytest.mark.parametrize("name", verdict.DIFFERENCES)
+def test_differences_have_a_decision(name: str) -> None:
+    assert verdict.DIFFERENCES[name].startswith(("accepted", "refused"))
+
+
+class Faulty:
+    """Answers as a service would that has one defect."""
+
+    def __init__(self, defect: str) -> None:
+        self._defect = defect
+        self._stored = b""
+
+    def __call__(self, request: Request) -> Exchange:
+        return Exchange(request, self._answer(request), "", b"", 0.1)
+
+    def _answer(self, request: Request) -> Answer:
+        body, target, defect = request.body or b"", request.target, self._defect
+        if request.method == b"PUT":
+            is_malformed = body == b"<r>" and defect != "accepts what is malformed"
+            is_unknown = b"fly" in body and defect != "grants what is not known"
+            if is_malformed or is_unknown or defect == "refuses what is good":
+                return answer(400, LINE, b"no\n")
+            self._stored = body
+            return answer(201, WRITTEN)
+        if defect and defect.encode() in request.method + target:
+            return answer(507, LINE, b"no\n") if request.method == b"POST" else answer(200, READ, b"<r>")
+        if b"nonrelevant" in target:
+            kept = (
+                self._stored if defect == "keeps everything" else self._stored.replace(b'<a fr:relevant="false"/>', b"")
+            )
+            return answer(200, READ, b"<r>" if defect == "breaks the relevant part" else kept)
+        if b"?" in target:
+            return answer(200, READ, b"<r/>")
+        return answer(200, READ, self._stored[:-1] if defect == "cuts" else self._stored)
+
+
+def wrong(defect: str) -> Iterator[str]:
+    bodies = Bodies(Faulty(defect), "Svc-")
+    for document in (f'<r {FR}><a fr:relevant="false"/>text</r>'.encode(), b"<r>"):
+        yield from bodies.put(places("a")[0], document)
+
+
+def test_a_service_without_defect_passes() -> None:
+    assert list(wrong("")) == []
+
+
+@pytest.mark.parametrize(
+    "defect",
+    ["accepts what is malformed", "refuses what is good", "cuts", "breaks the relevant part", "keeps everything"],
+)
+def test_a_service_with_a_defect_does_not(defect: str) -> None:
+    assert list(wrong(defect))
+
+
+def test_the_log_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    (tmp_path / "data").mkdir()
+    service = cast("Service", type("Stub", (), {"data": tmp_path / "data", "log": log}))
+    for text, count in (("fine\n", 0), ("Traceback (most recent call last)\n", 1), ('{"event":"unexpected"}\n', 1)):
+        log.write_text(text)
+        assert len(leaks.strays(service)) == count
+
+
+def test_broken_real_input_is_judged_as_by_libxml2(corpus: Path) -> None:
+    """Real definitions and data, each with accidents: accepted where libxml2 accepts, but for the differences."""
+    files = sorted(path for path in corpus.rglob("*") if path.suffix in (".xml", ".xhtml"))
+    wholes = [path.read_bytes() for path in files if path.stat().st_size < 100_000]
+    assert len(wholes) > 10
+
+    @settings(max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(broken(st.sampled_from(wholes)))
+    def same(document: bytes) -> None:
+        own, is_accepted = verdict.opinion(document), verdict.is_taken(document)
+        assert is_accepted == (own.tree is not None) or verdict.difference(document, own, is_accepted=is_accepted)
+
+    same()
+
+
+@pytest.mark.parametrize("target", [b"/nowhere", b"/fr/service/persistence/reindex/status"])
+def test_another_host_may_be_refused_where_nothing_is_documented(target: bytes) -> None:
+    """Who may call is decided before the path and the method are looked at."""
+    refused = answer(421, LINE, b"no\n")
+    assert complaints("POST", target, refused, headers=((b"Host", b"a b"),)) == []
+    assert complaints("POST", target, refused) != []

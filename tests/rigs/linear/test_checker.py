@@ -1,0 +1,274 @@
+"""The checker itself: histories that are known to be good or bad, and every small one against plain enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.rigs.linear.checker import Verdict, check
+from tests.rigs.linear.register import Kind, Operation, State, resolved, step
+
+
+def put(start: int, end: int, token: str, status: int = 204, **more: object) -> Operation:
+    """An acknowledged PUT of a content; its tag is its name in capitals, its instant its place in the alphabet."""
+    known = {"tag": token.upper(), "instant": token} if status < 400 else {}
+    return Operation(Kind.PUT, start, end, status, token, **{**known, **more})  # type: ignore[arg-type]
+
+
+def lost_put(start: int, token: str, **more: object) -> Operation:
+    return Operation(Kind.PUT, start, None, None, token, **more)  # type: ignore[arg-type]
+
+
+def read(start: int, end: int, token: str) -> Operation:
+    return Operation(Kind.READ, start, end, 200, token, token.upper(), token)
+
+
+def none(start: int, end: int) -> Operation:
+    return Operation(Kind.READ, start, end, 404)
+
+
+def delete(start: int, end: int, status: int = 204, **more: object) -> Operation:
+    """A DELETE; its tombstone has the instant ``more`` says."""
+    return Operation(Kind.DELETE, start, end, status, **more)  # type: ignore[arg-type]
+
+
+def lost_delete(start: int) -> Operation:
+    return Operation(Kind.DELETE, start, None, None)
+
+
+GOOD = {
+    "nothing at all": [],
+    "nothing stored": [none(0, 1), delete(2, 3, 404)],
+    "created and read": [put(0, 1, "a", 201), read(2, 3, "a")],
+    "a read beside a write sees the old one": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 4, "a"), read(5, 6, "b")],
+    "two reads beside a write, in no order": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 8, "b"), read(4, 7, "a")],
+    "writes beside each other": [put(0, 9, "b"), put(1, 8, "a", 201), read(10, 11, "b")],
+    "If-Match that holds": [put(0, 1, "a", 201), put(2, 3, "b", if_match="A"), read(4, 5, "b")],
+    "If-Match that does not": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", 412, if_match="A")],
+    "If-Match where nothing is": [put(0, 1, "a", 412, if_match="Z"), put(2, 3, "b", 201), read(4, 5, "b")],
+    "one creation of two": [
+        put(0, 9, "a", 201, if_absent=True),
+        put(1, 8, "b", 412, if_absent=True),
+        read(10, 11, "a"),
+    ],
+    "deleted": [put(0, 1, "a", 201), delete(2, 3, instant="b"), none(4, 5), delete(6, 7, 410), put(8, 9, "c", 201)],
+    "deletion beside a conditional write": [
+        put(0, 1, "a", 201),
+        delete(2, 9, instant="b"),
+        put(3, 8, "c", 412, if_match="A"),
+    ],
+    "deletion after a conditional write": [
+        put(0, 1, "a", 201),
+        delete(2, 9, instant="d"),
+        put(3, 8, "c", if_match="A"),
+    ],
+    "unknown: it happened": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "b")],
+    "unknown: it did not": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), put(6, 7, "c", if_match="A")],
+    "unknown: it shows up late": [put(0, 1, "a", 201), lost_put(2, "b"), read(4, 5, "a"), read(6, 7, "b")],
+    "unknown: overwritten before anyone read it": [
+        put(0, 1, "a", 201),
+        lost_put(2, "b"),
+        put(4, 5, "c", 412, if_match="A"),
+        put(6, 7, "d"),
+    ],
+    "unknown: created, so 204": [lost_put(0, "a"), put(2, 3, "b", 204)],
+    "unknown: its tag was read": [lost_put(0, "a"), read(2, 3, "a"), put(4, 5, "b", if_match="A")],
+    "unknown: a deletion that happened": [put(0, 1, "a", 201), lost_delete(2), none(4, 5), delete(6, 7, 410)],
+    "unknown: a deletion that did not": [put(0, 1, "a", 201), lost_delete(2), read(4, 5, "a")],
+}
+
+BAD = {
+    "a lost update": [put(0, 1, "a", 201), put(2, 9, "b", if_match="A"), put(3, 8, "c", if_match="A")],
+    "a lost write": [put(0, 1, "a", 201), put(2, 3, "b"), read(4, 5, "a")],
+    "a stale read": [put(0, 1, "a", 201), put(2, 3, "b"), read(4, 5, "b"), read(6, 7, "a")],
+    "back and forth": [put(0, 1, "a", 201), put(2, 9, "b"), read(3, 4, "b"), read(5, 6, "a")],
+    "read before it was written": [put(0, 1, "a", 201), read(2, 3, "b"), put(4, 5, "b")],
+    "read and never written": [put(0, 1, "a", 201), read(2, 3, "b")],
+    "resurrected after its deletion": [put(0, 1, "a", 201), delete(2, 3, instant="b"), none(4, 5), read(6, 7, "a")],
+    "still there after its deletion": [put(0, 1, "a", 201), delete(2, 3, instant="b"), read(4, 5, "a")],
+    "absent without a deletion": [put(0, 1, "a", 201), none(2, 3)],
+    "If-Match let through": [put(0, 1, "a", 201), put(2, 3, "b"), put(4, 5, "c", if_match="A")],
+    "If-Match let through where nothing is": [
+        put(0, 1, "a", 201),
+        delete(2, 9, instant="b"),
+        put(3, 8, "c", 201, if_match="A"),
+    ],
+    "If-Match refused though it holds": [put(0, 1, "a", 201), put(2, 3, "b", 412, if_match="A")],
+    "a deletion let through": [put(0, 1, "a", 201), put(2, 3, "b"), delete(4, 5, instant="c", if_match="A")],
+    "created twice": [put(0, 9, "a", 201, if_absent=True), put(1, 8, "b", 201, if_absent=True)],
+    "overwritten in spite of If-None-Match": [put(0, 1, "a", 201), put(2, 3, "b", 204, if_absent=True)],
+    "deleted twice": [put(0, 1, "a", 201), delete(2, 9, instant="b"), delete(3, 8, instant="c")],
+    "never stored, it says of what was deleted": [put(0, 1, "a", 201), delete(2, 3, instant="b"), delete(4, 5, 404)],
+    "201 for what is there": [put(0, 1, "a", 201), put(2, 3, "b", 201)],
+    "an instant that goes back": [put(0, 1, "b", 201), put(2, 3, "a")],
+    "an instant twice": [put(0, 1, "a", 201), put(2, 3, "b", instant="a")],
+    "an instant that goes back over a deletion": [put(0, 1, "a", 201), delete(2, 3, instant="c"), put(4, 5, "b", 201)],
+    "unknown: it shows up twice": [
+        put(0, 1, "a", 201),
+        lost_put(2, "b"),
+        read(4, 5, "b"),
+        put(6, 7, "c"),
+        read(8, 9, "c"),
+        read(10, 11, "b"),
+    ],
+    "unknown: before it began": [put(0, 1, "a", 201), read(2, 3, "b"), lost_put(4, "b")],
+    "unknown: over what it should not match": [
+        put(0, 1, "a", 201),
+        put(2, 3, "b"),
+        lost_put(4, "c", if_match="A"),
+        read(6, 7, "c"),
+    ],
+    "unknown: deleted twice by one": [put(0, 1, "a", 201), lost_delete(2), none(4, 5), put(6, 7, "b", 201), none(8, 9)],
+    "another tag than the answer said": [put(0, 1, "a", 201), replace(read(2, 3, "a"), tag="X")],
+    "another instant than the answer said": [put(0, 1, "a", 201), replace(read(2, 3, "a"), instant="x")],
+    "two contents under one tag": [put(0, 1, "a", 201), put(2, 3, "b", tag="A")],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_may_be_is_accepted(name: str) -> None:
+    assert check(GOOD[name], State()).verdict is Verdict.LINEAR
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_must_not_be_is_rejected(name: str) -> None:
+    finding = check(BAD[name], State())
+    assert finding.verdict is Verdict.VIOLATED
+    assert finding.why
+
+
+def test_a_history_goes_on_where_it_was_cut() -> None:
+    state = State("A", True, "a")
+    assert check([read(0, 1, "a"), put(2, 3, "b", if_match="A")], state).verdict is Verdict.LINEAR
+    assert check([put(2, 3, "b", 201)], state).verdict is Verdict.VIOLATED
+    assert check([delete(0, 1, 410), put(2, 3, "b", 201)], State(None, True, "a")).verdict is Verdict.LINEAR
+
+
+def test_a_search_that_takes_too_long_is_undecided() -> None:
+    lost = [lost_put(0, f"x{number}") for number in range(12)]
+    finding = check([put(0, 1, "a", 201), *lost, none(100, 101)], State(), most=1000)
+    assert finding.verdict is Verdict.UNDECIDED
+
+
+def _by_enumeration(operations: Sequence[Operation]) -> bool:
+    """Whether any order of the operations, with or without each unknown one, explains the answers."""
+    known, faults = resolved(operations)
+    return not faults and any(
+        _is_an_explanation(order, known) for length in range(len(known) + 1) for order in permutations(known, length)
+    )
+
+
+def _is_an_explanation(order: Iterable[Operation], operations: Iterable[Operation]) -> bool:
+    order, state = list(order), State()
+    if any(operation.end is not None and not any(operation is taken for taken in order) for operation in operations):
+        return False
+    for number, operation in enumerate(order):
+        if any(later.end is not None and later.end < operation.start for later in order[number + 1 :]):
+            return False
+        after = step(state, operation)
+        if after is None:
+            return False
+        state = after
+    return True
+
+
+@st.composite
+def _any_operation(draw: st.DrawFn) -> Operation:
+    """An operation out of a world so small that half of the histories make sense."""
+    start = draw(st.integers(0, 8))
+    end = start + draw(st.integers(1, 6))
+    token = draw(st.sampled_from("abc"))
+    conditions: list[dict[str, object]] = [{}, {"if_match": "A"}, {"if_match": "B"}, {"if_absent": True}]
+    condition = draw(st.sampled_from(conditions))
+    kind = draw(st.sampled_from(["put", "put", "lost put", "read", "read", "none", "delete", "lost delete"]))
+    match kind:
+        case "put":
+            return put(start, end, token, draw(st.sampled_from([201, 204, 412])), **condition)
+        case "lost put":
+            return lost_put(start, token, **condition)
+        case "read":
+            return read(start, end, token)
+        case "none":
+            return none(start, end)
+        case "delete":
+            return delete(start, end, draw(st.sampled_from([204, 404, 410])), instant=draw(st.sampled_from("abc")))
+        case _:
+            return lost_delete(start)
+
+
+@given(st.lists(_any_operation(), max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_the_search_says_what_enumeration_says(operations: list[Operation]) -> None:
+    """Every order of a small history, tried one by one, gives the same verdict."""
+    expected = Verdict.LINEAR if _by_enumeration(operations) else Verdict.VIOLATED
+    assert check(operations, State()).verdict is expected
+
+
+_PLACE = 100
+
+
+@st.composite
+def _linear_histories(draw: st.DrawFn) -> list[Operation]:
+    """Histories made from an order: each operation gets its answer there, and times around its place in it.
+
+    Some PUTs and DELETEs lose their answer, and of these some did not happen.
+    """
+    state, tags, history = State(), ["none"], list[Operation]()
+    for number in range(draw(st.integers(1, 40))):
+        kind = draw(st.sampled_from([Kind.READ, Kind.PUT, Kind.PUT, Kind.DELETE]))
+        start = number * _PLACE - draw(st.integers(0, 5 * _PLACE))
+        end = number * _PLACE + draw(st.integers(1, 5 * _PLACE))
+        condition = draw(st.sampled_from(["none", "none", "any tag", "current tag", "absent"]))
+        asked = Operation(kind, start, end, 0)
+        if kind is not Kind.READ and condition.endswith("tag"):
+            is_current = condition == "current tag" and state.tag in tags  # a tag that nobody saw, nobody sends
+            asked = replace(asked, if_match=state.tag if is_current else draw(st.sampled_from(tags)))
+        if kind is Kind.PUT:
+            asked = replace(asked, token=f"{number:03}", if_absent=condition == "absent")
+        answered, after = _answered(asked, state, f"{number:03}")
+        fate = draw(st.sampled_from(["answered"] * 8 + ["lost", "not done"]))
+        if kind is Kind.READ or fate == "answered":
+            history.append(answered)
+            tags += [answered.tag] if answered.tag else []
+        else:
+            history.append(replace(asked, end=None, status=None))
+        if fate != "not done":
+            state = after
+    return history
+
+
+def _answered(asked: Operation, state: State, instant: str) -> tuple[Operation, State]:
+    """The answer that an operation gets in a state, and the state after it."""
+    if asked.kind is Kind.READ:
+        if state.tag is None:
+            return replace(asked, status=404), state
+        return replace(asked, status=200, token=state.tag, tag=state.tag, instant=state.instant), state
+    attempts = [replace(asked, status=status, tag=asked.token, instant=instant) for status in (201, 204)]
+    attempts += [replace(asked, status=status) for status in (404, 410, 412)]
+    return next((attempt, after) for attempt in attempts if (after := step(state, attempt)) is not None)
+
+
+@given(_linear_histories())
+@settings(max_examples=60, deadline=None)
+def test_linear_histories_are_accepted(history: list[Operation]) -> None:
+    assert check(history, State()).verdict is Verdict.LINEAR
+
+
+@given(_linear_histories(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_stale_read_is_found_among_them(history: list[Operation], data: st.DataObject) -> None:
+    """One more read, of an acknowledged content, begun after the end of a write that replaced it."""
+    stored = [operation for operation in history if operation.kind is Kind.PUT and operation.status in (201, 204)]
+    pairs = [(old, new) for old in stored for new in stored if (old.instant or "") < (new.instant or "")]
+    assume(pairs)
+    old, new = data.draw(st.sampled_from(pairs))
+    start = (new.end or 0) + data.draw(st.integers(1, _PLACE))
+    stale = Operation(
+        Kind.READ, start, start + data.draw(st.integers(1, 5 * _PLACE)), 200, old.token, old.tag, old.instant
+    )
+    assert check([*history, stale], State()).verdict is Verdict.VIOLATED
