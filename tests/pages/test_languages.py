@@ -78,7 +78,18 @@ FRAMES = (
 SAME = {"section"}
 """Words that a language has, too."""
 
-SILENT = ("disk_errors", "closed", "execute", "Jobs", "child", "click.option", "exits", "command", "KeyFile")
+SILENT = (
+    "disk_errors",
+    "as_disk_error",
+    "closed",
+    "execute",
+    "Jobs",
+    "child",
+    "click.option",
+    "exits",
+    "command",
+    "KeyFile",
+)
 """The ends of names of calls whose texts only the log has, or nobody."""
 NOT_SHOWN = {
     *("form = %s AND kind = %s AND folder = %s AND name = %s", "content {}", "the index of {}"),  # places
