@@ -30,7 +30,7 @@ from persistence.http.application import (
 )
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, history, leases, unknown_paths
-from persistence.http.exports import exports, imports, purges, reencrypts
+from persistence.http.exports import changes, exports, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
@@ -48,7 +48,9 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe
 from persistence.providers.router import Route
+from persistence.providers.webhooks import Deliveries, poster
 from persistence.services.apis import Services
+from persistence.services.changes import ChangeFeed
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publishing
 from persistence.services.documents import Documents
@@ -159,18 +161,19 @@ def wired(effective: Effective, policy: Policy) -> Service:
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
         reencrypts = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
+        feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
-        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit)
+        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
             app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
         )
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
         Pages(
-            administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit
+            administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit, feed
         ).add_to(app)
         request_audit.look_after(app)
         count = app.tick
@@ -191,12 +194,24 @@ def wired(effective: Effective, policy: Policy) -> Service:
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
     calls_others = providers.calls_others or bool(settings.publish_to)
-    scrapers = network_addresses.parse_trusted(settings.metrics_from)
+    scrapers, bind = network_addresses.parse_trusted(settings.metrics_from), settings.admin_bind
     callees = Forwarding(served) if calls_others else served
-    admitted = CallersOnly(callees, policy, keys, sites, scrapers, settings.admin_bind, administrators.exist, uses.use)
+    admitted = CallersOnly(callees, policy, keys, sites, scrapers, bind, administrators.exist, uses.use)
     answered = None if metrics is None else metrics.requests.add
     app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
+
+
+def _follow(opened: ExitStack, settings: Settings, providers: Providers) -> ChangeFeed:
+    """Begin to number and deliver events, where they are recorded, and return their feed."""
+
+    def report(target: str, cause: str) -> None:
+        logs.write("event-not-delivered", "warning", target=target, cause=cause)
+
+    places = [(each.outbox, each.storage) for each in providers.places.values() if each.outbox is not None]
+    if places:
+        opened.enter_context(Deliveries(settings, places, poster(settings), report))
+    return opened.enter_context(ChangeFeed(providers.outboxes))
 
 
 def _metrics(
@@ -223,6 +238,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     reencrypts_of_forms: ReencryptionJobs,
     access_tokens: AccessTokens,
     audit: RequestAudit,
+    feed: ChangeFeed,
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
@@ -246,12 +262,14 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         Publishing(dialect, Documents(router, dialect, access), Definitions(router), PublicationServers(settings)),
         Duplicating(services.documents),
         reencrypts_of_forms,
+        feed,
     )
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public = [*both, reencrypts, tokens, purges, imports, exports, *([reindex_status] if dialect.has_proxy else [])]
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes]
+    of_public += [reindex_status] if dialect.has_proxy else []
     of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
     app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))

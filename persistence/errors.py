@@ -61,6 +61,10 @@ class NotFoundError(PersistenceError):
     """A resource that was never stored."""
 
 
+class GoneError(PersistenceError):
+    """A part of a list that is not kept any more: its readers must begin anew."""
+
+
 class DeletedError(PersistenceError):
     """A resource whose newest revision is a tombstone."""
 
@@ -172,6 +176,7 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (NotFoundError, 404),
     (ConflictError, 409),
     (DeletedError, 410),
+    (GoneError, 410),
     (LengthRequiredError, 411),
     (PreconditionError, 412),
     (BodyTooLargeError, 413),

@@ -299,3 +299,12 @@ XML_LINES_SHOWN = 5_000  # lines of indented XML
 LONGEST_HEADING = 60  # characters of a value in the heading of a document
 REPEAT_COLUMNS, REPEAT_ROWS = 8, 200  # of a repeat that is shown as a table; one with more columns is a list
 REVISIONS_SHOWN = 20  # revisions on a page of a timeline: the record of each is read
+
+# Events of changes.
+MOST_EVENTS = 1_000_000  # events that an outbox keeps, delivered or not: some 500 MB, which a target that is gone fills
+MOST_DEAD_EVENTS = 1_000  # events that were given up for a target, and are kept to be delivered again
+EVENTS_PAGE = 1_000  # changes in one answer: some 400 KB
+LONGEST_FOLLOWING = 30  # seconds for which a request waits for a change
+MOST_FOLLOWERS = 2  # requests of a worker that wait at a time: each holds a thread. More are answered at once
+MOST_ATTEMPTS = 10  # attempts to deliver an event, over some two days
+MOST_WEBHOOKS = 20  # targets of events, each with a thread

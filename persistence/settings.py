@@ -23,7 +23,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
-from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
+from persistence.limits import LEAST_WORKER_MEMORY, MOST_WEBHOOKS, WORKER_MEMORY
 from persistence.model import network_addresses
 from persistence.model.permissions import Admin
 from persistence.properties.properties import Properties
@@ -38,6 +38,8 @@ _ACCEPTABLE = {
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "admin": "tables [[admin]] of role, app and form, each a name or *",
     "datasource": "tables [datasource.NAME] of data, the directory of a tree or the address of a database",
+    "events_days": "a whole number from 1 to 3650",
+    "webhook": f"tables [webhook.NAME] of url, secret (whsec_ and Base64) and a list of types, at most {MOST_WEBHOOKS}",
     "time_zone": "the name of a time zone, such as Europe/Berlin, or empty",
     "accel_redirect": "the absolute path of a location, such as /protected, or empty",
     "administrators": "a list of names of API keys",
@@ -80,7 +82,7 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
     """Return the value of a setting in its type, ``kind``; ``is_text`` says that its origin has nothing but texts."""
     if get_origin(kind) is tuple and is_text:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
-    may_be_secret = "@" in str(value) or "password" in str(value)
+    may_be_secret = any(each in str(value) for each in ("@", "password", "secret"))
     given = f"{origin}: {name}" if may_be_secret else f"{origin}: {name} = {value!r}"
     if kind == Bytes and isinstance(value, str) and (size := _SIZE.fullmatch(value)):
         value = int(size[1]) << _SHIFTS[size[2]]
@@ -146,13 +148,13 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 GIVEN = "-"  # In place of the path of the settings file: the settings in force of another process are on standard input
 _IN_0_1_0 = frozenset({"keys", "encryption_keys", "gunicorn"})
-_FILE_ONLY = ("admin", "datasource")
+_FILE_ONLY = ("admin", "datasource", "webhook")
 _ENVIRONMENT_ONLY = ("encryption_key",)
 
 _REMOVED = frozenset({"server", "proxies"})
 """Settings of earlier versions, about which the refusal says more than that they are unknown."""
 
-SECRET = frozenset({"encryption_key"})  # Settings whose values are not shown
+SECRET = frozenset({"encryption_key", "webhook"})  # Settings whose values are not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,14 @@ class Roots:
     def places(self) -> tuple[str, ...]:
         """Every place once, the default one first."""
         return tuple(dict.fromkeys((self.default, *self.named.values())))
+
+
+class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A target of events: those of ``types`` are sent to ``url``, signed with the ``secret``; without types all."""
+
+    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s]+\Z")]
+    secret: Annotated[str, msgspec.Meta(pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}\Z")]
+    types: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -232,6 +242,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     remote_timeout: Seconds = 60.0
     remote_calls: Positive = 4
     datasource: dict[Name, Datasource] = {}
+    events: bool = False
+    events_days: Annotated[int, msgspec.Meta(ge=1, le=3650)] = 7
+    webhook: Annotated[dict[Name, Webhook], msgspec.Meta(max_length=MOST_WEBHOOKS)] = {}
 
     @property
     def roots(self) -> Roots:
@@ -305,6 +318,9 @@ MEANINGS: Mapping[str, str] = {
     "remote_timeout": "seconds without a byte from such a service, or without all headers of its response, before 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
+    "events": "record an event of every change, for webhooks and those who follow /changes",
+    "events_days": "days for which events are kept, delivered or not",
+    "webhook": "tables [webhook.NAME] with url, secret and types: targets to which events are sent; only in the file",
     "encryption_keys": "file with the encryption keys; persistence encryption-key new writes it",
     "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
     " one encrypts; only in the environment",

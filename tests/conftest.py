@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that run the same tests with a second service behind each, or over a database."""
     parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
     parser.addoption("--postgresql", action="store_true", help="run services over a database")
-    parser.addoption("--update", action="store_true", help="write the outputs of commands into tests/cli/golden")
+    parser.addoption("--update", action="store_true", help="record the outputs of commands and the answers again")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -266,7 +266,7 @@ def _is_in(path: Path, packages: set[str]) -> bool:
 
 
 KNOWN_IN = {
-    "persistence.index.sqlite": {"index/sqlite", "index/sync"},
+    "persistence.index.sqlite": {"index/sqlite", "index/sync", "providers/tree_provider"},  # it opens the outbox
     "persistence.index.sync": {"index/sync", "index/__main__", "providers", "maintenance", "cli"},
 }
 """Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""

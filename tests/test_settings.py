@@ -315,7 +315,7 @@ def test_every_setting_has_a_meaning_and_the_example_names_them_all(tmp_path: Pa
     file.write_text(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", shipped))
     example = load(str(file), environment={})
     defaults = [name for name, origin in example.origins.items() if origin == "default"]
-    assert defaults == ["admin", "encryption_key", "datasource"]
+    assert defaults == ["admin", "encryption_key", "datasource", "webhook"]
     assert example.settings == placed(file.parents[1])
 
 

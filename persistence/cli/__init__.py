@@ -25,6 +25,7 @@ _COMMANDS = (
     ("report_commands", "forms show"),
     ("document_commands", "change history diff revert search"),
     ("tree_commands", "leases"),
+    ("event_commands", "events"),
     ("auditing", "audit"),
     ("transfer_commands", "export import"),
     ("check_command", "check"),

@@ -30,7 +30,6 @@ def _known(facts: Mapping[str, Fact]) -> dict[str, object]:
 
 
 def _json_list(facts: Mapping[str, Fact], name: str, listed: Iterable[object]) -> Iterator[bytes]:
-    """Yield an object with facts and a list, a piece for each of its items."""
     yield msgspec.json.encode({**_known(facts), name: []})[:-2]
     for number, each in enumerate(listed):
         yield (b"," if number else b"") + msgspec.json.encode(each)
@@ -96,7 +95,6 @@ class DistinctAnswer:
     found: Iterable[tuple[Field | str, Iterable[str]]]
 
     def xml(self) -> Iterator[bytes]:
-        """Yield a piece for each value."""
         is_empty = True
         for by, values in self.found:
             if is_empty:
@@ -219,7 +217,6 @@ class HistoryAnswer:
         return [element("documents", attributes_of(self._facts()), "".join(documents)).encode()]
 
     def json(self) -> Iterable[bytes]:
-        """Return the whole, as the XML."""
         written = chain(({"diffs": msgspec.Raw(self.writer.json(each).encode())} for each in self.compared), repeat({}))
         documents = (
             {**_known(self._of(revision)), **diffs}

@@ -150,7 +150,6 @@ class GridPaths:
         return cls(frozenset(found[True]), frozenset(found[False]))
 
     def steps(self, path: Names) -> Steps:
-        """Return the steps of a path, each with the first format that has it."""
 
         def since(at: int) -> str:
             if self.plain and path[: at + 1] in self.plain:
@@ -444,7 +443,6 @@ class OutlineNode:
         return node
 
     def choice(self, value: str, language: str | None) -> str:
-        """Return the label of an item in a language as text; empty where the control does not have the item."""
         label = self.choices.get(value)
         return "" if label is None else label.text(language)
 
@@ -463,7 +461,6 @@ class Outline:
         return node
 
     def label(self, path: tuple[str, ...], language: str | None) -> str:
-        """Return the label of the element at a path, as text, or an empty one."""
         node = self.find(path)
         return "" if node is None or node.label is None else node.label.text(language)
 

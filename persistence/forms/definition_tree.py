@@ -296,7 +296,6 @@ class FormPart:
         return next((element for element in found if element is not None), None)
 
     def bind_named_by(self, view: Element) -> Element | None:
-        """Return the bind that the ``bind`` attribute of a control, grid or section names."""
         return self.binds.get(view.get("bind", ""))
 
     def path(self, bind: Element) -> Names | None:
@@ -320,7 +319,6 @@ class FormPart:
         return path
 
     def iteration_name(self, container: Element) -> str | None:
-        """Return the name of the iterations of a repeated section or grid, as its bind has it."""
         bind = self.bind_named_by(container) if is_repeated(container) else None
         iteration = None if bind is None else self.iterations.get(bind)
         return None if iteration is None else iteration.get("name")
@@ -359,7 +357,6 @@ class DefinitionTree:
         return None if instance is None else next(instance.iterchildren("*"), None)
 
     def template(self, section: Element) -> FormPart | None:
-        """Return the section template that a section uses, where it is inlined."""
         used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
         return next((self.templates[tag] for tag in used if tag in self.templates), None)
 

@@ -56,7 +56,6 @@ class DataNode:
     is_relevant: bool = True  # as a runtime marks elements (spec forms 3)
 
     def at(self, name: str) -> list[DataNode]:
-        """Return the elements of a name inside, in document order."""
         return self.inside.get(name, [])
 
     def close(self) -> None:
@@ -87,14 +86,17 @@ def opaque_data(pieces: Iterable[bytes]) -> DataNode:
 
 @dataclass(slots=True)
 class _Open:
-    """An element that has begun: ``known`` is its node in the outline, ``None`` in a control or in unknown content."""
+    """An element that has begun: ``known`` is its node in the outline, ``None`` of a file, or of unknown content."""
 
     known: OutlineNode | None
     node: DataNode
     attributes: Mapping[str, str]
-    text: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)  # of the control or file that it is, or is in
     items: list[HeldValue] = field(default_factory=list)
-    other: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)  # unknown content of the known element that it is, or is in
+    has_text: bool = False  # text in it is that of a control or file
+    is_file: bool = False
+    is_foreign: bool = False  # its content is not the form's, but a runtime's
 
 
 class _DataReader(Streaming):
@@ -106,11 +108,6 @@ class _DataReader(Streaming):
         self._outline = outline
         self._open: list[_Open] = []
         self._count = 0
-        self._deeper = 0
-        """The number of open elements below the innermost one on the stack: unknown, or inside a control."""
-        self._item: _Open | None = None
-        self._foreign_from = 0
-        """The number of open elements from which on content is not the form's, but a runtime's; 0 outside of it."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         super().start(name, attributes)
@@ -118,47 +115,40 @@ class _DataReader(Streaming):
         if self._count > MOST_DIFFED_ELEMENTS:
             return
         if not self._open:
-            self._open.append(_Open(self._outline.root, DataNode(), attributes))
+            root = self._outline.root
+            self._open.append(_Open(root, DataNode(), attributes, has_text=root.is_control))
             self._note(f"{_BEGIN}{name}{_NAMED}")  # no form says how its root is called
             return
         above = self._open[-1]
-        known = None if self._deeper or above.known is None else above.known.inside.get(name)
+        known = None if above.known is None else above.known.inside.get(name)
         if known is not None:
             node = DataNode(is_relevant=attributes.get(RELEVANT) != "false")
             above.node.inside.setdefault(name, []).append(node)
-            self._open.append(_Open(known, node, attributes))
-        elif not self._deeper and name == ITEM and above.known is not None and above.known.is_control:
-            self._deeper = 1
-            self._item = _Open(None, above.node, attributes)
+            self._open.append(_Open(known, node, attributes, has_text=known.is_control))
+        elif name == ITEM and above.known is not None and above.known.is_control:
+            self._open.append(_Open(None, above.node, attributes, other=above.other, has_text=True, is_file=True))
         else:
-            self._deeper += 1
-            if not self._foreign_from and SEPARATOR in name:
-                self._foreign_from = self._deeper
+            is_foreign = above.is_foreign or SEPARATOR in name
+            self._open.append(replace(above, known=None, items=[], is_file=False, is_foreign=is_foreign))
             self._note(f"{_BEGIN}{name}{_NAMED}")
 
     def end(self, name: str) -> None:
         if self._count <= MOST_DIFFED_ELEMENTS:
-            if self._deeper:  # unknown, or one of several files
-                if self._deeper == 1 and self._item is not None:
-                    self._open[-1].items.append(_value(self._item))
-                    self._item = None
-                else:
-                    self._note(_END)
-                if self._foreign_from == self._deeper:
-                    self._foreign_from = 0
-                self._deeper -= 1
-            else:
-                ended = self._open.pop()
-                node = ended.node
-                if ended.known is not None and ended.known.is_control:
+            ended, node = self._open[-1], self._open[-1].node
+            if ended.known is not None:
+                if ended.known.is_control:
                     node.items = tuple(ended.items)
                     node.value = NO_VALUE if ended.items else _value(ended)
                 parts = list(filter(str.strip, _TAGS.split("".join(ended.other))))
                 if parts:
                     node.other = blake2b("\0".join(map(str.strip, parts)).encode(), digest_size=_DIGEST).digest()
                 node.close()
-                if not self._open:
-                    self.root = node
+                self.root = node  # the last one to end is the root
+            elif not ended.is_file:
+                self._note(_END)
+            self._open.pop()
+            if ended.is_file:
+                self._open[-1].items.append(_value(ended))
         super().end(name)
 
     def finish(self) -> None:
@@ -167,17 +157,14 @@ class _DataReader(Streaming):
             self.root = None
 
     def _note(self, content: str) -> None:
-        if not self._foreign_from:
+        if not self._open[-1].is_foreign:
             self._open[-1].other.append(content)
 
     def _characters(self, text: str) -> None:
         if self._count > MOST_DIFFED_ELEMENTS or not self._open:
             return
-        above = self._open[-1]
-        if self._item is not None:
-            self._item.text.append(text)
-        elif above.known is not None and above.known.is_control:
-            above.text.append(text)
+        if self._open[-1].has_text:
+            self._open[-1].text.append(text)
         else:
             self._note(text)
 
@@ -383,7 +370,6 @@ class DiffsWriter:
         return element("diffs", "".join(attribute(*each) for each in compared.times.items()), "".join(content))
 
     def json(self, compared: ComparedRevisions) -> str:
-        """Return an object with a list of those of ``as_json``."""
         found = self._bounded(compared, lambda each: as_json(each, self.language, self.truncation))
         return msgspec.json.encode({**compared.times, "diffs": [msgspec.Raw(each.encode()) for each in found]}).decode()
 
@@ -436,7 +422,6 @@ def as_line(each: Difference, language: str | None = None, truncation: int | Non
 
 
 def as_json(each: Difference, language: str | None = None, truncation: int | None = None) -> str:
-    """Return a difference as an object, without unknown fields."""
     is_value = each.kind is DiffKind.VALUE_CHANGED
     values = {
         "type": each.kind.value,
@@ -461,7 +446,6 @@ def path_of(place: Place) -> str:
 
 
 def change_of(each: Difference, truncation: int | None) -> str:
-    """Return what has changed, without its place."""
     if each.kind is DiffKind.VALUE_CHANGED:
         return f"{_value_text(each.older, truncation)} -> {_value_text(each.newer, truncation)}"
     if each.iterations:

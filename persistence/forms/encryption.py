@@ -152,7 +152,6 @@ class LeafEditor(Streaming):
 
     @property
     def place(self) -> Place:
-        """The place of the element that is handled."""
         return tuple(self._numbered[1:])
 
     def replace(self, begin: int, end: int, written: bytes) -> None:
@@ -418,7 +417,6 @@ class EncryptionSurvey(LeafEditor):
 
     @property
     def is_done(self) -> bool:
-        """Return True if the data is as it would be written now."""
         return not (self.stale or self.plain or self.wrong)
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:

@@ -52,7 +52,6 @@ class FlatView:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of all columns in order (spec search 7.3)."""
         first = METADATA_COLUMNS if self.around is None else (DOCUMENT_COLUMN, *self.repetitions)
         return first + tuple(column.name for column in self.columns)
 

@@ -175,7 +175,6 @@ class HolderReader(Streaming):
 
 
 def write_attachment_list(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
-    """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
     lines = []
     for name, holder in attachments:
         attributes = {**holder.attributes, "name": name}
@@ -221,7 +220,6 @@ class PathState(Generic[T]):
         return self.chosen(name, attributes) if self.following is None else self.following.get(name, OFF_PATH)
 
     def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
-        """Return the state of an element inside by its name and id."""
         identity = attributes.get("id")
         key = (name if name in self._inside else None, identity if identity in self._identities else None)
         place = self._chosen.get(key)
@@ -487,7 +485,6 @@ class CellReader(Streaming):
 
 
 def cell_matcher(columns: Iterable[Column]) -> PathState[CellPlace]:
-    """Return the matcher of columns, which are known by their index."""
     paths: list[tuple[tuple[PathStep, ...], CellPlace]] = []
     for at, column in enumerate(columns):
         steps = tuple(map(PathStep, column.path))

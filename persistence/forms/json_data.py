@@ -79,7 +79,6 @@ def _text(element: Element) -> str:
 
 
 def structure_as_json(outline: Outline) -> bytes:
-    """Return the outline of a definition: what it contains by name, each with its kind and labels."""
     return json.dumps(_contents(outline.root), ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
@@ -25,6 +25,8 @@ from persistence.model.queries import Field
 from persistence.model.texts import nearest, short
 from persistence.model.versions import LeaseHolder
 from persistence.xml import SEPARATOR, Streaming, local_name
+
+T = TypeVar("T")
 
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 LANGUAGE = f"{_XML}lang"  # The name of xml:lang in elements that were read
@@ -133,6 +135,13 @@ def read_children(pieces: Iterable[bytes], take: Callable[[ET.Element], None]) -
         return reader.read(pieces).root
 
 
+def read_each(pieces: Iterable[bytes], read: Callable[[ET.Element], T]) -> tuple[Mapping[str, str], list[T]]:
+    """Return the attributes of the root, and what is read from each of its children."""
+    found: list[T] = []
+    root = read_children(pieces, lambda child: found.append(read(child)))
+    return root.attrib, found
+
+
 class SmallReader(ChildReader):
     """A reader of requests and sidecars, which are smaller than documents."""
 
@@ -161,7 +170,6 @@ def attribute(name: str, fact: Fact) -> str:
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:
-    """Return an element; ``attributes`` and ``content`` are XML."""
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
 
 
@@ -191,13 +199,8 @@ class FoundHistory:
 
 
 def read_history(pieces: Iterable[bytes]) -> FoundHistory:
-    revisions: list[Mapping[str, str]] = []
-
-    def take(document: ET.Element) -> None:
-        if document.tag == "document":
-            revisions.append(document.attrib)
-
-    return FoundHistory(read_children(pieces, take).attrib, revisions)
+    attributes, children = read_each(pieces, lambda child: (child.tag, child.attrib))
+    return FoundHistory(attributes, [facts for tag, facts in children if tag == "document"])
 
 
 # JSON in requests: its objects, and queries in JSON as the elements that they would be in XML.
@@ -329,10 +332,8 @@ class ListedForm:
 
 
 def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
-    forms: list[ListedForm] = []
-
-    def take(form: ET.Element) -> None:
-        listed = ListedForm(
+    def read(form: ET.Element) -> ListedForm:
+        return ListedForm(
             form=Form(text_in(form.find("application-name")), text_in(form.find("form-name"))),
             version=_number(text_in(form.find("form-version")).strip()),
             modified=text_in(form.find("last-modified-time")).strip(),
@@ -342,22 +343,16 @@ def read_forms(pieces: Iterable[bytes]) -> list[ListedForm]:
             operations=frozenset(form.get("operations", "").split()),
             is_available=text_in(form.find("available")).strip() != "false",
         )
-        forms.append(listed)
 
-    read_children(pieces, take)
-    return forms
+    return read_each(pieces, read)[1]
 
 
 def read_values(pieces: Iterable[bytes]) -> dict[Field | str, tuple[str, ...]]:
-    """Read the distinct values of controls, by their paths, and of fields."""
-    found: dict[Field | str, tuple[str, ...]] = {}
-
-    def take(query: ET.Element) -> None:
+    def read(query: ET.Element) -> tuple[Field | str, tuple[str, ...]]:
         name = query.get("metadata")
-        found[query.get("path", "") if name is None else Field(name)] = tuple(map(text_in, query))
+        return query.get("path", "") if name is None else Field(name), tuple(map(text_in, query))
 
-    read_children(pieces, take)
-    return found
+    return dict(read_each(pieces, read)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +415,7 @@ class ReportedPurge:
 
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
-    problems: list[str] = []
-    root = read_children(pieces, lambda problem: problems.append(text_in(problem)))
+    root, problems = read_each(pieces, text_in)
     return ReportedPurge(
         is_dry=root.get("dry-run") == "true",
         revisions=_number(root.get("revisions", "0")),
@@ -446,16 +440,12 @@ class ReportedDifference:
 
 
 def read_differences(pieces: Iterable[bytes]) -> list[ReportedDifference]:
-    """Read the differences between two revisions, in the order of the form."""
-    found: list[ReportedDifference] = []
-
-    def take(diff: ET.Element) -> None:
+    def read(diff: ET.Element) -> ReportedDifference:
         older, newer = (None if each is None else text_in(each) for each in (diff.find("from"), diff.find("to")))
         label, count = text_in(diff.find("label")), _number(diff.get("count", "0"))
-        found.append(ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count))
+        return ReportedDifference(diff.get("type", ""), diff.get("name", ""), label, older, newer, count)
 
-    read_children(pieces, take)
-    return found
+    return read_each(pieces, read)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,18 +475,15 @@ class ReportedReencryption:
 
 
 def read_reencryptions(pieces: Iterable[bytes]) -> list[ReportedReencryption]:
-    found: list[ReportedReencryption] = []
-
-    def take(form: ET.Element) -> None:
+    def read(form: ET.Element) -> ReportedReencryption:
         app, name, version, current, total = (
             text_in(form.find(each)) for each in ("application-name", "form-name", "form-version", "current", "total")
         )
         number = _number(version) if version else None
         progress = (form.get("state", ""), _number(current), _number(total))
-        found.append(ReportedReencryption(Form(app, name), number, *progress))
+        return ReportedReencryption(Form(app, name), number, *progress)
 
-    read_children(pieces, take)
-    return found
+    return read_each(pieces, read)[1]
 
 
 def _number(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
@@ -13,7 +14,7 @@ from persistence.forms.messages import (
     Vocabulary,
     attribute,
     element,
-    read_children,
+    read_each,
     read_json_request,
     read_request,
     text,
@@ -258,13 +259,12 @@ def _about(by: Field | str) -> str:
 
 def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
     """Read the answer of a search; of several details of one path the first counts."""
-    documents: list[SearchResult] = []
 
-    def take(document: ET.Element) -> None:
+    def read(document: ET.Element) -> SearchResult:
         values: dict[str, str] = {}
         for detail in document.iterfind("*/*"):
             values.setdefault(detail.get("path", ""), text_in(detail))
-        result = SearchResult(
+        return SearchResult(
             document=document.get("name", ""),
             is_draft=document.get("draft") == "true",
             created=Instant(document.get("created", "")),
@@ -276,15 +276,14 @@ def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
             operations=frozenset(document.get("operations", "").split()),
             values=values,
         )
-        documents.append(result)
 
-    return FoundDocuments(read_children(pieces, take).get("search-total", ""), documents)
+    answer, documents = read_each(pieces, read)
+    return FoundDocuments(answer.get("search-total", ""), documents)
 
 
 def read_distinct_answer(pieces: Iterable[bytes]) -> list[str]:
-    values: list[str] = []
-    read_children(pieces, lambda query: values.extend(map(text_in, query)))
-    return values
+    _, queries = read_each(pieces, lambda query: list(map(text_in, query)))
+    return list(chain.from_iterable(queries))
 
 
 _LATEST = "latest"
@@ -392,15 +391,13 @@ def _value(element: ET.Element, name: str) -> str:
 
 def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
     """Read the versions in the list of another service, in its order."""
-    versions: list[ListedVersion] = []
 
-    def take(form: ET.Element) -> None:
+    def read(form: ET.Element) -> ListedVersion:
         parts = ("application-name", "form-name", "form-version", "last-modified-time")
         app, name, version, modified = (text_in(form.find(part)).strip() for part in parts)
         form.attrib.clear()  # the operations depend on the caller
         inside = [(each.tag, sorted(each.items()), each.text, each.tail) for each in form.iter()]
         checksum = zlib.crc32(repr(inside).encode(errors="replace"))
-        versions.append(ListedVersion(app, name, version, modified, checksum))
+        return ListedVersion(app, name, version, modified, checksum)
 
-    read_children(pieces, take)
-    return versions
+    return read_each(pieces, read)[1]

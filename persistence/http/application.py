@@ -59,6 +59,7 @@ from persistence.limits import HOST_LENGTH
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 from persistence.model.network_addresses import UNIX, Peer, Trusted, binds_everywhere, host_of, peer_address
 from persistence.services.apis import Services
+from persistence.services.changes import ChangeFeed
 from persistence.services.definitions import Publishing
 from persistence.services.exporting import Exporting
 from persistence.services.forced_deletes import PurgeRequests
@@ -359,6 +360,7 @@ class Shared:
     publishing: Publishing
     duplicating: Duplicating
     reencrypts: ReencryptionJobs
+    changes: ChangeFeed
 
 
 @dataclass(frozen=True, slots=True)

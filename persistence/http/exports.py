@@ -1,4 +1,4 @@
-"""Export, import (spec crud 8.4) and purge (8.5) for administrators, whatever permissions say, and re-encryption."""
+"""Export, import (spec crud 8.4), purge (8.5) and changes for administrators, without permissions; re-encryption."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
+import msgspec
 from flask import Blueprint, Request, Response, request
 
 from persistence.errors import BadRequestError, EncodedBodyError
@@ -14,7 +15,7 @@ from persistence.http.application import RouteScope, api
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
-from persistence.http.responses import BareResponse, empty, xml
+from persistence.http.responses import JSON, BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.queries import (
@@ -38,6 +39,7 @@ exports = Blueprint("exports", __name__)
 imports = Blueprint("imports", __name__)
 purges = Blueprint("purges", __name__)
 reencrypts = Blueprint("reencrypts", __name__)
+changes = Blueprint("changes", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
@@ -46,6 +48,9 @@ EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
 IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
+
+CHANGES_PARAMETERS = ("since", "limit", "wait", "datasource")
+"""The parameters of the feed of changes."""
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 _OWN = frozenset({"older-than", "what"})
@@ -168,3 +173,22 @@ def reencrypt(app: str, form: str) -> Response:
     drain(request.environ)
     api.shared.reencrypts.begin(Form(app, form), number)
     return empty(HTTPStatus.OK, [])
+
+
+@changes.get("/changes", scope=RouteScope.ALL)
+def follow() -> Response:
+    """Answer ``GET /changes?since=CURSOR&limit=100&wait=30``."""
+    api.shared.administrators.require(request.environ, "follow changes")
+    asked = known_parameters(request.args.items(multi=True), CHANGES_PARAMETERS, "event feed")
+    page = api.shared.changes.page(
+        asked.get("datasource") or "", asked.get("since"), asked.get("limit"), asked.get("wait")
+    )
+    listed = [{"number": each.number, **msgspec.json.decode(each.body)} for each in page.changes]
+    body = msgspec.json.encode({"changes": listed, "next": page.cursor, "has_more": page.has_more})
+    headers = [
+        ("Content-Type", JSON),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
+    ]
+    return BareResponse([body], HTTPStatus.OK, headers)

@@ -207,7 +207,6 @@ _FACTS_OF_ALL = tuple(fact for fact in Fact if fact not in OF_DRAFTS)
 
 
 def entries(card: Card) -> Iterator[EntryRow]:
-    """Yield the entries of a document under its facts and under the controls of its form."""
     for number in (*(Fact if card.reader else _FACTS_OF_ALL), *card.values):
         values = card.of(number)
         if number is Fact.CREATED:
@@ -292,7 +291,6 @@ class Budget:
         self._take(HIT_COSTS + len(hit.document), texts)
 
     def hold_value(self, value: str) -> None:
-        """Count a text of the answer. Raises as ``hold`` does."""
         self._take(0, (value,))
 
     def _take(self, size: int, texts: Iterable[str]) -> None:
@@ -408,7 +406,6 @@ def reported(
 
 
 def status_in(record: JobRecord) -> ReindexingStatus:
-    """Return the progress of the rebuild in a record, whichever process does it."""
     if not record.is_taken():
         return ReindexingStatus()
     try:

@@ -130,7 +130,6 @@ def all_of(conditions: Sequence[Condition], tests: Sql | None = None) -> Conditi
 
 
 def once(condition: Condition) -> Sql:
-    """Return the query for the documents that meet a condition, each once."""
     selects = condition.selects
     return selects if condition.is_distinct else Sql(f"SELECT DISTINCT * FROM ({selects.text}) d", selects.values)
 
@@ -252,7 +251,6 @@ class SearchDialect(ABC):
         return self.selected(self.entry, under, on, is_distinct=is_distinct)
 
     def keyed(self, number: int, text: str, on: str = "") -> Condition:
-        """Return the condition that a control or a fact has exactly this value."""
         fold, value = self.key(text)
         has_fold = self.has_fold([str(fold)])
         return self.entries(
@@ -453,7 +451,6 @@ class Search:
         return None
 
     def _hits_of(self, conditions: Sequence[Condition]) -> Sql:
-        """Return the query for the documents that meet all conditions, each once."""
         dialect = self._dialect
         first: Condition | None = conditions[0]
         if len(conditions) > 1:

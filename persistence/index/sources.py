@@ -182,7 +182,6 @@ class Source:
         return self.described.is_designer or self.catalog.storage is self.view
 
     def definition_fingerprint(self, version: int) -> str:
-        """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.described.is_designer:
             return _DESIGNER_FINGERPRINT
         if self.found is not None and self.found[0] == version:

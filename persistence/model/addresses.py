@@ -58,7 +58,6 @@ class DefinitionAddress:
 
     @property
     def main(self) -> DefinitionAddress:
-        """The ``form.xhtml`` of the same version."""
         return self if self.is_main else replace(self, name=FORM_XHTML)
 
     @property
@@ -92,7 +91,6 @@ class DocumentAddress:
 
     @property
     def main(self) -> DocumentAddress:
-        """The ``data.xml`` of the same document in the same collection."""
         return self if self.is_main else replace(self, name=DATA_XML)
 
     @property
@@ -112,7 +110,6 @@ class DocumentAddress:
         return (self.form.app, self.form.name, "data", self.document)
 
     def moved(self, collection: Collection, name: str | None = None) -> DocumentAddress:
-        """Return the same document in another collection, under the same or another file name."""
         return replace(self, collection=collection, name=name or self.name)
 
     def __str__(self) -> str:

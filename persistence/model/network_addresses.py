@@ -43,7 +43,6 @@ def binds_loopback(bind: str) -> bool:
 
 
 def binds_everywhere(bind: str) -> bool:
-    """Return whether a service on ``bind`` is reached under every address of this machine."""
     found = peer_address(host_of(bind))
     return found is not None and found.is_unspecified
 
@@ -115,7 +114,6 @@ class ServerUrl:
     path: tuple[str, ...]
 
     def includes(self, other: ServerUrl) -> bool:
-        """Return whether another address is this one, or below its path."""
         is_same_server = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return is_same_server and other.path[: len(self.path)] == self.path
 
@@ -180,7 +178,6 @@ def parse_authorization(text: str) -> str:
 
 
 def require_allowed(text: str, allowed: Iterable[ServerUrl]) -> ServerUrl:
-    """Read an address that must be one of those allowed, or below one of them."""
     url = parse_server_url(text)
     if not any(each.includes(url) for each in allowed):
         raise ForbiddenError(
@@ -208,7 +205,6 @@ class Bucket:
         return f"{SCHEME}://{self.name}/{self.prefix}".rstrip("/")
 
     def holds(self, other: Bucket) -> bool:
-        """Return whether the keys of another place begin with those of this one."""
         is_below = not self.prefix or f"{other.prefix}/".startswith(f"{self.prefix}/")
         return (self.name, self.endpoint) == (other.name, other.endpoint) and is_below
 

@@ -296,7 +296,6 @@ class FormPattern:
 
     @property
     def form(self) -> Form | None:
-        """The one form that it names; ``None`` for a wildcard."""
         return None if self.app is None or self.name is None else Form(self.app, self.name)
 
     def matches(self, form: Form) -> bool:

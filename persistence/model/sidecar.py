@@ -7,6 +7,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -40,8 +41,10 @@ class DocumentFacts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def owner(self) -> User:
-        """The creator, as far as permissions are concerned."""
         return User(name=self.creator, group=self.group, organization=self.organization)
+
+
+_facts_of = attrgetter(*DocumentFacts.__struct_fields__)
 
 
 class ClientHash(msgspec.Struct, frozen=True):
@@ -92,22 +95,11 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def etag(self) -> str:
-        """The entity tag of the revision, with which it was stored."""
         return self.tag or self.id
 
     @property
     def facts(self) -> DocumentFacts:
-        """The facts of the document of which this is the ``data.xml``."""
-        return DocumentFacts(
-            self.version,
-            self.created,
-            self.modified,
-            self.creator,
-            self.group,
-            self.organization,
-            self.modifier,
-            self.stage,
-        )
+        return DocumentFacts(*_facts_of(self))
 
 
 def digest_text(hexadecimal: str) -> str:

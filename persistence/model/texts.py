@@ -119,7 +119,6 @@ def is_descending(direction: str) -> bool:
 
 
 def word(words: type[_Word], text: str, what: str) -> _Word:
-    """Read one of the words of the interface, in exactly its letters."""
     try:
         return words(text)
     except ValueError:

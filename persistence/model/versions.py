@@ -179,7 +179,6 @@ def only_first(asked: VersionRequest) -> VersionRequest:
 
 
 def must_equal(asked: int | None, stored: int, what: object) -> None:
-    """Compare the version of a request with the stored one (seed, Versioning 2)."""
     if asked is not None and asked != stored:
         raise VersionError(f"{what} has form definition version {stored}, not {asked}")
 
@@ -344,7 +343,6 @@ class DocumentLease(msgspec.Struct, frozen=True):
 
 
 def parse_timeout(header: str | None) -> int:
-    """Read the header ``Timeout`` of a LOCK: seconds."""
     sent = (header or "").strip()
     if not sent:
         raise BadRequestError("a LOCK needs the header Timeout, such as Second-600")

@@ -20,6 +20,7 @@ from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages.document_actions import DocumentActions
 from persistence.pages.document_pages import DocumentPages
+from persistence.pages.events_page import EventsPage
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.keys_page import KeysPage
@@ -28,6 +29,7 @@ from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, Re
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers
+from persistence.services.changes import ChangeFeed
 from persistence.services.documents import Documents
 from persistence.services.reencryption import ReencryptionJobs
 from persistence.services.rules import AdministratorAccess
@@ -109,6 +111,7 @@ class Pages:
     at_rest: EncryptionKeys
     reencrypts: ReencryptionJobs
     audit: RequestAudit
+    changes: ChangeFeed
 
     def add_to(self, app: Flask) -> None:
         """Add every page, in the order of the navigation."""
@@ -137,6 +140,8 @@ class Pages:
         DocumentActions(documents).add_to(site)
         health.add_to(site)
         AuditPage(effective.settings, keys, audit).add_to(site)
+        if effective.settings.events:
+            EventsPage(self.changes, effective.settings.webhook).add_to(site)
         KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
         SettingsPage(effective).add_to(site)
         site.add_to(app, zone_of(effective.settings.time_zone))

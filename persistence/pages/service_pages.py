@@ -387,6 +387,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "audit_syslog",
         "Log": "log_format log_level log_users log_file",
         "Metrics": "metrics metrics_from",
+        "Events": "events events_days webhook",
         "More trees": "datasource",
     }.items()
 }  # The names of the settings by subject, as in docs/settings.md

@@ -19,6 +19,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from persistence.errors import BusyError, DiskError, StartupError
+from persistence.index.outbox import Outbox, Statements
 from persistence.limits import FORMS_KEPT, LISTED_ROWS, MOST_CONNECTIONS, STATEMENT_SECONDS
 from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.postgresql.connections import (
@@ -336,3 +337,21 @@ class DatabaseJob(JobRecord):
 
     def write(self, text: bytes) -> None:
         self._database.run("recording the progress of the", self._name, _WRITE, (self._name, text))
+
+
+class DatabaseOutbox(Outbox):
+    """The outbox of a database, which is in its tables whether events are recorded or not."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.turn = DatabaseJob(database, "delivery of events")
+
+    @contextmanager
+    def transaction(self, action: str) -> Iterator[Statements]:
+        with self._database.transaction(action) as connection:
+
+            def run(statement: str, *values: object) -> list[tuple[object, ...]]:
+                cursor = connection.execute(statement.replace("?", "%s"), values)
+                return [] if cursor.description is None else cursor.fetchall()
+
+            yield run

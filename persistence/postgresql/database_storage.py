@@ -20,8 +20,9 @@ from psycopg import errors as codes
 from psycopg.rows import TupleRow
 
 from persistence.errors import BusyError, LockedError, NotFoundError, ReplacedError
+from persistence.index.outbox import Before, event_of, has_events
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar, later_than
 from persistence.model.texts import Instant
@@ -102,6 +103,7 @@ SELECT count(*) FROM gone
 """
 """Removes the contents too, at once."""
 
+_RECORD = "INSERT INTO outbox_event (recorded, body) VALUES (%s, %b)"
 _FOLDER = "form = %(form)s AND kind = %(kind)s AND folder = %(folder)s"
 
 
@@ -125,12 +127,19 @@ class DatabaseWriter(Writing):
     """
 
     def __init__(
-        self, connection: Session, numbers: FormNumbers, keeps_history: KeepsHistory, listener: CommitListener | None
+        self,
+        connection: Session,
+        numbers: FormNumbers,
+        keeps_history: KeepsHistory,
+        listener: CommitListener | None,
+        *,
+        has_events: bool,
     ) -> None:
         self._connection = connection
         self._numbers = numbers
         self._keeps_history = keeps_history
         self._listener = listener
+        self._has_events = has_events
         self.lookup = Lookup()
         self.documents: dict[tuple[Form, str], None] = {}
         self.definitions: dict[tuple[Form, int], None] = {}
@@ -190,6 +199,10 @@ class DatabaseWriter(Writing):
         self._discard(_DISCARD, DRAFT, form, document)
 
     def discard_document(self, form: Form, document: str) -> None:
+        if self._has_events:
+            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            if (found := self.current(main)) is not None:
+                _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)
         self._discard(_ERASE, DATA, form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
@@ -236,6 +249,8 @@ class DatabaseWriter(Writing):
             self._claim(upload, sidecar.id)
         if statement is _INSTEAD:
             self._connection.execute(_UNCLAIM, row)
+        if self._has_events:
+            _record(self._connection, address, sidecar, None if over is None else over.sidecar)
         self._note(address, sidecar)
         return sidecar
 
@@ -276,6 +291,8 @@ class DatabaseWriter(Writing):
         row = self._connection.execute(statement.format(_CURRENT), values).fetchone()
         if row != (1,):
             raise _replaced(address)
+        if self._has_events:
+            _record(self._connection, address, over.sidecar, over.sidecar, is_erased=True)
         self._note(address, None)
 
     def _discard(self, statement: str, kind: int, form: Form, document: str) -> None:
@@ -294,6 +311,15 @@ class DatabaseWriter(Writing):
         for each in known:
             self.lookup.note(each, None)
         self.documents[form, document] = None
+
+
+def _record(
+    connection: Rows, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False
+) -> None:
+    """Record the event of a change in the transaction that makes it."""
+    if has_events(address):
+        event = event_of(address, sidecar, Before.of(before), is_erased=is_erased)
+        connection.execute(_RECORD, (time.time(), msgspec.json.encode(event)))
 
 
 def _row(place: ResourceKey, sidecar: Sidecar, body: bytes | None, over: str | None) -> dict[str, object]:
@@ -446,12 +472,14 @@ class DatabaseStorage(DatabaseReader, Storage):
         *,
         listener: CommitListener | None = None,
         keeps_history: KeepsHistory = keeps_all,
+        has_events: bool = False,
     ) -> None:
-        """``listener`` is the index, which is written in the transactions of the saves."""
+        """``listener`` is the index, which is written in the transactions of the saves, and so are events."""
         super().__init__(database)
         self._listener = listener
         self._local = local
         self._keeps_history = keeps_history
+        self._has_events = has_events
         # Writers share this lock, and it is taken alone to keep them out.
         self._gate = lock_key(database.address.schema, "read-only")
         self.leases = DatabaseLeases(database)
@@ -488,7 +516,9 @@ class DatabaseStorage(DatabaseReader, Storage):
         self.database.require_committing()
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
-            writer = DatabaseWriter(connection, self.numbers, self._keeps_history, self._listener)
+            writer = DatabaseWriter(
+                connection, self.numbers, self._keeps_history, self._listener, has_events=self._has_events
+            )
             writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:

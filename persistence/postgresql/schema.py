@@ -10,6 +10,7 @@ from psycopg import errors as codes
 from psycopg import sql
 
 from persistence.errors import StartupError
+from persistence.index.outbox import TABLES
 from persistence.postgresql.connections import DatabaseAddress, as_domain_error, cause
 from persistence.postgresql.database import Database, Rows, lock_key
 
@@ -257,6 +258,11 @@ CREATE TABLE arrived_draft (
 """
 """Entity tags of files of drafts that moves have stored here: a draft leaves no other trace."""
 
+EVENTS = (
+    TABLES.format(identity="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", seconds="double precision", bytes="bytea")
+    + "INSERT INTO outbox_fact VALUES ('feed', substr(md5(random()::text || clock_timestamp()), 1, 16)), ('last', '0');"
+)
+
 STEPS = (
     Step("forms and revisions", REVISIONS),
     Step("contents in pieces", PIECES),
@@ -269,6 +275,7 @@ STEPS = (
     Step("indexed versions", INDEXED_VERSIONS),
     Step("forms of leases", FORMS_OF_LEASES),
     Step("drafts that were moved", ARRIVED_DRAFTS),
+    Step("events", EVENTS),
 )
 
 _RECORD = (

@@ -72,7 +72,6 @@ class PropertyEntry:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether it stands for "not configured" (spec forms 5.1)."""
         return isinstance(self.value, str) and not self.value.strip()
 
     def __str__(self) -> str:
@@ -200,11 +199,9 @@ class NameTree:
             branch.is_name = True
 
     def find(self, asked: Name) -> Name | None:
-        """Return the stored name that wins for the one asked for, if any."""
         return next((name for name, is_match in _walk(self._root, (), asked) if is_match), None)
 
     def explain(self, asked: Name) -> Explanation:
-        """Return the result of the same search with its reasons."""
         ends = list(_walk(self._root, (), asked))
         matches = [name for name, is_match in ends if is_match]
         until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
@@ -374,7 +371,6 @@ class Properties:
 
     @property
     def form_providers(self) -> list[ProviderProperties]:
-        """The providers that the definitions or the data of forms have by some entry."""
         return self._chosen(lambda name: name[-1] != _ATTACHMENTS)
 
     @property

@@ -111,7 +111,6 @@ def _general(place: str) -> str:
 
 
 def is_database(place: str) -> bool:
-    """Return whether a place of forms is the address of a database, not a directory."""
     return place.partition("://")[0] in DATABASES
 
 
@@ -293,12 +292,10 @@ SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
 
 
 def known_property(name: Name) -> KnownProperty | None:
-    """Return the property of a name without prefix, stored or asked for."""
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
 
 
 def general_names(prefix: str) -> list[str]:
-    """Return the names of all properties with ``*`` in every place that allows it."""
     return [prefix + ".".join(map(_general, each.places)) for each in KNOWN]
 
 

@@ -15,7 +15,7 @@ from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
 from persistence.postgresql import schema
-from persistence.postgresql.database import Database
+from persistence.postgresql.database import Database, DatabaseOutbox
 from persistence.postgresql.database_check import maintained
 from persistence.postgresql.database_index import DatabaseIndex
 from persistence.postgresql.database_reports import DatabaseReports, FlatRows, naming
@@ -127,7 +127,10 @@ class _OpenDatabase:
         self._database = database
         self._local = local
         self._extracted = ExtractionCache()
-        self._storage = DatabaseStorage(database, local, listener=self, keeps_history=properties.keeps_history)
+        self._has_events = has_events = opening.settings.events
+        self._storage = DatabaseStorage(
+            database, local, listener=self, keeps_history=properties.keeps_history, has_events=has_events
+        )
         self._catalog = Catalog(self._storage)
         numbers = self._storage.numbers
         self._rows = IndexRows(database, numbers, self._source_of)
@@ -149,7 +152,10 @@ class _OpenDatabase:
             reports,
             RequestedRebuilds(self._storage, rebuild, self.index.status),
             self._definitions,
-            maintained(DatabaseStorage(self._database, self._local, listener=self), self._rows),
+            maintained(
+                DatabaseStorage(self._database, self._local, listener=self, has_events=self._has_events), self._rows
+            ),
+            DatabaseOutbox(self._database) if self._has_events else None,
         )
 
     def changing(self, form: Form, document: str, version: int) -> None:

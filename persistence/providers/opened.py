@@ -14,6 +14,7 @@ import msgspec
 from persistence.closable import Closable, PeriodicThread
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError
+from persistence.index.outbox import Outbox
 from persistence.index.protocol import ReportTables
 from persistence.index.sync.journal import OfflineJournal
 from persistence.index.sync.updater import Failed
@@ -45,6 +46,7 @@ from persistence.providers.router import (
     within,
 )
 from persistence.providers.tree_provider import Tree, Trees, integrity_of, open_index, open_store
+from persistence.providers.webhooks import require_targets
 from persistence.settings import Settings
 from persistence.storage import root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
@@ -87,6 +89,7 @@ def init_places(settings: Settings, properties: Properties) -> list[tuple[str, b
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Return the reason why the service cannot write into one of its places for now."""
     check(properties, settings.roots)
+    require_targets(settings)
     for base in bases_of(properties):
         FileBodies(base)
     if buckets_of(properties):
@@ -204,6 +207,14 @@ class Providers(Closable):
         """Return the providers whose revisions this service manages, each once."""
         every = (*self.places.values(), *map(self._of, self._properties.form_providers))
         return [each for each in {id(each): each for each in every}.values() if not each.storage.is_remote]
+
+    @property
+    def outboxes(self) -> dict[str, Outbox]:
+        """Return the events of the places of the settings, by the names of their datasources."""
+        roots = self._settings.roots
+        named = {"": roots.default, **roots.named}
+        found = ((name, self.places[place].outbox) for name, place in named.items())
+        return {name: outbox for name, outbox in found if outbox is not None}
 
     def within(self, place: str) -> Router:
         return within(self.places[place], self._properties, self._of)

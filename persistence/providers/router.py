@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from persistence.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
+from persistence.index.outbox import Outbox
 from persistence.index.protocol import Reindexer, ReindexingState, ReindexingStatus, ReportTables, SearchIndex
 from persistence.index.sync.updater import Failed
 from persistence.limits import FORMS_KEPT
@@ -34,7 +35,7 @@ class Provider:
 
     ``reports`` is ``None`` where the service that stores a definition makes the flat views. ``index_catalog`` gives the
     definitions by which the index reads data of a form; ``None`` where it takes those of the route. ``database`` is
-    for commands that maintain it.
+    for commands that maintain it. ``outbox`` has its events, where they are recorded.
     """
 
     storage: Storage
@@ -44,6 +45,7 @@ class Provider:
     reindexer: Reindexer
     index_catalog: Callable[[Form], Catalog] | None = None
     database: MaintainedDatabase | None = None
+    outbox: Outbox | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from persistence.dialect import DIALECTS
 from persistence.forms.flat_tables import FlatNaming
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.updater import FlatViews, TreeIndex
 from persistence.model.addresses import Form
@@ -109,16 +110,21 @@ def provider_of_tree(
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes."""
     rebuilds = RequestedRebuilds(store, index.rebuild, index.status)
-    return Provider(store, catalog, index, index.flat, rebuilds, index_catalog)
+    outbox = store.recorder if isinstance(store.recorder, TreeOutbox) else None
+    return Provider(store, catalog, index, index.flat, rebuilds, index_catalog, outbox=outbox)
 
 
 def open_store(
     settings: Settings, path: str, listener: ChangeListener = NOBODY, keeps_history: KeepsHistory = keeps_all
 ) -> Store:
     """Open the store of a tree; ``listener`` hears which documents are changed through it."""
-    integrity = integrity_of(settings)
     return Store(
-        path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity, keeps_history=keeps_history
+        path,
+        lock_timeout=settings.lock_timeout,
+        listener=listener,
+        integrity=integrity_of(settings),
+        keeps_history=keeps_history,
+        recorder=TreeOutbox(path) if settings.events else None,
     )
 
 

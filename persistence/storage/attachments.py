@@ -460,7 +460,6 @@ class RevisionRewriter:
         return None if body is None else replace(body, sidecar=record)
 
     def upload(self, address: DocumentAddress, over: Sidecar) -> Upload:
-        """Begin to receive the content that a revision is to have instead."""
         return self._store.upload(address) if over.body is None else self.upload_apart(address)
 
     def upload_apart(self, address: DocumentAddress) -> Upload:

@@ -258,6 +258,11 @@ class Committed:
         with files.closing(opened[1]) as descriptor:
             return cls(paths, opened[0], stored_revision.file_fingerprint(descriptor))
 
+    @property
+    def written(self) -> float:
+        """The time of the sidecar's file, in seconds since 1970; 0 where there is none."""
+        return 0.0 if self.fingerprint is None else self.fingerprint[1] / 1e9
+
     def require(self, over: Sidecar | None) -> None:
         """Make sure that this is the revision over which another is to be stored, and that it is there still."""
         ids = [each.id if each is not None else None for each in (self.sidecar, over)]

@@ -120,7 +120,6 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def require_file(status: os.stat_result, path: str) -> None:
-    """Make sure that a status is of a regular file; raises ``OSError``."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
@@ -207,7 +206,6 @@ def empty(path: str) -> None:
 
 
 def remove_if_empty(path: str) -> None:
-    """Remove a directory that nothing was put into."""
     with suppress(OSError):
         os.rmdir(path)
 

@@ -28,6 +28,7 @@
     <root>/.restored                                           the backup that was restored here, until all of it is
     <root>/.arrived-drafts                                     entity tags of the drafts that moves have stored here
     <root>/.checked.json                                       when each part was last looked at by a deep check
+    <root>/.events/outbox-<number>.sqlite                      events of changes, until they were delivered and are old
     <root>/.pages/                                             what the pages for administrators keep: failed logins
     <root>/.index/<app>/<form>/...                             a cache: the index of the form's data
     <root>/.index/.pending/<id>                                documents still to be indexed, by process
@@ -75,6 +76,7 @@ ARRIVING = ".arriving.json"
 ARRIVED_DRAFTS = ".arrived-drafts"
 CHECKED = ".checked.json"
 RESTORED = ".restored"
+EVENTS = ".events"
 PAGES = ".pages"
 INDEX = ".index"
 JOURNAL = ".index/.pending"
@@ -330,7 +332,6 @@ class Layout:
         return f"{self.root}/{LEASES}/{digest[:2]}/{digest}"
 
     def own(self, name: str) -> str:
-        """Return a directory or file of the store's own in the root."""
         return f"{self.root}/{name}"
 
 

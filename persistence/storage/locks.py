@@ -44,7 +44,6 @@ STRIPES = 256
 
 
 def stripe(scope: tuple[str, ...]) -> int:
-    """Return which of the lock files serves a scope."""
     return zlib.crc32("\0".join(scope).encode()) % STRIPES
 
 
@@ -251,7 +250,6 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def this(cls) -> Machine:
-        """Return the one that this process runs on."""
         machine, boot = (each.read_text().strip() if each.exists() else "" for each in _IDS)
         return cls(socket.gethostname(), machine, boot)
 

@@ -43,12 +43,10 @@ def name(user: int) -> str:
 
 
 def require(root: str) -> None:
-    """Make sure that this process runs as the service's user."""
     require_user(root, of(root))
 
 
 def require_user(path: str, user: int) -> None:
-    """Make sure that this process runs as ``user``, to whom ``path`` belongs."""
     if user != os.geteuid():
         known = name(user)
         as_user = f"#{user}" if known == str(user) else known

@@ -153,7 +153,6 @@ def tree_around(path: str) -> str | None:
 
 
 def write_layout(path: str, layout: LayoutFile) -> None:
-    """Replace the file, durably; raises ``OSError``."""
     files.write_durably(path, encode_layout(layout))
 
 

@@ -97,6 +97,10 @@ class Writing(Protocol):
         """Replace the stored revision by a tombstone, and return the one that is stored."""
         # A proxy may have one put where nothing was ever stored (spec crud 11).
 
+    def catch_up(self, address: Address) -> None:  # noqa: ARG002 - transactions leave none without one
+        """Record the event of the current revision of a resource, where a crash has left it without one."""
+        return
+
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft."""
 
@@ -319,7 +323,6 @@ KeepsHistory = Callable[[Form], bool]  # Returns whether a save of a form's data
 
 
 def keeps_all(_: Form) -> bool:
-    """Keep the history of every form."""
     return True
 
 
@@ -344,6 +347,26 @@ class _Nobody:
 NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear
 
 
+class EventRecorder(Protocol):
+    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
+
+    ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
+    seconds since 1970.
+    """
+
+    def begin(self, address: Address, found: Sidecar | None, written: float) -> None:
+        """Note that a resource is about to change. ``DiskError`` or ``BusyError``: it must not."""
+
+    def end(self, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False) -> None:
+        """Record the event of a commit, or of a removal without a trace; where that fails, it is made up for later."""
+
+    def catch_up(self, address: Address, found: Sidecar | None, written: float) -> None:
+        """Record the event of a commit that a crash has left without one."""
+
+    def close(self) -> None:
+        """Close everything."""
+
+
 class ChangeEvents:
     """The events of one lock: of every document one, however much of it changes."""
 
@@ -352,7 +375,6 @@ class ChangeEvents:
         self._notified: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
-        """Tell that a document is about to change."""
         if (form, document) not in self._notified:
             self._listener.changing(form, document)
             self._notified[form, document] = None  # a listener that refuses hears nothing of the end either

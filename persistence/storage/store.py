@@ -20,7 +20,7 @@ import msgspec
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_error, disk_errors
-from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id
 from persistence.model.texts import Instant, next_after
 from persistence.storage import commit, files, root, stored_revision
@@ -52,6 +52,7 @@ from persistence.storage.storage import (
     ChangeListener,
     DocumentFile,
     DocumentFiles,
+    EventRecorder,
     JobRecord,
     KeepsHistory,
     Storage,
@@ -63,19 +64,21 @@ from persistence.storage.stored_revision import Integrity, StoredRevision, diges
 class Writer:
     """Makes changes of a tree while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the store
         self,
         layout: Layout,
         integrity: Integrity,
         directories: DurableDirectories,
         change: ChangeEvents,
         keeps_history: KeepsHistory,
+        recorder: EventRecorder | None,
     ) -> None:
         self._layout = layout
         self._integrity = integrity
         self._directories = directories
         self._change = change
         self._keeps_history = keeps_history
+        self._recorder = recorder
         self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
@@ -96,6 +99,12 @@ class Writer:
         with suppress(OSError):
             files.remove(paths.content)
         return tombstone
+
+    def catch_up(self, address: Address) -> None:
+        if self._recorder is not None:
+            self.current(address)
+            committed = self._committed[address]
+            self._recorder.catch_up(address, committed.sidecar, committed.written)
 
     def finish(self, main: DocumentAddress) -> None:
         self._tell(main)
@@ -151,14 +160,24 @@ class Writer:
         committed = self._committed.pop(address, None) or Committed.at(paths)
         committed.require(over.sidecar)
         self._tell(address)
-        commit.remove_second_name(paths, over.sidecar)
-        commit.remove([paths])
+        with self._recording(address, committed, over.sidecar, is_erased=True):
+            commit.remove_second_name(paths, over.sidecar)
+            commit.remove([paths])
         commit.unlink_serving(self._layout, [over.sidecar.id, over.etag])
         for directory in (paths.history, paths.directory):
             files.remove_if_empty(directory)
 
     def discard_document(self, form: Form, document: str) -> None:
-        self._discard_folder(form, Collection.DATA, document)
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        paths = self._layout.paths(main)
+        committed = self._committed.pop(main, None)
+        if committed is None:
+            try:
+                committed = Committed.at(paths)
+            except DamagedError:
+                committed = Committed(paths, None, None)
+        with self._recording(main, committed, committed.sidecar, is_erased=True):
+            self._discard_folder(form, Collection.DATA, document)
 
     def _discard_folder(self, form: Form, collection: Collection, document: str) -> None:
         folder = self._layout.document(form, collection, document)
@@ -171,6 +190,17 @@ class Writer:
             files.rename(folder, f"{trash}/{fresh_id()}")
             files.sync_open(folders)
         files.empty(trash)  # with folders that an error of the disk or a crash has left there
+
+    @contextmanager
+    def _recording(
+        self, address: Address, committed: Committed, sidecar: Sidecar | None, *, is_erased: bool = False
+    ) -> Iterator[None]:
+        """Record the event of the commit of a sidecar in a block, or of the removal of what is there."""
+        if self._recorder is not None:
+            self._recorder.begin(address, committed.sidecar, committed.written)
+        yield
+        if self._recorder is not None and sidecar is not None:
+            self._recorder.end(address, sidecar, committed.sidecar, is_erased=is_erased)
 
     def _keeps(self, address: Address) -> bool:
         return address.keeps_history and (isinstance(address, DefinitionAddress) or self._keeps_history(address.form))
@@ -203,7 +233,7 @@ class Writer:
         if over is None:
             self._directories.make(paths.directory)
         kept = None
-        with self._undoing(paths, sidecar):
+        with self._recording(address, committed, sidecar), self._undoing(paths, sidecar):
             try:
                 if over is None or (over.sidecar.deleted and upload is not None):
                     self._set_aside(paths)
@@ -443,7 +473,7 @@ class Store(StoreReader, Storage, Closable):
     """The files below one root, to be read and written; a closed store can still be read."""
 
     # An open store holds `.locks/service` shared, so that nobody restores or upgrades the tree.
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting
         self,
         path: str,
         *,
@@ -451,8 +481,12 @@ class Store(StoreReader, Storage, Closable):
         listener: ChangeListener = NOBODY,
         integrity: Integrity | None = None,
         keeps_history: KeepsHistory = keeps_all,
+        recorder: EventRecorder | None = None,
     ) -> None:
-        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions."""
+        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
+
+        It closes the ``recorder``.
+        """
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
             root.require(own)
@@ -474,11 +508,14 @@ class Store(StoreReader, Storage, Closable):
         self.reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
         self._listener = listener
         self._keeps_history = keeps_history
+        self.recorder = recorder
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
         self._lease.close()
         self._service.close()
+        if self.recorder is not None:
+            self.recorder.close()
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now."""
@@ -497,7 +534,9 @@ class Store(StoreReader, Storage, Closable):
             self._require_writable()
             with self._locks.holding(LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
-                yield Writer(self._layout, self._integrity, self._directories, change, self._keeps_history)
+                yield Writer(
+                    self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
+                )
         except OSError as error:
             raise as_disk_error(error, "writing", address) from error
         finally:

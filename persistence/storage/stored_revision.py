@@ -254,7 +254,6 @@ class StateChangedError(Exception):
 
 
 def digest_of_file(path: str) -> str:
-    """Return the digest of a regular file's content, not through a link; raises ``OSError``."""
     with open(files.open_file(path), "rb") as file:
         return digest_of_open(file)
 
@@ -322,7 +321,6 @@ class StoredRevision:
 
 
 def read_sidecar(paths: FilePaths) -> Sidecar | None:
-    """Return the sidecar alone; ``None`` where nothing was ever stored."""
     opened = open_sidecar(paths)
     if opened is None:
         return None
@@ -530,7 +528,6 @@ def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
 
 
 def is_still_at(descriptor: int, path: str) -> bool:
-    """Return whether an open file has a path still; raises ``OSError``."""
     ours = os.fstat(descriptor)
     try:
         theirs = os.lstat(path)

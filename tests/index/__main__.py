@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled
 from tests.index.racing import Racer, plant, reindexing, republishing
 from tests.published import Planter
-from tests.rigs.report import Report, Tally
+from tests.rigs.report import Report
 from tests.service import running
 
 _SECONDS = 10.0
@@ -23,7 +23,6 @@ _RACES = (
     ("publishing other controls", republishing, 300),
     ("publishing other controls", republishing, 1_500),
 )
-_RACE_HEADINGS = ("times", "documents", "writes", "searches", "told to come back", "longest wait, ms")
 _DAMAGE_HEADINGS = ("damage", "index", "times", "right", "wrong", "refused")
 
 
@@ -38,16 +37,13 @@ def main() -> int:
 def _race(report: Report, directory: Path) -> None:
     """Writers who look for what they have stored, beside something."""
     for number, (beside, disturbance, documents) in enumerate(_RACES):
-        home, tally = directory / f"race-{number}", Tally(f"beside {beside}", _RACE_HEADINGS)
+        home = directory / f"race-{number}"
         with Planter(home / "data") as planter:  # it renews the lease of its tree while it is open
             plant(planter, documents)
         with running(home, workers=2, threads=8) as service:
             service.timeout = 120.0
-            raced = Racer(service).run(_SECONDS, _WRITERS, disturbance(service) if disturbance else None)
-        counts = (raced.disturbances, documents, raced.writes, raced.searches, raced.busy, round(raced.longest * 1000))
-        tally.counts.update(dict(zip(_RACE_HEADINGS, counts, strict=True)))
-        tally.violations = raced.violations
-        report.add(tally.ended())
+            racer = Racer(service, f"{documents} documents, beside {beside}")
+            report.add(racer.run(_SECONDS, _WRITERS, disturbance(service) if disturbance else None))
 
 
 def _damage(report: Report, directory: Path) -> None:

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 
 from tests import orders
 from tests.orders import found
 from tests.published import Planter
+from tests.rigs.report import Tally
+from tests.rigs.working import working
 from tests.service import Service
 
 _FORM = "acme/order"
 _PATIENCE = 60.0
 _PAUSE = 0.05
 _DOCUMENTS = 4
-
-
-@dataclass(slots=True)
-class Raced:
-    """What was done, and what was wrong; ``longest`` in seconds is how long a search had to be repeated."""
-
-    writes: int = 0
-    searches: int = 0
-    busy: int = 0
-    longest: float = 0.0
-    disturbances: int = 0
-    violations: list[str] = field(default_factory=list)
+_LONGEST = "longest wait, ms"
+_HEADINGS = ("times", "writes", "searches", "told to come back", _LONGEST)
 
 
 def body(text: str) -> bytes:
@@ -47,83 +38,63 @@ def plant(planter: Planter, documents: int) -> None:
 class Racer:
     """Threads that write and search; ``disturb`` is done over and over meanwhile."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, name: str = "") -> None:
+        self.raced = Tally(name, _HEADINGS)
         self._service = service
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.raced = Raced()
+        self._numbers = count()
 
-    def run(self, seconds: float, writers: int, disturb: Callable[[], None] | None = None, *, least: int = 0) -> Raced:
+    def run(self, seconds: float, writers: int, disturb: Callable[[], None] | None = None, *, least: int = 0) -> Tally:
         """Race for some seconds, and on a busy machine until there were so many writes."""
-        end = time.monotonic() + _PATIENCE
-        with ThreadPoolExecutor(writers + 1) as threads:
-            running = [threads.submit(self._write, number) for number in range(writers)]
-            if disturb is not None:
-                running.append(threads.submit(self._disturb, disturb))
-            self._stop.wait(seconds)
-            while self.raced.writes < least and not self.raced.violations and time.monotonic() < end:
-                self._stop.wait(_PAUSE)
-            self._stop.set()
-            for each in running:
-                each.result()
-        return self.raced
+        end, raced = time.monotonic() + _PATIENCE, self.raced
+        acts = [partial(self._write, number, random.Random(number), {}) for number in range(writers)]
+        if disturb is not None:
+            acts.append(partial(self._disturb, disturb))
+        with working(acts) as over:
+            over.wait(seconds)
+            while raced["writes"] < least and not raced.violations and time.monotonic() < end:
+                over.wait(_PAUSE)
+        return raced.ended()
 
     def search(self, text: str, user: str = "ann") -> list[str]:
         """What is found; a search that is too early is repeated, as the answer says."""
-        began = time.monotonic()
-        path = f"{self._service.face}/search/{_FORM}"
+        began, raced = time.monotonic(), self.raced
+        headers = {"Content-Type": "application/xml", "Svc-Username": user}
         while True:
-            answer = self._service.raw(
-                "POST", path, {"Content-Type": "application/xml", "Svc-Username": user}, text.encode()
-            )
-            with self._lock:
-                self.raced.searches += 1
-                self.raced.longest = max(self.raced.longest, time.monotonic() - began)
+            answer = self._service.raw("POST", f"{self._service.face}/search/{_FORM}", headers, text.encode())
+            raced["searches"] += 1
+            raced[_LONGEST] = max(raced[_LONGEST], round(1000 * (time.monotonic() - began)))
             if answer.status == 200:
                 return found(answer.body)
             if answer.status != 503 or answer["Retry-After"] is None or time.monotonic() > began + _PATIENCE:
-                self._wrong(f"a search is answered {answer.status}: {answer.cause}")
+                raced.violations.append(f"a search is answered {answer.status}: {answer.cause}")
                 return []
-            with self._lock:
-                self.raced.busy += 1
+            raced["told to come back"] += 1
             time.sleep(_PAUSE)
 
-    def _wrong(self, text: str) -> None:
-        with self._lock:
-            self.raced.violations.append(text)
-
     def _disturb(self, disturb: Callable[[], None]) -> None:
-        while not self._stop.is_set():
-            disturb()
-            self.raced.disturbances += 1
+        disturb()
+        self.raced["times"] += 1
 
-    def _write(self, number: int) -> None:
-        rng = random.Random(number)
-        stored: dict[str, str] = {}
-        for turn in range(1_000_000):
-            if self._stop.is_set():
-                return
-            name = f"w{number}-{rng.randrange(_DOCUMENTS)}"
-            collection = rng.choice(("data", "data", "draft"))
-            old = stored.pop(f"{collection}/{name}", None)
-            drafted = stored.pop(f"draft/{name}", None) if collection == "data" else None
-            text, ring = f"t{number}x{turn}x", "°" if collection == "draft" else ""
-            path = f"{_FORM}/{collection}/{name}/data.xml"
-            if old is not None and rng.random() < 0.3:
-                answer = self._service.delete(path, Username="ann", Form_Definition_Version="1")
-            else:
-                answer = self._service.put(path, body(text), Username="ann", Form_Definition_Version="1")
-                stored[f"{collection}/{name}"] = text
-            if answer.status not in (201, 204):
-                self._wrong(f"a write is answered {answer.status}: {answer.cause}")
-                return
-            with self._lock:
-                self.raced.writes += 1
-            if stored.get(f"{collection}/{name}") == text:
-                self._expect(rng, text, [name + ring])
-            for gone in (old, drafted):
-                if gone is not None:
-                    self._expect(rng, gone, [])
+    def _write(self, number: int, rng: random.Random, stored: dict[str, str]) -> None:
+        """Store, replace or delete a document or draft, and look for it, for what was there, and for its draft."""
+        name = f"w{number}-{rng.randrange(_DOCUMENTS)}"
+        collection = rng.choice(("data", "data", "draft"))
+        old = stored.pop(f"{collection}/{name}", None)
+        drafted = stored.pop(f"draft/{name}", None) if collection == "data" else None
+        text, path = f"t{number}x{next(self._numbers)}x", f"{_FORM}/{collection}/{name}/data.xml"
+        if old is not None and rng.random() < 0.3:
+            answer = self._service.delete(path, Username="ann", Form_Definition_Version="1")
+        else:
+            answer = self._service.put(path, body(text), Username="ann", Form_Definition_Version="1")
+            stored[f"{collection}/{name}"] = text
+        if answer.status not in (201, 204):
+            self.raced.violations.append(f"a write is answered {answer.status}: {answer.cause}")
+            return
+        self.raced["writes"] += 1
+        if stored.get(f"{collection}/{name}") == text:
+            self._expect(rng, text, [name + ("°" if collection == "draft" else "")])
+        for gone in filter(None, (old, drafted)):
+            self._expect(rng, gone, [])
 
     def _expect(self, rng: random.Random, text: str, names: list[str]) -> None:
         query = rng.choice(
@@ -135,7 +106,7 @@ class Racer:
         )
         seen = self.search(query)
         if seen != names:
-            self._wrong(f"{query} finds {seen} instead of {names}")
+            self.raced.violations.append(f"{query} finds {seen} instead of {names}")
 
 
 def reindexing(service: Service) -> Callable[[], None]:

@@ -27,4 +27,4 @@ def test_no_search_is_late(
     with running(tmp_path, workers=2) as service:
         raced = Racer(service).run(_SECONDS, 3, disturbance(service) if disturbance else None, least=_WRITES)
     assert raced.violations == []
-    assert raced.writes >= _WRITES
+    assert raced["writes"] >= _WRITES

@@ -32,3 +32,9 @@ def answers(name: str) -> dict[str, Any]:
         lzma.decompress(Path(__file__).with_name(f"answers-{name}.json.xz").read_bytes())
     )
     return found
+
+
+def record(name: str, found: dict[str, Any]) -> None:
+    """Write ``answers-NAME.json.xz``."""
+    text = json.dumps(found, ensure_ascii=False).encode()
+    Path(__file__).with_name(f"answers-{name}.json.xz").write_bytes(lzma.compress(text))

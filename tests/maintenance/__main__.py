@@ -26,7 +26,6 @@ _DAY = 24 * 3600
 
 
 def main() -> int:
-    """Do it all."""
     quietly()
     report = Report()
     with tempfile.TemporaryDirectory(prefix="persistence-maintenance-") as name, _pool() as pool:

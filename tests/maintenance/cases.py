@@ -25,13 +25,10 @@ def rewrite(workshop: Workshop, path: str, **changes: object) -> None:
 
 
 def write(path: str, body: bytes) -> Inflict:
-    """Write a file of the tree."""
     return lambda workshop: workshop.file(path).write_bytes(body)
 
 
 def remove(*paths: str) -> Inflict:
-    """Remove files of the tree."""
-
     def inflict(workshop: Workshop) -> None:
         for path in paths:
             workshop.file(path).unlink()
@@ -45,7 +42,6 @@ def copy_older(how: Callable[[Path, Path], object], path: str) -> Inflict:
 
 
 def older_sidecar(workshop: Workshop) -> Path:
-    """Return the sidecar of the older revision."""
     content = workshop.history(DATA)[0]
     return content.with_name(f"{content.name}.json")
 

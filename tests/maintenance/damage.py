@@ -24,17 +24,14 @@ Tree = dict[str, tuple[int, bytes]]
 
 
 def delete(_random: Random, path: Path, _other: Path) -> None:
-    """Remove the file."""
     path.unlink()
 
 
 def garble(random: Random, path: Path, _other: Path) -> None:
-    """Replace the content of the file."""
     path.write_bytes(random.randbytes(random.choice((0, 1, path.stat().st_size, 300))))
 
 
 def truncate(random: Random, path: Path, _other: Path) -> None:
-    """Cut the end off the file."""
     os.truncate(path, random.randrange(path.stat().st_size + 1))
 
 
@@ -46,52 +43,43 @@ def blank(_random: Random, path: Path, _other: Path) -> None:
 
 
 def rename(_random: Random, path: Path, other: Path) -> None:
-    """Give the file another name, perhaps that of another file."""
     path.rename(other)
 
 
 def copy(_random: Random, path: Path, other: Path) -> None:
-    """Copy the file to another place."""
     other.unlink(missing_ok=True)
     shutil.copy2(path, other)
 
 
 def copy_without_time(_random: Random, path: Path, other: Path) -> None:
-    """Copy the file to another place, with the current time."""
     other.unlink(missing_ok=True)
     shutil.copy(path, other)
 
 
 def link(_random: Random, path: Path, other: Path) -> None:
-    """Link the file under another name."""
     other.unlink(missing_ok=True)
     os.link(path, other)
 
 
 def touch(_random: Random, path: Path, _other: Path) -> None:
-    """Give the file the current time."""
     os.utime(path)
 
 
 def close(random: Random, path: Path, _other: Path) -> None:
-    """Give the file odd permissions."""
     path.chmod(random.choice((0, 0o040, 0o646, 0o777)))
 
 
 def put_a_directory(_random: Random, path: Path, _other: Path) -> None:
-    """Replace the file by a directory."""
     path.rename(f"{path}~")
     path.mkdir()
 
 
 def put_a_link(_random: Random, path: Path, _other: Path) -> None:
-    """Replace the file by a symbolic link."""
     path.rename(f"{path}~")
     path.symlink_to(f"{path.name}~")
 
 
 def put_a_pipe(_random: Random, path: Path, _other: Path) -> None:
-    """Replace the file by a pipe."""
     path.unlink()
     os.mkfifo(path)
 
@@ -193,7 +181,6 @@ def case(pristine: Path, root: Path, seed: int) -> tuple[Inflicted, list[str]]:
 
 
 def faults(root: Path, inflicted: Inflicted) -> list[str]:
-    """Repair a damaged tree, and return the broken promises."""
     before, contents = files_of(root), acknowledged(root)
     with Workshop(root) as workshop:
         return _faults(workshop, inflicted, before, contents)

@@ -34,8 +34,6 @@ def kill(_call: str) -> None:
 
 
 def refuse(number: int) -> Strike:
-    """Let the call fail with an error number."""
-
     def strike(_call: str) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -47,8 +47,6 @@ FILES = (*OWN_FILES, *TREE_FILES)
 
 @dataclass(frozen=True)
 class Site:
-    """A tree, and the canary beside it."""
-
     root: Path
     canary: Path
 

@@ -99,7 +99,6 @@ def views(workshop: Workshop, instants: Mapping[str, tuple[str, ...]], only: Seq
 
 
 def instants_of(root: Path) -> dict[str, tuple[str, ...]]:
-    """Return the instants of the older revisions of an undamaged tree."""
     found = {}
     for path in CONTENTS:
         older = Workshop(root).history(path) if not path.startswith(_FORM) else []
@@ -167,7 +166,6 @@ def _is_about(found: str, where: str) -> bool:
 
 
 def _older(root: Path, path: str, number: int = 0) -> Path:
-    """Return an older content."""
     return Workshop(root).history(path)[number]
 
 
@@ -208,8 +206,6 @@ def flip(path: Path, bit: int, *, keeps_time: bool = True) -> None:
 
 
 def _on(choose: Choose, act: Callable[[Path, Random], object]) -> Inflict:
-    """Do something to a file of the tree."""
-
     def inflict(root: Path, random: Random) -> str:
         path = choose(root, random)
         act(path, random)
@@ -292,8 +288,6 @@ def _attachment_renamed(root: Path, _random: Random) -> str:
 
 
 def _elsewhere(how: Callable[[Path, Path], object], source: str, target: str) -> Inflict:
-    """Copy or move a directory."""
-
     def inflict(root: Path, _random: Random) -> str:
         how(root / source, root / target)
         return target

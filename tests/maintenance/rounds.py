@@ -60,8 +60,6 @@ def views(root: Path) -> Views:
 
 
 class Round:
-    """Strikes a command on copies of a directory."""
-
     def __init__(self, pristine: Path, scratch: Path, scenario: Scenario) -> None:
         self._pristine = pristine
         self._scratch = scratch
@@ -137,7 +135,6 @@ class Round:
 
 
 def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) -> Path:
-    """Make a directory with a damaged copy of a tree."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     with Workshop(copied(pristine, target / "data")) as workshop:

@@ -13,7 +13,6 @@ from tests.maintenance.workshop import ATTACHMENT, DATA, FORM, NEW, Workshop
 
 
 def edit(workshop: Workshop) -> None:
-    """Edit a document in place."""
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
 
 
@@ -24,7 +23,6 @@ def edit_a_file_of_two(workshop: Workshop) -> None:
 
 
 def drop(workshop: Workshop) -> None:
-    """Put a document and an attachment into the tree by hand."""
     dropped = workshop.file("app/form/data/dropped")
     dropped.mkdir(mode=0o750)
     for name in ("data.xml", "picture.png"):
@@ -32,18 +30,15 @@ def drop(workshop: Workshop) -> None:
 
 
 def edit_a_definition(workshop: Workshop) -> None:
-    """Correct a form by hand."""
     workshop.file(FORM).write_bytes(b'<html xmlns="http://www.w3.org/1999/xhtml"><head/><body/></html>')
 
 
 def lose_an_attachment(workshop: Workshop) -> None:
-    """Replace files by directories."""
     workshop.file(ATTACHMENT).unlink()
     workshop.file(ATTACHMENT).mkdir()
 
 
 def save_before(workshop: Workshop) -> None:
-    """Make a backup, and change the tree after it."""
     done = kills.run(
         ["backup", f"{workshop.root.parent}/backups", "--data", str(workshop.root)], workshop.root.parent / "said"
     )

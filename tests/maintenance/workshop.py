@@ -82,11 +82,9 @@ class Workshop(Closable):
         return str(answer.headers["ETag"])
 
     def try_put(self, path: str, body: bytes) -> int:
-        """Return the status of a PUT that may fail."""
         return self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1"}).status_code
 
     def delete(self, path: str) -> None:
-        """Delete a resource."""
         assert self.client.delete(_url(path)).status_code == 204
 
     def get(self, path: str, instant: str = "") -> tuple[int, bytes]:
@@ -96,7 +94,6 @@ class Workshop(Closable):
         return answer.status_code, answer.data if answer.status_code == 200 else b""
 
     def head(self, path: str) -> Mapping[str, str]:
-        """Return the headers of a resource."""
         return self.client.get(_url(path)).headers
 
     def view(self, path: str, instant: str = "") -> tuple[int, Mapping[str, str | None], bytes]:
@@ -108,7 +105,6 @@ class Workshop(Closable):
         return 200, {name: answer.headers.get(name) for name in _HEADERS}, answer.data
 
     def check(self, *arguments: str) -> Checked:
-        """Run ``persistence check``."""
         done = CliRunner().invoke(commands, ["check", "--data", str(self.root), "--json", *arguments])
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -116,11 +112,9 @@ class Workshop(Closable):
         return Checked(done.exit_code, lines[:-1], lines[-1])
 
     def file(self, path: str) -> Path:
-        """Return the path of a file below the root."""
         return self.root / path
 
     def sidecar(self, path: str) -> dict[str, object]:
-        """Return the fields of a content's sidecar."""
         text: dict[str, object] = json.loads(self.file(f"{path}.json").read_text())
         return text
 

@@ -73,11 +73,7 @@ TO_CUT = (CUT_EXT4, Kind("xfs", _XFS, 320, clone_options="nouuid"), Kind("btrfs"
 
 @contextmanager
 def mounted(kind: Kind, directory: Path) -> Iterator[Path]:
-    """A fresh file system below a directory, for the length of a block.
-
-    Raises:
-        DiskError: it cannot be made or mounted.
-    """
+    """A fresh file system below a directory, for the length of a block."""
     point = directory / "disk"
     if not kind.command:
         with _mounted(point, "-t", "tmpfs", "-o", f"size={kind.size}m", "tmpfs", is_lazy=True):
@@ -127,7 +123,6 @@ def remount(point: Path) -> None:
 
 
 def fill(path: Path) -> None:
-    """Let a file take all the room that is left."""
     with path.open("ab", buffering=0) as file, suppress(OSError):
         while file.write(bytes(_FREE_BLOCK)):
             pass
@@ -167,17 +162,12 @@ class Disk:
         picture.unlink()
 
     def settle(self) -> None:
-        """Make everything on this disk durable."""
         _run("sync", "--file-system", str(self.root))
 
 
 @contextmanager
 def disk(kind: Kind, directory: Path) -> Iterator[Disk]:
-    """A new disk with a file system, below a directory that may be on any file system.
-
-    Raises:
-        DiskError: it cannot be made or mounted here.
-    """
+    """A new disk with a file system, below a directory that may be on any file system."""
     ground = _image(Kind("ground", (*_BTRFS, "-m", "single"), _GROUND_SIZE), directory / "ground.img")
     below, root = directory / "ground", directory / "disk"
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import signal
 import sys
 import time
@@ -15,9 +14,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from click.testing import CliRunner
-
-from persistence.cli import commands
 from persistence.errors import DamagedError
 from persistence.index.sync import staleness
 from persistence.model.addresses import DefinitionAddress, Form
@@ -25,12 +21,13 @@ from persistence.model.texts import Instant
 from persistence.storage import stored_revision
 from persistence.storage.layout import Layout
 from persistence.storage.stored_revision import Integrity
+from tests.maintenance.workshop import Workshop
 from tests.rigs.in_process import InProcess
 from tests.rigs.ledger import FORM, Expected, Resource, State
 from tests.service import Answer, Service
 
 _REWRITTEN = 3
-NOTHING_FOUND, ALL_REPAIRED, _FINDINGS_LEFT = 0, 3, 4
+NOTHING_FOUND, ALL_REPAIRED = 0, 3
 
 
 @dataclass(slots=True)
@@ -117,17 +114,12 @@ def _check_faults(data: Path) -> list[str]:
 
 def check(data: Path, *options: str) -> tuple[int, list[str]]:
     """The exit code, and the damage; whatever else it says is kept where it could not check."""
-    result = CliRunner().invoke(commands, ["check", "--data", str(data), "--json", *options])
-    if result.exit_code not in (NOTHING_FOUND, ALL_REPAIRED, _FINDINGS_LEFT):
-        return result.exit_code, [
-            f"persistence check ends with {result.exit_code}: {result.output} {result.exception!r}"
-        ]
-    findings = [json.loads(line) for line in result.stdout.splitlines()]
-    return result.exit_code, [
-        f"persistence check: {finding['path']}: {finding['what']}"
-        for finding in findings
-        if finding.get("severity") == "damage"
-    ]
+    try:
+        checked = Workshop(data).check(*options)
+    except AssertionError as error:
+        return -1, [f"persistence check: {error}"]
+    damage = [finding for finding in checked.findings if finding["severity"] == "damage"]
+    return checked.status, [f"persistence check: {finding['path']}: {finding['what']}" for finding in damage]
 
 
 class _Judge:
@@ -141,7 +133,6 @@ class _Judge:
         self.verdict = Verdict()
 
     def read(self) -> None:
-        """Compare everything that is there with what may be there."""
         # Documents first: without them their attachments are not served.
         for resource, each in sorted(self._expected.items(), key=lambda pair: pair[0] != pair[0].main):
             if self._is_served(resource):
@@ -155,7 +146,6 @@ class _Judge:
         self._note(_SEARCHED, self._search_faults())
 
     def compare_files(self) -> None:
-        """Compare the files of documents with the instants of the data."""
         for resource, each in self._expected.items():
             if resource != resource.main and not resource.is_draft and resource in self._found:
                 self._note(resource, self._order_faults(each, self._state(resource.main).instant))

@@ -139,8 +139,6 @@ class Expected:
 
 
 class Ledger:
-    """The changes of all clients, and the one counter."""
-
     def __init__(self) -> None:
         self._numbers = count(1)
         self._changes: list[Change] = []
@@ -170,7 +168,6 @@ class Ledger:
 
 
 def expected(changes: Iterable[Change], cut: Cut) -> list[Expected]:
-    """What may be there after a cut, resource by resource."""
     by_resource: defaultdict[Resource, list[Change]] = defaultdict(list)
     for change in changes:
         if cut.is_possible(change):

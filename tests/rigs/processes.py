@@ -24,7 +24,6 @@ class Process:
 
     @property
     def resident(self) -> int:
-        """Bytes in memory."""
         return self.status("VmRSS") * KIB
 
     @property
@@ -53,7 +52,6 @@ class Process:
 
     @property
     def opened(self) -> Counter[str]:
-        """What it has open, and how often."""
         found = Counter[str]()
         for entry in (self._directory / "fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile

@@ -42,8 +42,6 @@ class Tally:
 
 
 class Report:
-    """The report of a long run: rows of tables, and all that is wrong."""
-
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self._began = time.monotonic()
@@ -51,7 +49,6 @@ class Report:
         self._tables: defaultdict[tuple[str, ...], list[Sequence[object]]] = defaultdict(list)
 
     def add_row(self, headings: Sequence[str], row: Sequence[object]) -> None:
-        """Add a row to the table that has these headings."""
         self._tables[tuple(headings)].append(row)
 
     def add(self, tally: Tally, *, is_planted: bool = False, found_as: str = "") -> None:

@@ -340,7 +340,6 @@ def lease_probe(path: str) -> Step:
 
 
 def others_write(path: str) -> Step:
-    """A PUT by somebody who is not the holder."""
     return Step("PUT", path, NEXT, headers=(("Svc-Username", _PROBE),))
 
 

@@ -56,7 +56,6 @@ def kill_early(process: subprocess.Popen[str], rng: random.Random, latest: float
 
 
 def weak(weakness: str) -> Variant:
-    """The service and its commands without a protection."""
     return Variant(weakened.__name__, weakened.environment(weakness))
 
 
@@ -125,9 +124,6 @@ class Line:
         """The answer, or ``None`` where it cannot be known whether the request was carried out.
 
         Where nobody listens, or it is 503 with ``Retry-After``, nothing was done: it is sent again.
-
-        Raises:
-            NoAnswerError: there is no answer for a minute.
         """
         deadline = time.monotonic() + _PATIENCE
         self.asked[method] += 1

@@ -60,11 +60,7 @@ def refusal(directory: Path) -> str | None:
 
 @contextmanager
 def attached(pid: int, log: Path, *options: str) -> Iterator[None]:
-    """Trace a process or thread into ``log`` for the length of a block, at the end of which the log is complete.
-
-    Raises:
-        TracingError: strace cannot be attached.
-    """
+    """Trace a process or thread into ``log`` for the length of a block, at the end of which the log is complete."""
     said = log.with_suffix(".said")
     with said.open("wb") as output:
         tracer = subprocess.Popen(

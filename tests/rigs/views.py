@@ -77,7 +77,6 @@ class Comparison:
     reference: Views
 
     def committed(self, scenario: Scenario) -> list[bool]:
-        """For every moment of the request, whether it has been."""
         return [self._is_new(moment[0]) for chain in scenario.chains for moment in chain]
 
     def unfinished(self, scenario: Scenario) -> Iterator[Resource]:

@@ -60,7 +60,6 @@ def _without(owner: object, name: str, instead: Callable[..., object] = _nothing
 
 
 def _forgive_fsync(times: int) -> None:
-    """An fsync that fails is forgiven, or tried again."""
     real = files.sync
 
     def sync(descriptor: int) -> None:

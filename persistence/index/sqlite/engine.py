@@ -99,20 +99,18 @@ class IndexWriter(IndexState):
     @contextmanager
     def keeping_others_out(self) -> Iterator[None]:
         """Keep the index from changes for a block, which does not change it either."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
             yield
         finally:
-            self.connection.execute("ROLLBACK")
+            self._execute("ROLLBACK")
 
     def numbers(self, paths: Iterable[str]) -> dict[str, int]:
         found = {}
         for path in paths:
             # Another thread of a rebuild may insert rows at the same time: the connection's last row is not asked for.
-            self.connection.execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
-            found[path] = int(
-                self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0]
-            )
+            self._execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
+            found[path] = int(self._execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0])
         return found
 
     def remove(self, kept: Iterable[IndexedRow]) -> None:
@@ -157,13 +155,13 @@ class IndexWriter(IndexState):
         for at in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[at : at + _ROWS_AT_ONCE]
             values = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
-            self.connection.execute(f"INSERT INTO {table} VALUES {values}", tuple(chain.from_iterable(some)))
+            self._execute(f"INSERT INTO {table} VALUES {values}", tuple(chain.from_iterable(some)))
 
     def merge(self) -> bool:
         """Merge pieces of the index of texts, a few at a time; return whether there may be more."""
         before = self.connection.total_changes
         for table in tables.TEXTS:
-            self.connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
+            self._execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
         return self.connection.total_changes - before > len(tables.TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, int, int, int]]:
@@ -204,19 +202,19 @@ class NewIndex(IndexWriter):
         super().__init__(path, tables.connected(path), hidden)
         with closed_after_error(self):
             for pragma in (*tables.UNSAFE, "cache_size = -65536"):
-                self.connection.execute(f"PRAGMA {pragma}")
+                self._execute(f"PRAGMA {pragma}")
             self.connection.executescript(tables.TABLES)
             # Pieces of texts are merged at the end only. One of 1 MiB is made in the processor's cache.
             tables.tune(self.connection, crisismerge=1_000)
-            self.connection.execute("BEGIN")
+            self._execute("BEGIN")
             tables.write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
 
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably."""
         # ``tree`` is the identity of the tree.
         for table in tables.TEXTS:
-            self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
-        self.connection.execute("COMMIT")
+            self._execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+        self._execute("COMMIT")
         tables.tune(self.connection)
         self.connection.executescript(tables.INDEXES)
         self.tree = tree
@@ -247,7 +245,7 @@ class IndexReader(IndexState):
         super().__init__(path, tables.connected(path, cached_statements=0))
         with closed_after_error(self):
             for pragma in ("query_only = ON", f"cache_size = -{READER_CACHE}", f"soft_heap_limit = {SQLITE_KEPT}"):
-                self.connection.execute(f"PRAGMA {pragma}")
+                self._execute(f"PRAGMA {pragma}")
             sqlite_dialect.install(self.connection, self._check)
         self._budget: Budget | None = None
         self._sample = sqlite_dialect.Sample(self.connection)
@@ -255,7 +253,7 @@ class IndexReader(IndexState):
     def difference(self, expected: PreparedDocument) -> str | None:
         """Return how the rows of a document differ from the document; ``None`` where they do not."""
         # The rows are of the state of ``expected``; a document with no such row is right.
-        row = self.connection.execute(
+        row = self._execute(
             "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
             " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
             (*expected.name, expected.fingerprint),
@@ -269,12 +267,12 @@ class IndexReader(IndexState):
             return "the index has other values of it"
         asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
         for control, fold, value, edge in entries(expected.content):
-            found = self.connection.execute(asked, (control, partition, fold, value, number)).fetchone()
+            found = self._execute(asked, (control, partition, fold, value, number)).fetchone()
             if found != (edge,):
                 return "the index has not entered all its values"
-        of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
-        fields = self.connection.execute(_TEXTS, (text,)).fetchone()
-        free_text = self.connection.execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
+        of = self._execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        fields = self._execute(_TEXTS, (text,)).fetchone()
+        free_text = self._execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
         if of != (number,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
             return "the index has other text of it"
         filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
@@ -283,12 +281,12 @@ class IndexReader(IndexState):
             middle = max(len(value) // 2 - 1, 0)
             match = column + quoted(value[middle : middle + TRIGRAM])
             asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
-            if len(value) >= TRIGRAM and self.connection.execute(asked, (match, text)).fetchone() is None:
+            if len(value) >= TRIGRAM and self._execute(asked, (match, text)).fetchone() is None:
                 return "the index does not find its text"
         return None
 
     def counts(self) -> str | None:
-        wrong = self.connection.execute(
+        wrong = self._execute(
             "SELECT 1 FROM partitions p"
             " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
             " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
@@ -297,12 +295,12 @@ class IndexReader(IndexState):
 
     def integrity(self) -> str | None:
         """Check that the whole file can be read, and that cards and entries belong together."""
-        result = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        result = self._execute("PRAGMA integrity_check(1)").fetchone()[0]
         if result != "ok":
             return str(result)
-        cards = self.connection.execute("SELECT card FROM documents")
+        cards = self._execute("SELECT card FROM documents")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
-        found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
+        found = self._execute("SELECT count(*) FROM entries").fetchone()[0]
         return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
@@ -388,7 +386,6 @@ class IndexFile(Closable):
 
     @contextmanager
     def reading(self) -> Iterator[IndexReader]:
-        """Lend a connection that sees one state of the index for the block."""
         with self._lock:
             reader = self._readers.pop() if self._readers else None
         try:

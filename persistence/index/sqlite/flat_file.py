@@ -60,7 +60,6 @@ FLAT_FAILURES = (sqlite3.Error, UnusableError)  # Errors of using the file, for 
 
 
 def flat_failure(error: Exception, action: str) -> UnusableError | DiskError | BusyError:
-    """Return what an error says of the file."""
     # ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
     # the disk or other processes are in the way.
     # One that cannot be opened may be in order.
@@ -83,7 +82,6 @@ class FlatFile:
 
     @property
     def identity(self) -> FileIdentity | None:
-        """Return what distinguishes it from another one that takes its place; ``None`` where there is none."""
         return tables.identity_of(self.path)
 
     def opened(self, patience: float = _LONGEST_WAIT) -> FlatCatalogue:
@@ -122,7 +120,6 @@ class FlatFile:
                 catalogue.complete()
 
     def discard(self, identity: FileIdentity | None) -> None:
-        """Remove it if it is still the file that was found to be unusable."""
         with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
                 tables.remove_index(self.path)
@@ -225,7 +222,6 @@ class FlatCatalogue(Closable):
         )
 
     def doubt(self, form: Form) -> None:
-        """Let the rows of a form be read again."""
         self._execute("UPDATE catalogue_versions SET tree = '' WHERE app = ? AND form = ?", (form.app, form.name))
 
     def add(self, form: Form, version: int, entry: CataloguedVersion, views: Sequence[FlatView]) -> None:

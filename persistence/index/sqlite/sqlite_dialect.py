@@ -296,7 +296,6 @@ class Sample:
         self._texts: list[tuple[str, ...]] | None = None
 
     def rarity(self, trigram: str, column: int | None) -> int:
-        """Return the number of sampled documents that have a trigram, in a column of fields or in any text."""
         if self._texts is None:
             read = list[tuple[str, ...]]()
             first, last = self._connection.execute("SELECT min(text), max(text) FROM texts").fetchone()
@@ -341,7 +340,6 @@ def passing(tests: Iterable[CardTest], card: str) -> Sql:
 
 @lru_cache(QUERIES_KEPT)
 def _parsed(asked: str) -> tuple[list[str], list[tuple[int, list[str], list[list[str]]]]]:
-    """Return the tests of a statement."""
     # A card that passes has all of the first texts anywhere in it, folded as its JSON is. Of each control, there are
     # the number, and the texts and words, each between spaces, that its values must have.
     found: dict[int, tuple[list[str], list[list[str]]]] = {}

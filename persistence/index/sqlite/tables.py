@@ -170,6 +170,7 @@ class IndexState(Closable):
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
         self.path = path
         self.connection = connection
+        self._execute = connection.execute
 
     def close(self) -> None:
         self.connection.close()
@@ -199,27 +200,24 @@ class IndexState(Closable):
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
         found = dict(
-            self.connection.execute(
-                "SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)
-            ).fetchall()
+            self._execute("SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)).fetchall()
         )
         return found.get(1, ""), found.get(0, "")
 
     def kept(self, document: str) -> dict[bool, IndexedRow]:
-        """Return the rows of a document by whether they are of its draft, as far as there are any."""
-        return {bool(draft): IndexedRow(*row) for draft, *row in self.connection.execute(_KEPT, (document,))}
+        return {bool(draft): IndexedRow(*row) for draft, *row in self._execute(_KEPT, (document,))}
 
     def count(self) -> int:
-        return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+        return int(self._execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
-        found = self.connection.execute(
+        found = self._execute(
             "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
         )
         return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
-        return self.connection.execute(
+        return self._execute(
             "SELECT row, document FROM documents WHERE row > ? AND partition IN"
             " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
             (after, version, most),
@@ -227,7 +225,7 @@ class IndexState(Closable):
 
     def hidden(self, but: int) -> frozenset[DocumentName]:
         """Return the documents that are hidden because their definition was deleted, except those of one version."""
-        found = self.connection.execute(
+        found = self._execute(
             "SELECT d.document, d.draft FROM documents d JOIN partitions p ON p.number = d.partition"
             " WHERE p.hidden AND p.version <> ?",
             (but,),
@@ -247,31 +245,30 @@ class IndexState(Closable):
         """List changed documents no longer; an index that only stands for another one goes on."""
         if self.is_complete:
             write_fact(self.connection, REBUILDING, 0)
-            self.connection.execute("DELETE FROM missed")
+            self._execute("DELETE FROM missed")
 
     def miss(self, documents: Iterable[str]) -> None:
-        """List documents that have changed, which the new index may not have read."""
         self.connection.executemany(
             "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
         )
 
     def missed(self) -> list[str]:
-        return [document for (document,) in self.connection.execute("SELECT document FROM missed")]
+        return [document for (document,) in self._execute("SELECT document FROM missed")]
 
     # Form versions.
 
     def controls(self) -> dict[str, int]:
-        return dict(self.connection.execute("SELECT path, number FROM controls").fetchall())
+        return dict(self._execute("SELECT path, number FROM controls").fetchall())
 
     def definitions(self) -> list[tuple[int, str]]:
-        return self.connection.execute("SELECT version, fingerprint FROM versions").fetchall()
+        return self._execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
-        found = self.connection.execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
+        found = self._execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
         return [version for (version,) in found]
 
     def version(self, number: int) -> IndexedVersion | None:
-        row = self.connection.execute(
+        row = self._execute(
             "SELECT fingerprint, controls, generation FROM versions WHERE version = ?", (number,)
         ).fetchone()
         if row is None:
@@ -282,7 +279,7 @@ class IndexState(Closable):
     def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
         """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
         controls = None if version.controls is None else json.dumps(version.controls)
-        self.connection.execute(
+        self._execute(
             "INSERT INTO versions (version, fingerprint, controls, generation, is_outdated) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET fingerprint = excluded.fingerprint, controls = excluded.controls,"
             " generation = excluded.generation, is_outdated = is_outdated OR excluded.is_outdated",
@@ -290,14 +287,11 @@ class IndexState(Closable):
         )
 
     def hide_version(self, number: int) -> None:
-        """Hide the documents of a version whose definition was deleted (spec search 2.5)."""
-        self.connection.execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
+        self._execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
 
     def settle_version(self, number: int, generation: int) -> None:
         """Note that the documents of a version have been read again, unless its definition changed since."""
-        self.connection.execute(
-            "UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation)
-        )
+        self._execute("UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation))
 
 
 _LONGEST_WAIT = 10.0
@@ -523,6 +517,5 @@ def is_full(root: str) -> bool:
 
 
 def remove_index(path: str) -> None:
-    """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         files.remove(path + suffix)

@@ -106,7 +106,6 @@ class IndexFiles(Closable):
         raise BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def merge(self, form: Form) -> bool:
-        """Tidy the index of a form a little; return whether there may be more to tidy."""
         with suppress(_AgainError), disk_errors("tidying the index of", form):
             engine.require_space(self.root)
             path = self.generations(form).current()

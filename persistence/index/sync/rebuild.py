@@ -129,7 +129,6 @@ class Rebuild:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the form has few documents, and none of them is large."""
         first = islice(self.source.documents(), SMALL + 1)
         sizes = [self.source.size(name) for name in first]
         return len(sizes) <= SMALL and sum(sizes) <= _SMALL_BYTES

@@ -496,7 +496,6 @@ class TreeIndex(Closable):
         return self.files.source(form).versions()
 
     def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> IndexJob:
-        """Return the rebuild of the indexes of some forms, or of one version of one."""
         # Rows of flat views are read again too, because changes by hand are not noted anywhere.
         return IndexJob(
             self.files.root,

@@ -24,7 +24,6 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
 
 @pytest.fixture(scope="module")
 def clocked(clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service on a clock that tests set."""
     with alone(tmp_path_factory.mktemp("clocked"), workers=2, env=clock.environment) as service:
         yield service
 

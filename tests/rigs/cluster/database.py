@@ -31,7 +31,6 @@ _SOCKETS = "unix_socket_directories: /run/postgresql"
 
 
 def missing() -> list[str]:
-    """Return the Debian packages that are not installed."""
     found = {"etcd-server": "etcd", "patroni": "patroni", "haproxy": "haproxy", "util-linux": "runuser"}
     lacking = [package for package, name in found.items() if which(name) is None]
     if not list(Path("/").glob(f"{_BINARIES[1:]}/postgres")):
@@ -82,7 +81,6 @@ class Database:
         return f"postgresql://persistence:{PASSWORD}@{hosts}/forms?target_session_attrs=read-write&connect_timeout=3"
 
     def start(self) -> None:
-        """Start everything, and make the database and its owner."""
         home = Path(self._memory.name) / "etcd"
         self._own(home)
         peers = f"http://{self.network.home}:{free_port(self.network.home)}"
@@ -186,11 +184,7 @@ class Database:
         return (is_named or not self._is_synchronous) and len(self.followers()) == len(NODES) - 1
 
     def await_whole(self, seconds: float) -> list[str]:
-        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these.
-
-        Raises:
-            TimeoutError: it is not, after these seconds.
-        """
+        """Wait until it is whole. A node that does not follow of itself is copied again; returns the names of these."""
         began, copied = time.monotonic(), list[str]()
         while not self.is_whole():
             lasted = time.monotonic() - began

@@ -47,8 +47,6 @@ class Interruption:
 
 
 class Tormentor:
-    """Does it all, so often as it is told."""
-
     def __init__(
         self, database: Database, instances: Sequence[Instance], balancer: Balancer, report: Callable[[str], None]
     ) -> None:

@@ -29,7 +29,6 @@ def rounds(operations: int) -> list[str]:
 
 
 def perform_all(port: int, operations: int, seconds: float, seed: int) -> list[Record]:
-    """Perform so many operations in about so many seconds, or in more."""
     named = rounds(operations)
     own = {"pause": seconds / len(named), "outage": _OUTAGE}
     return performed(

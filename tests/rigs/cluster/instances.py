@@ -38,7 +38,6 @@ class Instance:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, again if it has been killed."""
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command, env=self._environment, stdout=output, stderr=output, start_new_session=True
@@ -106,11 +105,7 @@ class Balancer:
 
 
 def await_ready(port: int, log: Path) -> None:
-    """Wait until what listens there can store; ``log`` is what it writes.
-
-    Raises:
-        TimeoutError: it cannot after a minute.
-    """
+    """Wait until what listens there can store; ``log`` is what it writes."""
     deadline = time.monotonic() + _STARTING
     while not is_ready(port):
         if time.monotonic() > deadline:

@@ -197,7 +197,6 @@ def lost(ports: Sequence[int], seen: Iterable[Seen]) -> list[str]:
 
 
 def miscounted(ports: Sequence[int], seen: Sequence[Seen]) -> Iterator[str]:
-    """Each total, search and history that cannot be after these writes."""
     every = [each for client in seen for each in client.acknowledged]
     new, unknown = list(_new(every)), sum(client.unknown for client in seen)
     for document in SHARED:

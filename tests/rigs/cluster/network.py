@@ -154,7 +154,6 @@ Network = _Cables | _Loopback
 
 
 def send(processes: Iterable[int], what: signal.Signals) -> None:
-    """Send a signal to processes, some of which may be gone."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, what)

@@ -212,7 +212,6 @@ def _chunks() -> Iterator[Case]:
 
 
 def _heads() -> Iterator[Case]:
-    """Odd lines in the head, before a body that is a request."""
     lines = {
         "blank before a colon": b"X : y",
         "no colon": b"X",
@@ -252,7 +251,6 @@ def _heads() -> Iterator[Case]:
 
 
 def _request_lines() -> Iterator[Case]:
-    """Odd first lines, before a body that is a request."""
     lines = {
         "absolute form": b"PUT http://other%b HTTP/1.1" % _TARGET,
         "absolute form, other port and user": b"PUT http://a:b@other:1%b HTTP/1.1" % _TARGET,

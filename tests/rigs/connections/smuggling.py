@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 
@@ -24,33 +24,26 @@ _BASE_CONTENT = b"<base/>"
 _OWN_STATUSES = {501, 505}  # a coding and a version that are not spoken: the answers HTTP has for them
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A case as it was sent through a server, what came back, and whether the next client was served."""
+@dataclass(slots=True)
+class Outcome:
+    """A case as it was sent through a server, what came back, whether the next client was served, and what was done."""
 
     case: Case
     through: str
     app: str
     reply: Reply
     next_is_served: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    sent: Sent
-    stored: bool
-    carried_out: bool
-    faults: tuple[str, ...]
+    stored: bool = False
+    carried_out: bool = False
+    faults: list[str] = field(default_factory=list)
 
     @property
     def answer(self) -> str:
-        reply = self.sent.reply
-        statuses = " ".join(map(str, reply.statuses)) or ("no status" if reply.content else "no answer")
-        return f"{statuses}{', closed' if reply.is_closed else ''}"
+        statuses = " ".join(map(str, self.reply.statuses)) or ("no status" if self.reply.content else "no answer")
+        return f"{statuses}{', closed' if self.reply.is_closed else ''}"
 
 
 def run(directory: Path) -> list[Outcome]:
-    """All cases to gunicorn itself, and through nginx where that is installed."""
     with ExitStack() as stack:
         direct = stack.enter_context(running(directory / "service", workers=2, threads=16, command="gunicorn"))
         faces = {DIRECT: direct}
@@ -58,9 +51,10 @@ def run(directory: Path) -> list[Outcome]:
             faces[NGINX] = stack.enter_context(nginx.in_front_of(direct, directory / "nginx"))
         assert direct.raw("PUT", BASE.decode(), {}, _BASE_CONTENT).status == 201
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            sent = list(pool.map(lambda job: _send(*job), _jobs(faces)))
+            outcomes = list(pool.map(lambda job: _send(*job), _jobs(faces)))
     # Only now is everything that was received carried out, or never will be.
-    outcomes = [_judged(one, direct) for one in sent]
+    for outcome in outcomes:
+        _judge(outcome, direct)
     document = direct.data / "base/form/data/base/data.xml"
     assert document.read_bytes() == _BASE_CONTENT, "a refused request changed what was there"
     return outcomes
@@ -73,27 +67,27 @@ def _jobs(faces: dict[str, Service]) -> Iterator[tuple[Case, str, str, Service]]
             yield case.of(app.encode()), through, app, face
 
 
-def _send(case: Case, through: str, app: str, face: Service) -> Sent:
+def _send(case: Case, through: str, app: str, face: Service) -> Outcome:
     answers = 2 if case.is_control else 1
     reply = exchange(face.port, case.request, answers=answers, quiet=_QUIET, patience=_PATIENCE)
     try:
         served = face.raw("GET", BASE.decode()).body == _BASE_CONTENT
     except (OSError, HTTPException):
         served = False
-    return Sent(case, through, app, reply, served)
+    return Outcome(case, through, app, reply, served)
 
 
-def _judged(sent: Sent, service: Service) -> Outcome:
+def _judge(sent: Outcome, service: Service) -> None:
     contents = {
         path.relative_to(service.data / sent.app).as_posix(): path.read_bytes()
         for path in (service.data / sent.app).rglob("*")
         if path.is_file() and path.suffix != ".json" and not path.relative_to(service.data).as_posix().count("/.")
     }
-    carried_out = contents.pop("form/data/hidden/data.xml", None) is not None
+    sent.carried_out = contents.pop("form/data/hidden/data.xml", None) is not None
     outer = contents.pop("form/data/outer/a.bin", None)
-    faults = []
-    if carried_out != sent.case.is_control:
-        faults.append("the hidden request was carried out" if carried_out else "the second request was not carried out")
+    sent.stored, faults = outer is not None, sent.faults
+    if sent.carried_out != sent.case.is_control:
+        faults.append(f"the {'hidden request was' if sent.carried_out else 'second request was not'} carried out")
     if outer is not None and outer not in sent.case.may_store:
         faults.append(f"stored what was not announced: {outer[:60]!r}")
     faults += [f"stored {name}" for name in contents]
@@ -102,13 +96,12 @@ def _judged(sent: Sent, service: Service) -> Outcome:
         faults.append(f"neither answered nor closed in {sent.reply.seconds:.0f} s")
     if not sent.next_is_served:
         faults.append("the next client was not served")
-    return Outcome(sent, outer is not None, carried_out, tuple(faults))
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
-    for group, through in dict.fromkeys((outcome.sent.case.group, outcome.sent.through) for outcome in outcomes):
-        own = [one for one in outcomes if (one.sent.case.group, one.sent.through) == (group, through)]
-        answers = Counter(" ".join(map(str, one.sent.reply.statuses)) or "none" for one in own)
+    for group, through in dict.fromkeys((outcome.case.group, outcome.through) for outcome in outcomes):
+        own = [one for one in outcomes if (one.case.group, one.through) == (group, through)]
+        answers = Counter(" ".join(map(str, one.reply.statuses)) or "none" for one in own)
         shown = ", ".join(f"{count} of {answer}" for answer, count in sorted(answers.items()))
         stored, carried_out, faulty = (
             sum(map(bool, column))
@@ -120,15 +113,15 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
 def listed(outcomes: Sequence[Outcome]) -> Iterator[str]:
     by_case: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
-        by_case.setdefault((outcome.sent.case.group, outcome.sent.case.name), []).append(outcome)
+        by_case.setdefault((outcome.case.group, outcome.case.name), []).append(outcome)
     for (group, name), both in by_case.items():
-        answers = "; ".join(f"{one.sent.through} {one.answer}{' STORED' * one.stored}" for one in both)
+        answers = "; ".join(f"{one.through} {one.answer}{' STORED' * one.stored}" for one in both)
         yield f"{group}: {name}: {answers}"
 
 
 def faults(outcomes: Sequence[Outcome]) -> list[str]:
     return [
-        f"{outcome.sent.case.group}: {outcome.sent.case.name}, {outcome.sent.through}: {fault} ({outcome.answer})"
+        f"{outcome.case.group}: {outcome.case.name}, {outcome.through}: {fault} ({outcome.answer})"
         for outcome in outcomes
         for fault in outcome.faults
     ]

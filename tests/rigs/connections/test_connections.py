@@ -20,7 +20,7 @@ def test_no_request_hides_in_another(tmp_path: Path) -> None:
     """
     outcomes = smuggling.run(tmp_path)
     assert smuggling.faults(outcomes) == []
-    assert {outcome.carried_out for outcome in outcomes if outcome.sent.case.is_control} == {True}
+    assert {outcome.carried_out for outcome in outcomes if outcome.case.is_control} == {True}
 
 
 @needs_nginx

@@ -46,7 +46,6 @@ class Outcome:
 
     @property
     def committed(self) -> list[bool]:
-        """For every moment of the request, whether it has been."""
         return self.comparison.committed(self.scene.scenario)
 
 

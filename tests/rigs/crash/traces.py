@@ -128,7 +128,6 @@ class _Interpreter:
             yield Operation(kind, path, self._handles, truncated="O_TRUNC" in arguments)
 
     def _renamed(self, name: str, arguments: str, *, is_known: bool) -> Iterator[Operation]:
-        """What a call did that is about names."""
         paths = self._paths(arguments)
         inside = [self._below(path) for path in paths]
         if name.startswith("link") and inside[1] is not None and (match := _OF_A_DESCRIPTOR.fullmatch(paths[0])):

@@ -92,7 +92,6 @@ class Filler:
         self._story.violations.append("nothing was refused")
 
     def check(self, when: str) -> None:
-        """Read everything that was acknowledged, and look for temporary files."""
         self.check_contents(when)
         if left := [path for path in self.service.leftovers() if _awaits_its_name(path) is None]:
             self._story.violations.append(f"{when}: left over: {[path.name for path in left[:3]]}")

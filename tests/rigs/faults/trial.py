@@ -140,7 +140,6 @@ class Trial:
         return Footprint(sum(1 for _ in self._entries(scene)), opened(worker).total(), memory)
 
     def _prepared(self, scenario: Scenario) -> Scene:
-        """A form of its own, prepared by a worker that has just served something."""
         return prepared(self._service, f"app-{next(self._numbers)}/form", scenario)
 
     def _view(self, scene: Scene) -> View:

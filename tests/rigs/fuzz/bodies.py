@@ -135,7 +135,6 @@ def _has_unusable_marks(document: bytes) -> bool:
 
 
 def _held(definition: str) -> str:
-    """Where data is that was made with a definition."""
     return f"{definition.removesuffix('/form/form.xhtml')}/data/held/data.xml"
 
 

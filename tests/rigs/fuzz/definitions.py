@@ -188,10 +188,8 @@ _TRUTHS = ("true", "false", " true ", "", "tr<!-- -->ue", "<![CDATA[true]]>", "&
 _ITEMS = (
     *('<title xml:lang="en">Leave</title><title xml:lang="de">Urlaub</title>', "<title><b>x</b> y</title>", "<title/>"),
     *("<description>&#10;</description>", "<email><templates/></email>", "<version-comment>x</version-comment>"),
-    *(
-        "<library-versions><app>1</app><_>x</_></library-versions>",
-        "<created-with-version>2023.1 PE</created-with-version>",
-    ),
+    "<library-versions><app>1</app><_>x</_></library-versions>",
+    "<created-with-version>2023.1 PE</created-with-version>",
     *("<created-with-version>4.0.0</created-with-version>", "<updated-with-version>4.8-x</updated-with-version>"),
     *("<updated-with-version>99999999999.1</updated-with-version>", '<migration version="2019.1.0">{ no</migration>'),
     *(

@@ -29,16 +29,6 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What a response header may say: a pattern, a constant or some words."""
-
-    pattern: re.Pattern[str]
-
-    def allows(self, value: str) -> bool:
-        return self.pattern.fullmatch(value) is not None
-
-
-@dataclass(frozen=True, slots=True)
 class Operation:
     """A method on a path: the names of its parameters, and for each status the headers and media types."""
 
@@ -46,14 +36,12 @@ class Operation:
     face: str
     path: str
     parameters: frozenset[tuple[str, str]]
-    headers: Mapping[int, Mapping[str, Header]]
+    headers: Mapping[int, Mapping[str, re.Pattern[str]]]
     types: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """All operations, in the names of one dialect."""
-
     document: Json
     operations: tuple[Operation, ...]
 
@@ -118,21 +106,22 @@ def _operations(document: Json) -> Iterator[Operation]:
                 )
 
 
-def _headers(document: Json, response: Json) -> Mapping[str, Header]:
+def _headers(document: Json, response: Json) -> Mapping[str, re.Pattern[str]]:
     documented = {
         name: _header(document, resolved(document, resolved(document, node)["schema"]))
         for name, node in response.get("headers", {}).items()
     }
-    anything = Header(re.compile(".*", re.DOTALL))
+    anything = re.compile(".*", re.DOTALL)
     return {**documented, "Content-Type": anything, **dict.fromkeys(_IN_FRONT, anything)}
 
 
-def _header(document: Json, schema: Json) -> Header:
+def _header(document: Json, schema: Json) -> re.Pattern[str]:
+    """What a response header may say: a pattern, a constant or some words."""
     plain = resolved(document, schema)
     if "pattern" in plain:
-        return Header(re.compile(plain["pattern"].removeprefix("^").removesuffix("$")))
+        return re.compile(plain["pattern"].removeprefix("^").removesuffix("$"))
     words = [plain["const"]] if "const" in plain else plain.get("enum")
-    return Header(re.compile("|".join(map(re.escape, words)) if words else ".*", re.DOTALL))
+    return re.compile("|".join(map(re.escape, words)) if words else ".*", re.DOTALL)
 
 
 def _segments(target: bytes) -> list[str]:

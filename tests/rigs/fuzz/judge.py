@@ -27,15 +27,14 @@ def is_of_service(answer: Answer) -> bool:
 
 
 def complaints(exchange: Exchange, interface: Interface) -> list[str]:
-    """Everything that is wrong; nothing, mostly."""
     answer = exchange.answer
     if answer is None:
         is_usual = exchange.trouble == CUT_OFF and len(exchange.request.body or b"") > _READ_AHEAD
         return [] if is_usual else [exchange.trouble]
-    return [
-        *_of_any(exchange, answer),
-        *(_of_service if is_of_service(answer) else _of_server)(exchange, answer, interface),
-    ]
+    found = list(_of_any(exchange, answer))
+    if is_of_service(answer):
+        return [*found, *_of_service(exchange, answer, interface)]
+    return found if answer.status in _SERVER else [*found, f"status {answer.status} without X-Request-Id"]
 
 
 def _of_any(exchange: Exchange, answer: Answer) -> Iterator[str]:
@@ -50,11 +49,6 @@ def _of_any(exchange: Exchange, answer: Answer) -> Iterator[str]:
 def _may_be_unsupported(exchange: Exchange, answer: Answer) -> bool:
     coding = exchange.request.header(b"Transfer-Encoding")
     return answer.status == 501 and (_REENCRYPT in exchange.request.target or coding is not None)
-
-
-def _of_server(_exchange: Exchange, answer: Answer, _interface: Interface) -> Iterator[str]:
-    if answer.status not in _SERVER:
-        yield f"status {answer.status} without X-Request-Id"
 
 
 def _of_service(exchange: Exchange, answer: Answer, interface: Interface) -> Iterator[str]:
@@ -82,7 +76,7 @@ def _of_headers(answer: Answer, operation: Operation) -> Iterator[str]:
     for name, value in answer.headers.items():
         if name not in documented:
             yield f"header {name} is not documented for {operation.method} {operation.path} {answer.status}"
-        elif not documented[name].allows(value):
+        elif not documented[name].fullmatch(value):
             yield f"header {name} is not as documented: {value!r}"
 
 

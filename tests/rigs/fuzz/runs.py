@@ -121,7 +121,6 @@ _KINDS: dict[str, Callable[[Job], RunTotals]] = {"described": _described, "odd":
 
 
 def _asking(job: Job) -> tuple[RunTotals, Callable[[Request], Exchange]]:
-    """Return new totals, and a function that sends, counts and judges a request."""
     totals = RunTotals(job.kind)
     known = interface.read(job.dialect)
 

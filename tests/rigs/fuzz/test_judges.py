@@ -169,8 +169,6 @@ def test_differences_have_a_decision(name: str) -> None:
 
 
 class Faulty:
-    """Answers as a service would that has one defect."""
-
     def __init__(self, defect: str) -> None:
         self._defect = defect
         self._stored = b""

@@ -69,7 +69,7 @@ def test_it_loads() -> None:
     """Schemathesis checks the document against the schema of OpenAPI itself."""
     schema = schemathesis.openapi.from_dict(yaml.safe_load(interface.text_of("svc")))
     schema.validate()
-    assert len(list(schema.get_all_operations())) == 78
+    assert len(list(schema.get_all_operations())) == 79
 
 
 def test_every_documented_operation_is_routed_and_the_reverse(app: Flask) -> None:
@@ -126,7 +126,13 @@ def test_every_parameter_of_queries_is_documented() -> None:
     literal = re.findall(r'args\.get\("([a-z-]+)"\)', code)
     constants = {**vars(exports), **vars(parsing), **vars(search)}
     named = [constants[name] for name in re.findall(r"args\.get\(([A-Z_]+)\)", code)]
-    assert {*literal, *named, *exports.EXPORT_PARAMETERS, *exports.IMPORT_PARAMETERS} == said
+    assert {
+        *literal,
+        *named,
+        *exports.EXPORT_PARAMETERS,
+        *exports.IMPORT_PARAMETERS,
+        *exports.CHANGES_PARAMETERS,
+    } == said
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

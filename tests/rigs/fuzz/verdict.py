@@ -153,7 +153,6 @@ def _cut(element: etree._Element) -> None:
 
 
 def _limit(tree: etree._Element) -> str:
-    """The limit of the service that a document exceeds, if any."""
     deepest, count = 0, 0
     depth = 0
     for event, element in etree.iterwalk(tree, events=("start", "end")):
@@ -188,7 +187,6 @@ def _has_odd_names(tree: etree._Element) -> bool:
 
 
 def is_taken(document: bytes) -> bool:
-    """Whether the service's own parser takes a document."""
     try:
         with Streaming() as parser:
             parser.feed(document)

@@ -243,7 +243,6 @@ def _linear_histories(draw: st.DrawFn) -> list[Operation]:
 
 
 def _answered(asked: Operation, state: State, instant: str) -> tuple[Operation, State]:
-    """The answer that an operation gets in a state, and the state after it."""
     if asked.kind is Kind.READ:
         if state.tag is None:
             return replace(asked, status=404), state

@@ -46,7 +46,6 @@ class Keeper:
         self._last: Cut | None = None
 
     def run_next(self) -> None:
-        """The next command of all in turn; now and then it is killed."""
         command = _BESIDE[self._turn % len(_BESIDE)]
         self._turn += 1
         if self._turn % _KILL_EVERY == 0:

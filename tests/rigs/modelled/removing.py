@@ -175,7 +175,6 @@ class Remover:
             self._revert(key, document, revision)
 
     def purge_tombstones(self) -> None:
-        """Purge what was deleted, in a document that is perhaps being saved again."""
         key, document = self._any()
         newest = document.newest()
         if not newest:
@@ -183,7 +182,6 @@ class Remover:
         self._purge_tombstones(key, document, self._rng.choice((newest, _now())))
 
     def retain(self) -> None:
-        """Purge all older revisions of a form of which none is kept."""
         form = f"{BRIEF}{self._number}"
         if any(document.files for key, document in self._documents.items() if key[0] == form):
             self._command("purge", form, "--retention", "--yes")

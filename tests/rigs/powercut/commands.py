@@ -82,7 +82,6 @@ def _purged(each: Expected, living: set[Resource], *, is_over: bool) -> Expected
 
 
 def _loaded(service: Service) -> list[Expected]:
-    """Send requests of one client, and return what is there then."""
     ledger = Ledger()
     client = _Naming(service, ledger, 0, large=_LARGE)
     client.begin()

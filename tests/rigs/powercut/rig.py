@@ -159,7 +159,6 @@ class Rig:
         return self._directory / f"{name}.log"
 
     def _after(self, client: Writer, service: Service, ledger: Ledger) -> Picture:
-        """A picture right after the last of a few requests."""
         for _ in range(1 + self._pictures % _LONGEST_ROW):
             client.act()
         return self._picture(service, ledger)

@@ -47,22 +47,6 @@ def judged(
     return judge
 
 
-def untouched(_: Path) -> None:
-    """Nothing."""
-
-
-def truncated(document: Path) -> None:
-    os.truncate(document / "data.xml", 10)
-
-
-def never_written(document: Path) -> None:
-    (document / "data.xml.json").unlink()
-
-
-def half_a_sidecar(document: Path) -> None:
-    os.truncate(document / "data.xml.json", 10)
-
-
 def another_stage(document: Path) -> None:
     sidecar = document / "data.xml.json"
     sidecar.write_text(sidecar.read_text().replace('"stage', '"stages'))
@@ -75,9 +59,8 @@ def rolled_back(document: Path) -> None:
 
 
 def forgotten(document: Path) -> None:
-    first = min((document / ".history").glob("*.data.xml"))
-    first.unlink()
-    first.with_name(f"{first.name}.json").unlink()
+    for suffix in ("", ".json"):
+        min((document / ".history").glob(f"*.data.xml{suffix}")).unlink()
 
 
 def half_forgotten(document: Path) -> None:
@@ -87,7 +70,7 @@ def half_forgotten(document: Path) -> None:
 def test_of_an_untouched_tree_there_is_nothing_to_say(
     judged: Callable[[Callable[[Path], None]], Verdict], tmp_path: Path, pool: ProcessPoolExecutor
 ) -> None:
-    verdict = judged(untouched)
+    verdict = judged(lambda _: None)
     assert verdict.violations == []
     assert verdict.states >= 2
     assert verdict.older >= _SAVES - 2
@@ -97,15 +80,15 @@ def test_of_an_untouched_tree_there_is_nothing_to_say(
 @pytest.mark.parametrize(
     ("tamper", "says"),
     [
-        (truncated, "is damaged"),
-        (never_written, "nothing is there"),
-        (half_a_sidecar, "is answered 500"),
+        (lambda document: os.truncate(document / "data.xml", 10), "is damaged"),
+        (lambda document: (document / "data.xml.json").unlink(), "nothing is there"),
+        (lambda document: os.truncate(document / "data.xml.json", 10), "is answered 500"),
         (another_stage, "unknown field `stages`"),
         (rolled_back, "is there; acknowledged was state"),
         (forgotten, "is answered 404"),
         (half_forgotten, "is answered 500"),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=["truncated", "never written", "half a sidecar", "another stage", "rolled back", "forgotten", "half forgotten"],
 )
 def test_what_a_power_cut_could_do_is_noticed(
     tamper: Callable[[Path], None], says: str, judged: Callable[[Callable[[Path], None]], Verdict]

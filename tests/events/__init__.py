@@ -1,0 +1,1 @@
+"""Events of changes: feed, webhooks, and what kills leave."""

@@ -1,0 +1,397 @@
+"""Events over HTTP, on both engines: the feed of changes, and deliveries to webhooks."""
+
+import base64
+import hmac
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from persistence import settings as configuration
+from persistence.cli import commands
+from persistence.errors import StartupError
+from persistence.index import outbox
+from persistence.providers import webhooks
+from persistence.settings import Webhook
+from tests.events.receiver import Target, target
+from tests.in_process import serving
+from tests.pages.administrator import PEER, administrator
+from tests.postgresql import server as postgresql
+from tests.postgresql.server import requires_postgresql
+from tests.published import definition
+from tests.service import Answer, Service
+from tests.waiting import eventually
+
+SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
+PATIENCE = 15.0
+_NUMBERS = count(1)
+
+DOCUMENT = ["created", "updated", "stage_changed", "deleted", "created"]
+
+
+@dataclass
+class Following:
+    """A service, its target, and what follows its feed."""
+
+    service: Service
+    target: Target
+    options: list[str]
+
+    def command(self, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
+        """What a command prints, run beside the service."""
+        done = CliRunner().invoke(commands, ["events", *arguments, "--json", *self.options])
+        assert done.exit_code == status, (done.output, done.exception)
+        return [msgspec.json.decode(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is listed of the target; nothing before it was begun."""
+        return next(iter(self.command()), {})
+
+    def changes(self, since: str | None = None, **more: object) -> Answer:
+        given = {"since": since, **more}
+        query = "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        return self.service.call("GET", f"changes?{query}")
+
+    def page(self, since: str | None = None, **more: object) -> dict[str, Any]:
+        answer = self.changes(since, **more)
+        assert answer.status == 200, answer.cause
+        page: dict[str, Any] = msgspec.json.decode(answer.body)
+        return page
+
+    def types_after(self, cursor: str, expected: int) -> list[str]:
+        """The types of so many changes, which may take a moment to be durable."""
+        found: list[dict[str, Any]] = []
+        while len(found) < expected:
+            page = self.page(cursor, wait=10)
+            assert page["changes"], f"only {len(found)} of {expected}"
+            found, cursor = found + page["changes"], page["next"]
+        return [each["type"] for each in found]
+
+
+def settings_of(url: str, name: str = "crm", more: str = "") -> str:
+    return f"""
+events = true
+administrators = ["trusted"]
+remote_timeout = 1
+{more}
+[webhook.{name}]
+url = "{url}"
+secret = "{SECRET}"
+types = ["document.*"]
+"""
+
+
+@pytest.fixture(scope="module", params=["tree", pytest.param("database", marks=requires_postgresql)])
+def following(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Following]:
+    directory = tmp_path_factory.mktemp("events")
+    place = None
+    if request.param == "database":
+        place = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
+    env = {"PERSISTENCE_LOCAL": str(directory / "local")}
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        target() as found,
+        serving(directory, settings=settings_of(found.url), env=env, place=place) as service,
+    ):
+        patched.setattr(webhooks, "_TERM", 2.0)
+        options = ["--config", str(directory / "settings.toml"), "--data", place or str(directory / "data")]
+        result = Following(service, found, options)
+        eventually(lambda: result.state, PATIENCE)
+        yield result
+
+
+@pytest.fixture
+def form(following: Following) -> str:
+    """A published form, whose event was followed."""
+    name, cursor = f"hr/f{next(_NUMBERS)}", following.page()["next"]
+    following.service.publish(name, definition(""))
+    while following.types_after(cursor, 1)[-1] != "form.published":
+        cursor = following.page(cursor)["next"]
+    following.target.received.clear()
+    return name
+
+
+def test_every_change_has_its_event_in_order(following: Following, form: str) -> None:
+    service, cursor = following.service, following.page()["next"]
+    path = f"{form}/data/D/data.xml"
+    service.save(form, "D", Username="lea", Group="staff", Workflow_Stage="draft")
+    saved = service.put(path, b"<e/>", Form_Definition_Version=1, Workflow_Stage="draft", Username="bob")
+    service.put(path, b"<e/>", Form_Definition_Version=1, Workflow_Stage="review")
+    service.delete(path)
+    service.save(form, "D")
+    service.publish(form, definition(""), Form_Definition_Version=2)
+    service.delete(f"{form}/form/form.xhtml", Form_Definition_Version=2)
+    expected = [f"document.{each}" for each in DOCUMENT] + ["form.published", "form.deleted"]
+    assert following.types_after(cursor, len(expected)) == expected
+    changes = following.page(cursor)["changes"]
+    numbers = [each["number"] for each in changes]
+    assert numbers == list(range(numbers[0], numbers[0] + len(expected)))
+    app, name = form.split("/")
+    first, second, staged, deleted, *_ = [each["data"] for each in changes]
+    assert (first["app"], first["form"], first["version"], first["document"]) == (app, name, 1, "D")
+    assert (first["modifier"], first["owner"], first["group"], first["stage"]) == ("lea", "lea", "staff", "draft")
+    assert (second["modifier"], second["owner"]) == ("bob", "lea")
+    assert changes[1]["timestamp"] == saved.instant
+    assert f'"{second["etag"]}"' == saved["ETag"]
+    assert (staged["stage"], staged["stage_before"], deleted["stage_before"]) == ("review", "draft", "review")
+    assert "document" not in changes[5]["data"]
+
+
+def test_what_does_not_commit_has_none(following: Following, form: str) -> None:
+    service, cursor = following.service, following.page()["next"]
+    assert service.put(f"{form}/data/D/data.xml", b"<d", Form_Definition_Version=1).status == 400
+    assert service.put(f"{form}/data/D/data.xml", b"<d/>", {"If-Match": '"x"'}, Form_Definition_Version=1).status == 412
+    assert service.delete(f"{form}/data/D/data.xml").status == 404
+    service.save(form, "D", collection="draft")
+    assert service.put(f"{form}/data/D/a.bin", b"x", Form_Definition_Version=1).status == 201
+    service.save(form, "E")
+    assert following.types_after(cursor, 1) == ["document.created"]
+    assert [each["data"]["document"] for each in following.page(cursor)["changes"]] == ["E"]
+
+
+def test_a_purge_has_events_of_what_it_removes(following: Following, form: str) -> None:
+    service, cursor = following.service, following.page()["next"]
+    service.save(form, "D")
+    service.delete(f"{form}/data/D/data.xml")
+    time.sleep(0.01)  # a purge of what is older than now
+    answer = service.post(f"purge/{form}?data-revision-history=include")
+    assert answer.status == 200, answer.cause
+    assert following.types_after(cursor, 3) == ["document.created", "document.deleted", "document.erased"]
+
+
+def test_a_follower_waits_for_a_change(following: Following, form: str) -> None:
+    cursor = following.page()["next"]
+    while following.page(cursor)["changes"]:
+        cursor = following.page(cursor)["next"]
+    began, saving = time.monotonic(), threading.Timer(0.5, lambda: following.service.save(form, "D"))
+    saving.start()
+    page = following.page(cursor, wait=10)
+    saving.join()
+    assert [each["type"] for each in page["changes"]] in (["document.created"], ["form.published"])
+    assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "cause"),
+    [
+        ({"since": "x"}, 400, "since must be a cursor of this feed, or start"),
+        ({"since": "x.1"}, 410, "the cursor is of another feed"),
+        ({"since": "FEED.999999999"}, 410, "are not kept any more"),
+        ({"since": "FEED.-1"}, 400, "since must be"),
+        ({"since": "FEED.٣"}, 400, "since must be"),
+        ({"limit": "0"}, 400, "limit must be a positive integer"),
+        ({"wait": "soon"}, 400, "wait must be a positive integer"),
+        ({"after": "1"}, 400, "has no parameter 'after'"),
+        ({"datasource": "other"}, 400, "there is no datasource 'other'"),
+    ],
+)
+def test_a_feed_refuses_what_it_does_not_know(
+    following: Following, query: dict[str, str], status: int, cause: str
+) -> None:
+    feed = following.page()["next"].partition(".")[0]
+    given = {name: value.replace("FEED", feed).replace("٣", "%D9%A3") for name, value in query.items()}
+    answer = following.changes(given.pop("since", None), **given)
+    assert answer.refuses(status, cause), answer.cause
+
+
+def test_a_page_goes_on_where_the_one_before_ended(following: Following, form: str) -> None:
+    cursor = following.page()["next"]
+    for number in range(5):
+        following.service.save(form, f"D{number}")
+    assert len(following.types_after(cursor, 5)) >= 5
+    found: list[int] = []
+    has_more = True
+    while has_more:
+        page = following.page(cursor, limit=2)
+        found += [each["number"] for each in page["changes"]]
+        cursor, has_more = page["next"], page["has_more"]
+    assert found == sorted(set(found))
+    assert following.page("start", limit=1)["changes"][0]["number"] == 1
+
+
+def test_a_webhook_gets_signed_events_of_its_types(following: Following, form: str) -> None:
+    following.service.save(form, "D")
+    eventually(lambda: following.target.received, PATIENCE)
+    (got,) = following.target.received
+    assert got.event["type"] == "document.created"  # the publication before it is not of its types
+    identity, seconds = got.headers["webhook-id"], got.headers["webhook-timestamp"]
+    assert abs(int(seconds) - time.time()) < 60
+    signed = f"{identity}.{seconds}.".encode() + got.body
+    digest = base64.b64encode(hmac.digest(bytes(range(32)), signed, "sha256")).decode()
+    assert got.headers["webhook-signature"] == f"v1,{digest}"
+    feed, _, number = identity.partition(".")
+    assert any(each["number"] == int(number) for each in following.page(f"{feed}.{int(number) - 1}")["changes"])
+
+
+def test_a_failed_delivery_is_repeated_in_order(
+    following: Following, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "_BACKOFF", (0,))
+    following.target.statuses[:] = [500, 302]
+    for number in range(3):
+        following.service.save(form, f"D{number}")
+    eventually(lambda: len(following.target.received) >= 5, PATIENCE)
+    documents = [each.event["data"]["document"] for each in following.target.received]  # type: ignore[index]
+    assert documents == ["D0", "D0", "D0", "D1", "D2"]
+    assert len({each.headers["webhook-id"] for each in following.target.received}) == 3
+
+
+def test_what_is_given_up_can_be_delivered_again(
+    following: Following, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "_BACKOFF", (0,))
+    monkeypatch.setattr(webhooks, "MOST_ATTEMPTS", 2)
+    following.target.statuses[:] = [500, 500]
+    following.service.save(form, "D0")
+    following.service.save(form, "D1")
+    eventually(lambda: len(following.target.received) >= 3, PATIENCE)
+    eventually(lambda: following.state["given_up"] == 1, PATIENCE)
+    (dead,) = following.command("--given-up", "crm")
+    assert (dead["type"], dead["about"]) == ("document.created", f"{form}/D0")
+    assert dead["cause"] == "the target answers 500"
+    following.target.received.clear()
+    assert following.command("--replay", "crm") == [{"target": "crm", "action": "replay", "after": dead["number"] - 1}]
+    eventually(lambda: len(following.target.received) >= 2, PATIENCE)
+    documents = [each.event["data"]["document"] for each in following.target.received]  # type: ignore[index]
+    assert documents == ["D0", "D1"]
+    assert following.command("--given-up", "crm") == []
+    assert following.state["waiting"] == 0
+
+
+def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> None:
+    following.target.statuses[:] = [410]
+    following.service.save(form, "D0")
+    eventually(lambda: following.state["state"] == "paused: the target answers 410", PATIENCE)
+    following.service.save(form, "D1")
+    time.sleep(1.5)
+    assert len(following.target.received) == 1
+    following.command("--resume", "crm")
+    eventually(lambda: len(following.target.received) == 3, PATIENCE)
+    following.command("--pause", "crm")
+    following.service.save(form, "D2")
+    time.sleep(1.5)
+    assert len(following.target.received) == 3
+    following.command("--resume", "crm")
+    eventually(lambda: len(following.target.received) == 4, PATIENCE)
+
+
+def test_no_request_waits_for_a_target_that_hangs(following: Following, form: str) -> None:
+    following.target.hangs.set()
+    try:
+        began = time.monotonic()
+        for number in range(10):
+            following.service.save(form, f"D{number}")
+        assert following.page()["changes"] == []
+        assert time.monotonic() - began < 8
+    finally:
+        following.target.hangs.clear()
+    following.command("--resume", "crm")
+    eventually(
+        lambda: (
+            {each.event["data"]["document"] for each in following.target.received}  # type: ignore[index]
+            == {f"D{number}" for number in range(10)}
+        ),
+        2 * PATIENCE,
+    )
+
+
+def test_events_are_kept_within_bounds(following: Following, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor = following.page()["next"]
+    for number in range(5):
+        following.service.save(form, f"D{number}")
+    assert len(following.types_after(cursor, 5)) >= 5
+    monkeypatch.setattr(outbox, "MOST_EVENTS", 2)
+    eventually(lambda: following.changes(cursor).status == 410, 100)
+    assert len(following.page("start")["changes"]) == 2
+
+
+def test_the_command_refuses_what_it_cannot_do(following: Following) -> None:
+    following.command("--pause", "other", status=1)
+    following.command("--replay", "crm", status=1)
+    following.command("--after", "3", status=2)
+    following.command("--pause", "crm", "--resume", "crm", status=2)
+    assert following.command("--replay", "crm", "--after", "999999999")[0]["after"] == following.state["delivered"]
+
+
+def test_a_renewed_feed_begins_anew(following: Following, form: str) -> None:
+    cursor = following.page()["next"]
+    (renewed,) = following.command("--renew")
+    assert following.changes(cursor).refuses(
+        410, f"of another feed: read everything, and then the changes since {renewed['feed']}."
+    )
+    following.service.save(form, "D")
+    eventually(lambda: following.target.received, PATIENCE)
+
+
+def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
+    with target() as found:
+        found.statuses[:] = [410]
+        page = administrator(tmp_path, trusted=("127.0.0.1",), events=True, webhook={"crm": Webhook(found.url, SECRET)})
+
+        def shows(text: str) -> bool:
+            page.get("/admin/events")
+            return text in page.text
+
+        eventually(lambda: shows("crm"), PATIENCE)
+        path, headers = "/fr/service/persistence/crud/hr/leave/data/D/data.xml", {"Svc-Form-Definition-Version": "1"}
+        assert page.client.put(path, data=b"<d/>", headers=headers, environ_base=PEER).status_code == 201
+        eventually(lambda: shows("paused"), PATIENCE)
+        page.get("/admin/settings")
+        assert SECRET not in page.text
+        page.do("/admin/actions/events-resume?datasource=&target=crm")
+        assert "The delivery to crm goes on." in page.text
+        eventually(lambda: len(found.received) == 2 and shows("in order"), PATIENCE)
+        page.do("/admin/actions/events-replay?datasource=&target=crm&after=0")
+        eventually(lambda: len(found.received) == 3, PATIENCE)
+        for wrong, status in (("target=crm&datasource=x", 400), ("target=x", 404), ("target=crm&after=x", 400)):
+            assert page.get(f"/admin/actions/events-replay?{wrong}").status_code == status
+
+
+def test_without_events_there_is_no_feed(tmp_path: Path) -> None:
+    with serving(tmp_path, settings='administrators = ["trusted"]') as service:
+        assert service.call("GET", "changes").refuses(404, "changes are not recorded")
+        service.save("hr/leave", "D")
+    assert not (tmp_path / "data/.events").exists()
+
+
+def test_only_administrators_follow(tmp_path: Path) -> None:
+    with serving(tmp_path, settings="events = true") as service:
+        assert service.call("GET", "changes").refuses(403, "may follow changes")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (settings_of("ftp://x/"), "webhook"),
+        (settings_of("http://localhost:8080/x", more='bind = "127.0.0.1:8080"'), "is that of this service"),
+        (
+            settings_of("http://127.0.0.1:8080/x", more='bind = "0.0.0.0:8080"\ninsecure = true'),
+            "is that of this service",
+        ),
+        (settings_of("http://x:99999/"), "cannot be read"),
+        (
+            settings_of("https://x/").replace('"document.*"', '"document.saved"'),
+            "no event has the type 'document.saved'",
+        ),
+        (settings_of("https://x/").replace(SECRET, "geheim"), "webhook"),
+        (settings_of("https://x/").replace("events = true", ""), "gets no events while the setting events is false"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused_at_the_start(
+    tmp_path: Path, text: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StartupError) as error:
+        webhooks.require_targets(configuration.load("settings.toml", environment={}).settings)
+    assert cause in str(error.value)
+    assert "geheim" not in str(error.value)
+    assert SECRET not in str(error.value)
