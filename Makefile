@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs site run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
+.PHONY: help install lock audit docs site wheel run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,11 @@ site: docs ## build the documentation as a website in var/site (installs MkDocs 
 	cp -r persistence/http/reference $(SITE)/api
 	find $(SITE) -name '*.md' -exec sed -i 's/^\(```[a-z]\+\) .*/\1/' {} +
 	$(BIN)/mkdocs build --strict --config-file config/mkdocs.yml
+	find var/site -name '*.map' -delete
+
+wheel: site ## build a wheel in dist, with the manual page and the website (installs MkDocs Material)
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
 
 run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init

@@ -24,6 +24,7 @@ from persistence.http.application import (
     Forwarding,
     KeySetting,
     Policy,
+    SecondKeys,
     ServedApi,
     Shared,
     api_blueprint,
@@ -32,7 +33,7 @@ from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import changes, exports, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
-from persistence.http.parsing import RequestParser, parsers
+from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
@@ -190,15 +191,15 @@ def wired(effective: Effective, policy: Policy) -> Service:
     except BaseException:
         app.close()
         raise
-    accepts_foreign = settings.foreign_headers != "refuse"
-    served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
+    dialect = DIALECTS[settings.dialect]
+    served = CleanRequests(app.wsgi_app, dialect, accepts_foreign=settings.foreign_headers != "refuse")
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
-    calls_others = providers.calls_others or bool(settings.publish_to)
     scrapers, bind = network_addresses.parse_trusted(settings.metrics_from), settings.admin_bind
-    callees = Forwarding(served) if calls_others else served
+    second = frozenset(settings.second_keys if settings.append_only else ())
+    with_key = SecondKeys(served, environ_key(dialect.header("Second-Key")), keys, second)
+    callees = Forwarding(with_key) if providers.calls_others or settings.publish_to else with_key
     admitted = CallersOnly(callees, policy, keys, sites, scrapers, bind, administrators.exist, uses.use)
-    answered = None if metrics is None else metrics.requests.add
-    app.wsgi_app = RequestLog(admitted, answered, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
+    app.wsgi_app = RequestLog(admitted, None if metrics is None else metrics.requests.add, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 

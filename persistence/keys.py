@@ -21,7 +21,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from persistence.errors import BadRequestError, ConflictError, NotFoundError
+from persistence.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError
 from persistence.limits import (
     LONGEST_PASSWORD_BYTES,
     LONGEST_SHOWN,
@@ -169,6 +169,16 @@ def key_of(secret: str, keys: Iterable[Key]) -> Key | None:
         if hmac.compare_digest(digest, key.sha256) and not key.is_expired:
             found = key
     return found
+
+
+def second_key_of(secret: str, keys: Iterable[Key], named: Collection[str], caller: str = "") -> str:
+    """Return the name of a second key, with which revisions may be removed; the caller's own is not a second one."""
+    found = key_of(secret, keys)
+    if found is None or found.name not in named:
+        raise ForbiddenError("the second key is not a key that the setting second_keys names")
+    if found.name == caller:
+        raise ForbiddenError(f"the second key must not be the key of the caller, {caller}")
+    return found.name
 
 
 def refusal_of(secret: str, keys: Iterable[Key], retired: Iterable[Key]) -> str:

@@ -44,6 +44,7 @@ _ACCEPTABLE = {
     "accel_redirect": "the absolute path of a location, such as /protected, or empty",
     "administrators": "a list of names of API keys",
     "token_issuers": "a list of names of API keys",
+    "second_keys": "a list of names of API keys",
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }  # Descriptions of values of a certain form, for messages instead of the pattern
@@ -149,12 +150,12 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 GIVEN = "-"  # In place of the path of the settings file: the settings in force of another process are on standard input
 _IN_0_1_0 = frozenset({"keys", "encryption_keys", "gunicorn"})
 _FILE_ONLY = ("admin", "datasource", "webhook")
-_ENVIRONMENT_ONLY = ("encryption_key",)
+_ENVIRONMENT_ONLY = ("encryption_key", "second_key")
 
 _REMOVED = frozenset({"server", "proxies"})
 """Settings of earlier versions, about which the refusal says more than that they are unknown."""
 
-SECRET = frozenset({"encryption_key", "webhook"})  # Settings whose values are not shown
+SECRET = frozenset({"encryption_key", "second_key", "webhook"})  # Settings whose values are not shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     remote_timeout: Seconds = 60.0
     remote_calls: Positive = 4
     datasource: dict[Name, Datasource] = {}
+    append_only: bool = False
+    second_keys: tuple[Name, ...] = ()
+    second_key: str = ""
     events: bool = False
     events_days: Annotated[int, msgspec.Meta(ge=1, le=3650)] = 7
     webhook: Annotated[dict[Name, Webhook], msgspec.Meta(max_length=MOST_WEBHOOKS)] = {}
@@ -318,6 +322,9 @@ MEANINGS: Mapping[str, str] = {
     "remote_timeout": "seconds without a byte from such a service, or without all headers of its response, before 504",
     "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
     "datasource": "tables [datasource.NAME] with data, as above: more trees of forms, or databases; only in the file",
+    "append_only": "only add revisions: what deletes, purges or rewrites some needs a second key",
+    "second_keys": "names of API keys that are second keys",
+    "second_key": "a second key, for commands; only in the environment",
     "events": "record an event of every change, for webhooks and those who follow /changes",
     "events_days": "days for which events are kept, delivered or not",
     "webhook": "tables [webhook.NAME] with url, secret and types: targets to which events are sent; only in the file",

@@ -31,7 +31,6 @@ _KEYS = "the keys are this service's"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
 
 NOT_OF_A_PAIR = {
-    "test_access_tokens.py::test_behind_a_proxy": _OWN_API,
     "test_access_tokens.py::test_another_service": "it has providers of its own",
     "test_administrators.py": _OWN_API,
     "test_audit.py::test_pages_that_show_form_data": "the pages of the service in front show no data of another one",
@@ -95,7 +94,6 @@ NOT_OF_A_PAIR = {
 DIFFERENT = {
     "test_access_tokens.py::test_it_is_not_for_deleting_all": "what a search there does not find is not refused here",
     "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
-    "test_conditions.py::test_the_reason_names_a_hand_edit": _LOST,
     "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
     "test_encryption.py::test_a_changed_file": _DAMAGED,
     "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",
@@ -107,7 +105,7 @@ DIFFERENT = {
     "test_form_metadata.py::test_a_damaged_definition": _DAMAGED,
     "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
     "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
-    "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
+    "test_permissions.py::test_permissions_hold_where_a_file_is_lost": _LOST,
     "test_switches.py::test_what_was_begun_with_a_version_that_is_deleted": "its permissions are not told",
     "test_publish.py::test_publishing_again_changes_nothing": f"a content is stored again: {_NOTE}",
     "test_reverting.py::test_a_repetition_stores_no_attachment_again": f"a content is stored again: {_NOTE}",

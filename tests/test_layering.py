@@ -190,6 +190,7 @@ ONLY_IN = {
     "httpx": {"wire", "client"},
     "httpcore": {"wire"},
     "obstore": {"s3"},
+    "sqlalchemy": {"services/orbeon_database"},
     "prometheus_client": {"metrics"},
     "sqlite3": {"index/sqlite"},
     "psycopg": {"postgresql"},

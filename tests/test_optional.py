@@ -9,7 +9,7 @@ from pathlib import Path
 LOADING = """
 import importlib, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
-sys.modules |= dict.fromkeys(("obstore", "psycopg", "psycopg_pool"))
+sys.modules |= dict.fromkeys(("obstore", "psycopg", "psycopg_pool", "pymysql", "sqlalchemy"))
 import persistence
 for module in pkgutil.walk_packages(persistence.__path__, "persistence."):
     if not module.name.startswith(NEEDING) and not module.name.endswith("__main__"):
@@ -20,6 +20,7 @@ NEEDING = (
     "persistence.postgresql.",
     "persistence.providers.bucket_provider",
     "persistence.providers.database_provider",
+    "persistence.services.orbeon_",
 )
 
 

@@ -69,13 +69,20 @@ def served(command: str, directory: Path) -> Iterator[httpx.Client]:
 def test_a_wheel_of_the_sdist_has_all_package_data_and_works_elsewhere(tmp_path: Path) -> None:
     source = copied(tmp_path / "source")
     (source / "docs/persistence.1").write_text(manual_page.page("2026-03-04"))
+    for page in ("index.html", "docs/running.html"):  # as make site writes them
+        (source / "var/site" / page).parent.mkdir(parents=True, exist_ok=True)
+        (source / "var/site" / page).write_text("<p>")
     with tarfile.open(built("sdist", source, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(built("wheel", unpacked, tmp_path)) as wheel:
         names = set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")  # noqa: S202 - our own
-    assert [each for each in names if each.endswith(".data/data/share/man/man1/persistence.1")] != []
+    shared = {each.partition(".data/data/share/")[2] for each in names}
+    documentation = {
+        f"doc/persistence-service/{each}" for each in ("running.md", "html/index.html", "html/docs/running.html")
+    }
+    assert {"man/man1/persistence.1"} | documentation <= shared
     own = {path.relative_to(source).as_posix() for path in (source / "persistence").rglob("*") if path.is_file()}
     assert {name for name in own - names if not name.startswith("build/")} == set()
     done = subprocess.run(

@@ -269,7 +269,7 @@ def test_what_is_in_force_is_shown_as_a_settings_file_that_says_the_same(file: P
     )
     before = load(str(file), environment={})
     named = {each.name: each.value for each in effective_settings(before)}
-    assert named.pop("encryption_key") == "[]"  # only the environment may have it
+    assert (named.pop("encryption_key"), named.pop("second_key")) == ("[]", '""')  # only the environment may have them
     shown = [f"{name} = {value}" for name, value in named.items()]
     shown += [f'"{each.name}" = {each.value}' for each in effective_properties(before) if each.origin != "default"]
     content = "\n".join(shown)
@@ -315,7 +315,7 @@ def test_every_setting_has_a_meaning_and_the_example_names_them_all(tmp_path: Pa
     file.write_text(re.sub(r"(?m)^#(?=[a-z_]+ = )", "", shipped))
     example = load(str(file), environment={})
     defaults = [name for name, origin in example.origins.items() if origin == "default"]
-    assert defaults == ["admin", "encryption_key", "datasource", "webhook"]
+    assert defaults == ["admin", "encryption_key", "datasource", "second_key", "webhook"]
     assert example.settings == placed(file.parents[1])
 
 

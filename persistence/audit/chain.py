@@ -135,10 +135,11 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The facts of a line; those that do not apply are left out.
 
     Of a request there are its ``id``, the other end of the connection (``peer``), the address that a proxy names
-    (``forwarded``, which nobody has verified), the name of the API key, the ``user`` that the caller names, and the
-    ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts those of a request for
-    many. Of a command there are its ``command``, the user of the system who runs it, ``outcome`` and ``details``.
-    ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be written before.
+    (``forwarded``, which nobody has verified), the names of the API key and of a second one, the ``user`` that the
+    caller names, and the ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts
+    those of a request for many. Of a command there are its ``command``, the user of the system who runs it, ``outcome``
+    and ``details``. ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be
+    written before.
     """
 
     action: str
@@ -156,6 +157,7 @@ class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     status: int = 0
     user: str = ""
     key: str = ""
+    second_key: str = ""
     peer: str = ""
     forwarded: str = ""
     token: bool = False

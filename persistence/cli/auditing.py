@@ -23,7 +23,7 @@ from persistence.audit.verification import (
     verify,
 )
 from persistence.cli.declarations import REMAINS, Params, command, exits, group
-from persistence.cli.options import SETTINGS, load, usage_errors
+from persistence.cli.options import SETTINGS, load, second_key_name, usage_errors
 from persistence.cli.terminal import counted, is_json, safe, say, say_error, say_result
 from persistence.errors import DamagedError, NotFoundError, PersistenceError, disk_errors, one_line
 from persistence.model import texts
@@ -59,7 +59,8 @@ def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
     finally:
         try:
             with _log(effective) as log:
-                log.record(_event(name, params, subject, outcome, begun))
+                event = _event(name, params, subject, outcome, begun)
+                log.record(msgspec.structs.replace(event, second_key=second_key_name(effective.settings)))
         except PersistenceError as error:  # what was done stays done
             _say_fault(str(error))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any
@@ -46,11 +47,15 @@ PLACES = ("file", "data", "datasource", "dialect")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A kind of place: its ``options``, and the ``argument`` as which a command gets what ``read`` returns for them."""
+    """A kind of place: its ``options``, and the ``argument`` as which a command gets what ``read`` returns for them.
+
+    The command is run within what ``around`` returns for that.
+    """
 
     argument: str
     options: Sequence[Option]
-    read: Callable[[Params], object]
+    read: Callable[[Params], Any]
+    around: Callable[[Any], AbstractContextManager[object]] = nullcontext
 
 
 def always(_: Params) -> bool:
@@ -143,11 +148,15 @@ def group(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.
 
 
 def _end(callback: Callback, arguments: tuple[Any, ...], params: dict[str, Any], place: Opened | None) -> None:
+    around: AbstractContextManager[object] = nullcontext()
     if place is not None:
         given = {name: params[name] for name in PLACES if name in params}
         rest = {name: value for name, value in params.items() if name not in given}
         params = {**rest, place.argument: place.read(given)}
-    if status := callback(*arguments, **params):
+        around = place.around(params[place.argument])
+    with around:
+        status = callback(*arguments, **params)
+    if status:
         sys.exit(status)
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import resource
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -29,11 +29,13 @@ from persistence.errors import (
     one_line,
 )
 from persistence.index.sync.journal import OfflineJournal
+from persistence.keys import second_key_of
 from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket, parse_addressed_bucket
+from persistence.model.permissions import removing
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.model.texts import Instant, duration, parse_instant
 from persistence.properties.properties import Properties
@@ -44,6 +46,7 @@ from persistence.providers.locations import (
     database_of,
     definitions_root,
     open_encryption_keys,
+    open_keys,
     root_of,
 )
 from persistence.providers.opened import Providers, bucket_bodies, unheard, with_calls_of_a_move
@@ -95,6 +98,13 @@ def load(options: Mapping[str, object]) -> Effective:
     for each in (*effective.settings.roots, effective.settings.home):
         owner.refuse_root(each)
     return effective
+
+
+def second_key_name(settings: Settings) -> str:
+    """Return the name of the second key with which a command may remove revisions; empty without one."""
+    if not (settings.append_only and settings.second_key):
+        return ""
+    return second_key_of(settings.second_key, open_keys(settings).read(), settings.second_keys)
 
 
 def seconds(text: str) -> float:
@@ -266,7 +276,14 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
-TREES = Opened("choice", (_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT), choose_trees)
+@contextmanager
+def _permitted(choice: TreeChoice) -> Iterator[None]:
+    """Let a command with a second key remove revisions, where they are only added."""
+    with removing() if second_key_name(choice.settings) else nullcontext():
+        yield
+
+
+TREES = Opened("choice", (_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT), choose_trees, _permitted)
 """The trees and databases of the settings, or the one that an option names."""
 SETTINGS = Opened("effective", (_DATA, _CONFIG, _DIALECT), load)
 """The settings and properties in force, for all other commands."""
@@ -421,18 +438,24 @@ WITH_DATA: Literal["with-data"] = "with-data"
 Attachments = Bucket | Literal["with-data"]
 
 
-def attachments_option(text: str, *, takes_directory: bool = False) -> Option:
-    """Return the option ``--attachments``; the value of a directory is its absolute path."""
+def attachments_option(text: str, *, takes_directory: bool = False, takes_word: bool = True) -> Option:
+    """Return the option ``--attachments``; the value of a directory is its absolute path.
+
+    Without ``takes_word`` the word with-data is a directory.
+    """
+    instead = f"; or {WITH_DATA}" if takes_word else ""
 
     def place(value: str) -> Attachments | str:
-        if takes_directory and value != WITH_DATA and "://" not in value:
+        if takes_word and value == WITH_DATA:
+            return WITH_DATA
+        if takes_directory and "://" not in value:
             return os.path.realpath(value)
         try:
-            return WITH_DATA if value == WITH_DATA else parse_addressed_bucket(value)
+            return parse_addressed_bucket(value)
         except BadRequestError as error:
-            raise click.BadParameter(f"{error}; or {WITH_DATA}") from error
+            raise click.BadParameter(f"{error}{instead}") from error
 
-    metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX|{WITH_DATA}"
+    metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX{f'|{WITH_DATA}' if takes_word else ''}"
     return click.option("--attachments", metavar=metavar, type=place, help=text)
 
 

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader, FileIO
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
@@ -47,6 +49,7 @@ from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.limits import MOST_NAMED
 from persistence.model.addresses import Form
+from persistence.model.network_addresses import Bucket
 from persistence.model.queries import (
     ExportQuery,
     FormPattern,
@@ -61,7 +64,18 @@ from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import base_of, root_of
-from persistence.providers.opened import Place, Providers, bucket_of, database_at, init_place, open_place, unheard
+from persistence.providers.opened import (
+    Place,
+    Providers,
+    bucket_bodies,
+    bucket_of,
+    database_at,
+    init_place,
+    open_place,
+    unheard,
+    with_calls_of_a_move,
+)
+from persistence.providers.router import Router, loaded
 from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
@@ -75,7 +89,10 @@ from persistence.settings import Effective, Settings
 from persistence.storage import files, owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
-from persistence.storage.storage import Bodies, Revisions
+from persistence.storage.storage import Bodies, Revisions, keeps_all
+
+if TYPE_CHECKING:
+    from persistence.services.orbeon_source import AttachmentFiles, OrbeonSource
 
 _STDOUT = "-"
 
@@ -228,7 +245,7 @@ def _export(
     "could not: no such file, no data directory, a full disk",
     remains="something was refused; the lines say what and why",
 )
-@click.argument("path", metavar="FILE|DIR")
+@click.argument("path", metavar="FILE|DIR|DATABASE")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option(
     "--on-conflict",
@@ -237,45 +254,122 @@ def _export(
     show_default=True,
     help="What to do with a document that differs here.",
 )
-def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective) -> int:
+@click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Only these forms; */FORM, APP.")
+@attachments_option(
+    "The place in which the runtime keeps attachments outside of its database.", takes_directory=True, takes_word=False
+)
+@click.option("--time-zone", metavar="ZONE", help="The runtime's, such as Europe/Berlin; default: this machine's.")
+def import_(  # noqa: PLR0913 - each is an option
+    *,
+    path: str,
+    dry_run: bool,
+    on_conflict: str,
+    matches: tuple[str, ...],
+    attachments: Attachments | str | None,
+    time_zone: str | None,
+    effective: Effective,
+) -> int:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
     with files as the paths of the interface name them. Each form goes where the settings and properties
     say. Revisions that exist are left alone, so an import that was interrupted goes on when it is called again. What
     cannot be imported is named, and the rest is imported. The service may run.
+
+    DATABASE is that of a form runtime: postgresql://USER@HOST/DATABASE?schema=NAME, mysql://USER@HOST/DATABASE or
+    sqlite:///FILE. It is only read. The last three options are for it.
     """
-    settings, properties = effective.settings, effective.properties
-    chosen = ImportOptions(dry_run, OnConflict(on_conflict))
+    settings, chosen = effective.settings, ImportOptions(dry_run, OnConflict(on_conflict))
+    with ExitStack() as opened:
+        if "://" in path:
+            found = _database(path, opened, settings, matches=matches, attachments=attachments, time_zone=time_zone)
+            return _import(effective, found, chosen, found)
+        if matches or attachments is not None or time_zone is not None:
+            raise click.UsageError("--match, --attachments and --time-zone are for databases")
+        return _import(effective, _opened(path, opened, settings.max_body), chosen, None)
+
+
+def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, database: OrbeonSource | None) -> int:
+    settings, properties, dry_run = effective.settings, effective.properties, chosen.is_dry
     report, forms = ImportReport(), set[Form]()
     started = time.monotonic()
     with ExitStack() as opened:
-        source = _opened(path, opened, settings.max_body)
         journals = {path: opened.enter_context(OfflineJournal(path)) for path in settings.roots}
         providers = opened.enter_context(Providers(settings, properties, listener_at=journals.__getitem__))
         providers.at(settings.roots.default)  # which must be there, whatever is imported
         codec = EncryptionCodec(at_rest(settings, properties, providers.router))
         largest, largest_xml = settings.max_body, settings.largest_xml
         importer = Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
+        facts: dict[str, object] = {}
+        lines = list[str]()
         try:
             with progress("importing", source.count) as bar:
                 for outcome in importer.run(source, chosen):
                     report.add(outcome)
                     bar.step()
+                    if database is not None:
+                        database.add(outcome)
                     if outcome.form is not None:
                         forms.add(outcome.form)
                     if outcome.result in (TransferResult.REFUSED, TransferResult.SKIPPED):
                         _say_outcome(bar, outcome)
                     elif outcome.lacks_owner and report.without_owner <= MOST_NAMED:
                         _say_outcome(bar, replace(outcome, cause="came without an owner"))
+            if database is not None:
+                facts, lines = _compared(database, None if dry_run else providers.router)
         finally:
             seconds = time.monotonic() - started
-            text = "\n".join((*map(safe, report.lines(is_dry=dry_run)), f"{seconds:.1f} s"))
-            say_result({**report.facts(), "dry_run": dry_run, "seconds": seconds}, text, summarize)
+            text = "\n".join((*map(safe, (*report.lines(is_dry=dry_run), *lines)), f"{seconds:.1f} s"))
+            say_result({**report.facts(), **facts, "dry_run": dry_run, "seconds": seconds}, text, summarize)
         for journal in journals.values():
             journal.leave()
     _index(settings, properties, () if dry_run else forms)
-    return REMAINS if report.refused else 0
+    return REMAINS if report.refused or (database is not None and not database.is_complete) else 0
+
+
+def _database(  # noqa: PLR0913 - the last three are options
+    address: str,
+    opened: ExitStack,
+    settings: Settings,
+    *,
+    matches: tuple[str, ...],
+    attachments: Attachments | str | None,
+    time_zone: str | None,
+) -> OrbeonSource:
+    with usage_errors():
+        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    try:
+        zone = None if time_zone is None else ZoneInfo(time_zone)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise click.UsageError(f"{safe(time_zone or '')} is not a time zone such as Europe/Berlin") from error
+    module = "persistence.services.orbeon_source:"
+    files_at: AttachmentFiles | None = None
+    if isinstance(attachments, Bucket):
+        files_at = bucket_bodies(with_calls_of_a_move(settings), keeps_all)(attachments).objects
+    elif attachments is not None:
+        if not os.path.isdir(attachments):
+            raise click.UsageError(f"{shown_path(attachments)} is not a directory")
+        files_at = loaded(f"{module}DirectoryFiles")(attachments)
+    database = opened.enter_context(loaded("persistence.services.orbeon_database:open_database")(address))
+    source: OrbeonSource = loaded(f"{module}OrbeonSource")(database, patterns, loaded(f"{module}Clock")(zone), files_at)
+    for line in source.remarks():
+        say_error(safe(line))
+    return source
+
+
+def _compared(database: OrbeonSource, router: Router | None) -> tuple[dict[str, object], list[str]]:
+    """Compare rows with what came, and take over leases if a ``router`` is given; return the facts and lines."""
+    leases, problems = (0, []) if router is None else database.take_leases(router)
+    lines, facts = list[str](), list[dict[str, object]]()
+    for form, counts in database.compared().items():
+        left = database.left_out(form)
+        each = ", ".join(f"{came} of {rows} rows of {kind}" for kind, (came, rows) in counts.items())
+        is_whole = all(came == rows for came, rows in counts.values())
+        lines.append(f"{form}: {each}{f' ({left} left out)' if left else ''}{'' if is_whole else ': NOT ALL'}")
+        numbers = {kind: {"came": came, "rows": rows} for kind, (came, rows) in counts.items()}
+        facts.append({"form": form, **numbers, "left_out": left})
+    lines += [f"leases: {leases} go on"] * bool(leases) + problems
+    return {"forms": facts, "leases": leases}, lines
 
 
 def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:

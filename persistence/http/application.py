@@ -50,14 +50,15 @@ from persistence.errors import (
     status_of,
 )
 from persistence.http import logs
-from persistence.http.audit import RequestAudit
+from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, REQUEST_ID, USER
 from persistence.http.parsing import REQUEST_NAMES, UNCLEAR, RequestParser, environ_key, peer_of, reader_of_users
 from persistence.http.responses import Contents, ResponseHeaders, headers_of, refusal
-from persistence.keys import TRUSTED, Key, Keys, key_of, refusal_of
+from persistence.keys import TRUSTED, Key, Keys, key_of, refusal_of, second_key_of
 from persistence.limits import HOST_LENGTH
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection
 from persistence.model.network_addresses import UNIX, Peer, Trusted, binds_everywhere, host_of, peer_address
+from persistence.model.permissions import removing
 from persistence.services.apis import Services
 from persistence.services.changes import ChangeFeed
 from persistence.services.definitions import Publishing
@@ -263,6 +264,28 @@ class CallersOnly:
                     raise
         self.sites.check(environ, has_key=isinstance(who, Key))
         return who
+
+
+@dataclass(frozen=True, slots=True)
+class SecondKeys:
+    """WSGI middleware that lets requests with a second key remove revisions, where these are only added."""
+
+    app: WSGIApplication
+    header: str
+    keys: Keys
+    named: frozenset[str]
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        shown = environ.get(self.header)
+        if shown is None or not self.named:
+            return self.app(environ, start_response)
+        try:
+            name = second_key_of(shown, self.keys.read(), self.named, environ.get(CALLER, ""))
+        except PersistenceError as error:
+            return refusal(environ, status_of(error), str(error))(environ, start_response)
+        note_in_audit(environ, second_key=name)
+        with removing():
+            return self.app(environ, start_response)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated
@@ -466,3 +468,21 @@ def _known(names: Iterable[str]) -> frozenset[str]:
     for name in operations - frozenset(OPERATIONS):
         raise BadRequestError(f"malformed permissions: {name!r} is not an operation, as {', '.join(OPERATIONS)} are")
     return operations
+
+
+_may_remove: ContextVar[bool] = ContextVar("may_remove", default=False)
+
+
+def may_remove() -> bool:
+    """Return whether this thread may delete, remove and rewrite, also where revisions are only added."""
+    return _may_remove.get()
+
+
+@contextmanager
+def removing() -> Iterator[None]:
+    """Let this thread do so for a block: a second key was shown."""
+    before = _may_remove.set(True)
+    try:
+        yield
+    finally:
+        _may_remove.reset(before)

@@ -382,7 +382,8 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "publish_to admin",
         "Limits": "max_xml max_body lock_timeout min_free progress_timeout worker_memory remote_connect "
         "remote_timeout remote_calls",
-        "Integrity and encryption": "hand_edits verify verify_up_to encryption_keys encryption_key",
+        "Integrity and encryption": "hand_edits append_only second_keys second_key verify verify_up_to "
+        "encryption_keys encryption_key",
         "Audit": "audit audit_file audit_required audit_sync audit_signed audit_size audit_days audit_keep "
         "audit_syslog",
         "Log": "log_format log_level log_users log_file",

@@ -51,7 +51,7 @@ from persistence.postgresql.revision_rows import (
 )
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.storage import KeepsHistory, Leases, Storage, Writing, keeps_all
+from persistence.storage.storage import AppendOnly, KeepsHistory, Leases, Storage, Writing, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
@@ -465,7 +465,7 @@ def _refusal(held: DocumentLease) -> LockedError:
 class DatabaseStorage(DatabaseReader, Storage):
     """The forms in a database. ``local`` is a directory of this node, where bodies wait on their way in."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting
         self,
         database: Database,
         local: str,
@@ -473,13 +473,15 @@ class DatabaseStorage(DatabaseReader, Storage):
         listener: CommitListener | None = None,
         keeps_history: KeepsHistory = keeps_all,
         has_events: bool = False,
+        append_only: bool = False,
     ) -> None:
         """``listener`` is the index, which is written in the transactions of the saves, and so are events."""
         super().__init__(database)
         self._listener = listener
         self._local = local
-        self._keeps_history = keeps_history
+        self._keeps_history = keeps_all if append_only else keeps_history
         self._has_events = has_events
+        self._append_only = append_only
         # Writers share this lock, and it is taken alone to keep them out.
         self._gate = lock_key(database.address.schema, "read-only")
         self.leases = DatabaseLeases(database)
@@ -512,7 +514,7 @@ class DatabaseStorage(DatabaseReader, Storage):
             self._lookups.inside.pop()
 
     @contextmanager
-    def writing(self, address: Address) -> Iterator[DatabaseWriter]:
+    def writing(self, address: Address) -> Iterator[Writing]:
         self.database.require_committing()
         number = self._number(address)
         with self.database.transaction("writing", address, first=None) as connection:
@@ -522,7 +524,7 @@ class DatabaseStorage(DatabaseReader, Storage):
             writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:
-                yield writer
+                yield AppendOnly(writer) if self._append_only else writer
                 if self._listener is not None:
                     for form, version in writer.definitions:
                         self._listener.published(form, version)

@@ -127,10 +127,17 @@ class _OpenDatabase:
         self._database = database
         self._local = local
         self._extracted = ExtractionCache()
-        self._has_events = has_events = opening.settings.events
-        self._storage = DatabaseStorage(
-            database, local, listener=self, keeps_history=properties.keeps_history, has_events=has_events
+        settings = opening.settings
+        opened = partial(
+            DatabaseStorage,
+            database,
+            local,
+            listener=self,
+            has_events=settings.events,
+            append_only=settings.append_only,
         )
+        self._storage = opened(keeps_history=properties.keeps_history)
+        self._whole = opened()
         self._catalog = Catalog(self._storage)
         numbers = self._storage.numbers
         self._rows = IndexRows(database, numbers, self._source_of)
@@ -152,10 +159,8 @@ class _OpenDatabase:
             reports,
             RequestedRebuilds(self._storage, rebuild, self.index.status),
             self._definitions,
-            maintained(
-                DatabaseStorage(self._database, self._local, listener=self, has_events=self._has_events), self._rows
-            ),
-            DatabaseOutbox(self._database) if self._has_events else None,
+            maintained(self._whole, self._rows),
+            DatabaseOutbox(self._database) if self._opening.settings.events else None,
         )
 
     def changing(self, form: Form, document: str, version: int) -> None:

@@ -106,8 +106,14 @@ class Engine(ABC):
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
 
-_LIBRARIES = {"psycopg": "postgresql", "psycopg_pool": "postgresql", "obstore": "s3"}
-"""Libraries that are installed where they are asked for, and the extra that brings them."""
+_LIBRARIES = {
+    "psycopg": ("postgresql", "postgresql"),
+    "psycopg_pool": ("postgresql", "postgresql"),
+    "obstore": ("s3", "s3"),
+    "sqlalchemy": ("orbeon", "leaving-orbeons-database"),
+    "pymysql": ("orbeon", "leaving-orbeons-database"),
+}
+"""Libraries that are installed where they are asked for, with the extra that brings them, and its page."""
 
 
 def engine_of(name: str) -> type[Engine]:
@@ -120,13 +126,19 @@ def loaded(name: str) -> Any:
     try:
         return resolve_name(name)
     except ImportError as error:
-        extra = _LIBRARIES.get((error.name or "psycopg").partition(".")[0])
-        if extra is None:
-            raise
-        raise StartupError(
-            f"a provider needs {error.name or 'psycopg'}, which is not installed:"
-            f" install the service with its extra [{extra}], as docs/{extra}.md says"
-        ) from error
+        raise not_installed(error) from error
+
+
+def not_installed(error: ImportError) -> Exception:
+    """Return the ``StartupError`` for a library that an extra brings; for any other the error itself."""
+    library = error.name or "psycopg"
+    extra, page = _LIBRARIES.get(library.partition(".")[0], ("", ""))
+    if not extra:
+        return error
+    return StartupError(
+        f"this needs {library}, which is not installed: install the service with its extra [{extra}],"
+        f" as docs/{page}.md says"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ def open_store(
         integrity=integrity_of(settings),
         keeps_history=keeps_history,
         recorder=TreeOutbox(path) if settings.events else None,
+        append_only=settings.append_only,
     )
 
 

@@ -17,7 +17,7 @@ from persistence.forms.messages import attribute, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.sidecar import SCHEMA, Sidecar, described, tombstone
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, tombstone
 from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
@@ -35,7 +35,8 @@ class ImportFacts(ForeignFacts):
     """The facts of a revision as far as its source has them; from an archive of this service, the ``sidecar`` has all.
 
     With ``is_decrypted`` the content is plain although the sidecar says otherwise. ``tag`` is an entity tag. Without
-    ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one.
+    ``has_own_time``, ``modified`` is that of the document. A ``version`` does not count: the path has one. With
+    ``is_as_stored`` the content is kept as it is: a runtime has encrypted it, or not.
     """
 
     sidecar: Sidecar | None = None
@@ -45,6 +46,8 @@ class ImportFacts(ForeignFacts):
     source: str | None = None
     tag: str | None = None
     holder: str | None = None
+    client_hash: ClientHash | None = None
+    is_as_stored: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -121,7 +124,7 @@ def check_facts(facts: ImportFacts, latest: Instant) -> None:
         read_permissions(facts.sidecar.metadata.permissions)
     known: Sidecar | ImportFacts = facts.sidecar or facts
     texts = (known.creator, known.group, known.modifier, known.stage, known.source, *known.organization)
-    hashed = None if facts.sidecar is None else facts.sidecar.client_hash  # which becomes headers
+    hashed = known.client_hash  # which becomes headers
     for name in (*texts, *(() if hashed is None else (hashed.algorithm, hashed.value))):
         if name is not None and (not name.strip() or len(name) > LONGEST_TEXT or not name.isprintable()):
             raise BadRequestError(
@@ -335,7 +338,13 @@ def _composed_sidecar(received: ReceivedRevision, content: Received, over: Store
     facts = received.revision.facts
     is_document = isinstance(received.revision.address, DocumentAddress)
     owner = User(name=facts.creator, group=facts.group, organization=facts.organization) if is_document else ANONYMOUS
-    put = Put(user=User(name=facts.modifier), valid=facts.valid, stage=facts.stage, source=facts.source)
+    put = Put(
+        user=User(name=facts.modifier),
+        valid=facts.valid,
+        stage=facts.stage,
+        source=facts.source,
+        client_hash=facts.client_hash,
+    )
     sidecar = next_revision(put, content, received.version, over=over, owner=owner)
     modified = facts.modified or sidecar.modified
     is_new = living(over) is None

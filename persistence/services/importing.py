@@ -154,7 +154,7 @@ class ImportWriter:
         chunks = _as_described(revision, self.largest_xml if address.is_main else self.largest)
         encoded = None
         is_encrypted = revision.exact is not None and bool(revision.exact.encrypted)
-        if isinstance(address, DocumentAddress) and not is_encrypted:
+        if isinstance(address, DocumentAddress) and not is_encrypted and not revision.facts.is_as_stored:
             encoded = self._encoded(address, revision, self.route.catalog.of(address.form, version), chunks)
             chunks = iter(encoded.chunks)
         sidecar = revision.facts.sidecar

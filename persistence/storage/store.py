@@ -47,6 +47,7 @@ from persistence.storage.locks import Lease, LockFile, Locks, stripe
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
+    AppendOnly,
     Arrivals,
     ChangeEvents,
     ChangeListener,
@@ -56,12 +57,13 @@ from persistence.storage.storage import (
     JobRecord,
     KeepsHistory,
     Storage,
+    Writing,
     keeps_all,
 )
 from persistence.storage.stored_revision import Integrity, StoredRevision, digest_of_file
 
 
-class Writer:
+class Writer(Writing):
     """Makes changes of a tree while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the store
@@ -482,10 +484,11 @@ class Store(StoreReader, Storage, Closable):
         integrity: Integrity | None = None,
         keeps_history: KeepsHistory = keeps_all,
         recorder: EventRecorder | None = None,
+        append_only: bool = False,
     ) -> None:
         """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
 
-        It closes the ``recorder``.
+        It closes the ``recorder``. With ``append_only``, all do, and ``AppendOnly`` applies.
         """
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
@@ -507,8 +510,9 @@ class Store(StoreReader, Storage, Closable):
         self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
         self.reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
         self._listener = listener
-        self._keeps_history = keeps_history
+        self._keeps_history = keeps_all if append_only else keeps_history
         self.recorder = recorder
+        self._append_only = append_only
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -528,15 +532,16 @@ class Store(StoreReader, Storage, Closable):
         return Upload(self.root)
 
     @contextmanager
-    def writing(self, address: Address) -> Iterator[Writer]:
+    def writing(self, address: Address) -> Iterator[Writing]:
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
             with self._locks.holding(LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
-                yield Writer(
+                writer = Writer(
                     self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
                 )
+                yield AppendOnly(writer) if self._append_only else writer
         except OSError as error:
             raise as_disk_error(error, "writing", address) from error
         finally:

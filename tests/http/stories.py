@@ -19,7 +19,8 @@ than the value. Without a status the request must succeed. ``PERMISSIONS`` publi
 ``RESTORE`` brings a revision back and ``HISTORY`` lists them. ``LOCK`` and ``UNLOCK`` are ``for`` lea of the group
 staff unless the line says otherwise. ``SEARCH`` searches the form, or another one that it names, and ``found`` has the
 documents. Paths from ``~/`` on are below the API, and from ``//`` on the server's. ``FACE provider`` and ``FACE
-public`` choose the API. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that files are not in the tree.
+public`` choose the API, and ``FORM`` another form. ``has`` and ``lacks`` are texts of a body. ``NOTHING`` says that
+files are not in the tree.
 
     SEARCH v=all by=bob <search/> -> found=`D D°`
     GET ~/form/{form} //healthz -> 200
@@ -48,7 +49,7 @@ _SHORT = {
     "stage": "Workflow-Stage",
 }
 _STANDARD = {"Content-Type", "Content-Length", "Content-Range", "Content-Encoding", "ETag", "Range", "Retry-After"}
-_STANDARD |= {"Timeout", "for", "in"}
+_STANDARD |= {"Timeout", "Accept-Ranges", "for", "in"}
 _BODY = {"PUT": b"<d/>", "SEARCH": b"<search/>"}
 _ROW = r'<document [^>]*\bmodified-time="([^"]*)"'
 
@@ -84,6 +85,8 @@ def play(
         paths = [word for word in words_of if not word.startswith("<") and not _NAMED.fullmatch(word)]
         if method == "FACE":
             service = replace(service, face={"provider": PROVIDER, "public": PUBLIC}[words_of[0]])
+        elif method == "FORM":
+            form = words_of[0]
         elif method == "PERMISSIONS":
             rules = "".join(asked.partition("<")[1:])
             is_said = words_of[-1:] != ["none"]

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.rules import AccessTokens
+from tests import service as services
 from tests.http.test_permissions import LEA, definition, operations
 from tests.in_process import serving
 from tests.service import V1, Answer, Service, alone, running
+from tests.waiting import eventually
 
 FORM = "hr/leave"
 PATH = f"{FORM}/data/A/data.xml"
@@ -139,13 +142,6 @@ def stored_again(service: Service, permissions: str) -> None:
     service.put(f"{FORM}/form/form.xhtml", definition(permissions), **V1)
 
 
-def test_another_condition_of_the_permission_must_hold_too(service: Service, tmp_path: Path) -> None:
-    stored(service, PERMISSIONS["of bearers with a name"][0] + OWN)
-    secret = by(PATH, token(tmp_path, ["read"]))
-    assert service.get(secret).status == 403
-    assert service.get(secret, Username="bob").status == 200
-
-
 WRONG = {
     "another application": TokenSubject(Form("it", "leave"), 1, "A"),
     "another form": TokenSubject(Form("hr", "travel"), 1, "A"),
@@ -190,6 +186,7 @@ def test_every_wrong_token_is_refused_in_the_same_words(service: Service, tmp_pa
 
 
 def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Service, tmp_path: Path) -> None:
+    """Behind a proxy it is the proxy's to judge."""
     service.put(f"{FORM}/form/form.xhtml", definition(None), **V1)
     assert service.put(by(PATH, "x"), **V1).status == 201
     assert service.get(by(PATH, "x")).status == 200
@@ -199,6 +196,8 @@ def test_it_counts_only_for_data_that_exists_and_has_permissions(service: Servic
     stored_again(service, BEARERS)
     secret = token(tmp_path, ("read", "update"), TokenSubject(Form("hr", "leave"), 1, "newer"))
     assert service.put(by(f"{FORM}/data/newer/data.xml", secret), **V1).status == 403
+    if service.dialect == "orbeon" and not services.is_proxied:
+        assert replace(service, face="").get(by(PATH, "x")).status == 200
 
 
 def test_it_is_not_for_searches_and_lists(service: Service, tmp_path: Path) -> None:
@@ -216,11 +215,14 @@ def test_it_is_not_for_deleting_all_data(service: Service, tmp_path: Path) -> No
     assert service.get(PATH, **LEA).status == 200
 
 
-def test_the_cause_of_a_412_is_for_those_who_may_read(service: Service, tmp_path: Path) -> None:
+def test_the_cause_of_a_412_is_for_readers_and_all_conditions_must_hold(service: Service, tmp_path: Path) -> None:
     stored(service)
     stale = {"If-Match": '"0"'}
     assert "by lea" in service.put(by(PATH, token(tmp_path, ("read", "update"))), headers=stale).cause
     assert "by lea" not in service.put(by(PATH, token(tmp_path, ["update"])), headers=stale).cause
+    stored_again(service, PERMISSIONS["of bearers with a name"][0] + OWN)
+    secret = by(PATH, token(tmp_path, ["read"]))
+    assert [service.get(secret, **user).status for user in ({}, {"Username": "bob"})] == [403, 200]
 
 
 def test_without_the_property_no_token_is_worth_anything(tmp_path: Path) -> None:
@@ -245,13 +247,6 @@ def test_keys_are_rotated_without_a_restart(tmp_path: Path) -> None:
         assert [service.get(by(PATH, each)).status for each in (old, new)] == [403, 200]
         keys.remove_signing(keys.signing()[0].id)
         assert service.get(by(PATH, new)).status == 403
-
-
-def test_behind_a_proxy_it_is_the_proxys_to_judge(tmp_path: Path) -> None:
-    with a_service(tmp_path, "orbeon") as service:
-        stored(service)
-        service.face = ""
-        assert service.get(by(PATH, "x")).status == 200
 
 
 ISSUERS = 'token_issuers = ["desk", "trusted"]'
@@ -284,15 +279,11 @@ def test_a_key_that_the_settings_name_issues_tokens(tmp_path: Path, dialect: str
         assert issued(service, key=desk).status == 410
 
 
-def test_a_trusted_caller_without_a_key_issues_nothing(tmp_path: Path) -> None:
+def test_without_a_signing_key_none_is_issued_or_accepted(tmp_path: Path) -> None:
+    """And a trusted caller without a key issues nothing."""
     with a_service(tmp_path, more=f'{ISSUERS}\ntrusted = ["127.0.0.1"]') as service:
         stored(service)
         assert issued(service).status == 403
-
-
-def test_without_a_signing_key_none_is_issued_or_accepted(tmp_path: Path) -> None:
-    with a_service(tmp_path, more=ISSUERS) as service:
-        stored(service)
         keys = keys_of(tmp_path)
         secret = token(tmp_path, ["read"])
         keys.remove_signing(keys.signing()[0].id)
@@ -309,8 +300,9 @@ def test_no_log_has_a_token(tmp_path: Path) -> None:
         assert service.get(by(PATH, secret), {"Referer": f"http://forms/?fr-access-token={secret}"}).status == 200
         assert service.get(by(PATH, f"{secret}x")).status == 403
         assert service.raw("GET", by(f"{service.face}/crud/{PATH}", secret), {"bad name": "x"}).status == 400
+        line = re.compile(r'"GET \S+/data\.xml\?… HTTP/1\.1" 200')  # it is written after the answer
+        eventually(lambda: line.search(service.log.read_text()))
         log = service.log.read_text()
-    assert re.search(r'"GET \S+/data\.xml\?… HTTP/1\.1" 200', log), log
     assert secret.partition(".")[0] not in log
 
 

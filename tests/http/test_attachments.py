@@ -363,9 +363,7 @@ def test_no_content_has_scripts_and_a_browser_saves_what_may_have_some(service: 
         assert (unchanged.status, told(unchanged)) == (304, EVERY), path
 
 
-def test_the_xml_of_answers_has_no_scripts_either_and_data_is_of_its_user_in_every_cache(
-    service: Service, form: str
-) -> None:
+def test_answers_have_no_scripts_and_data_is_of_its_user_in_every_cache(service: Service, form: str) -> None:
     service.publish(form, XHTML)
     service.save(form)
     service.put(f"{form}/data/D/a.bin", b"1", **V1)

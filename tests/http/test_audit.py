@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -23,6 +22,7 @@ from tests.http.test_leases import lock, unlock
 from tests.http.test_permissions import definition
 from tests.in_process import serving
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.waiting import at_once
 
 CONTENT = "confidential-content"
 FORM = "hr/leave"
@@ -372,36 +372,12 @@ def test_with_the_setting_nothing_is_changed_without_a_line(tmp_path: Path) -> N
     assert verify(path_of(tmp_path), lambda _: None, must_be_sealed=False).notes == []
 
 
-def test_what_is_stored_is_said_to_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line of the outcome cannot be written: the change is there, and the audit has its beginning."""
-    path = f"{FORM}/data/A/data.xml"
-    with audited(tmp_path, audit_required="true") as service:
-        if service.process is not None:
-            pytest.skip("the failure is injected into this process")
-        monkeypatch.setattr("persistence.audit.audit_log.AuditLog.record", lambda *_: None)
-        assert service.put(path, DATA, **V1, Username="lea").status == 201
-    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
-    assert found.notes == ["1 changes were begun and have no outcome, lines 1"]
+def test_what_is_stored_is_said_to_be_and_a_full_disk_is_507(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of an outcome that cannot be written: the change is there, and the audit has its beginning.
 
-
-def test_a_disk_that_is_full_is_507(tmp_path: Path) -> None:
-    """The line is refused in its middle, and nothing is stored; the next writer closes the piece."""
-    with audited(tmp_path, audit_required="true") as service:
-        if service.process is not None:
-            pytest.skip("the failure is injected into this process")
-        path = f"{FORM}/data/A/data.xml"
-        assert service.put(path, DATA, **V1, Username="lea").status == 201
-        with full():
-            assert service.put(path, b"<d>new</d>", Username="lea").status == 507
-        assert service.get(path, Username="lea").body == DATA
-        assert service.put(path, b"<d>new</d>", Username="lea").status == 204
-    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
-    assert (found.findings, found.lines) == ([], 5)
-
-
-@contextmanager
-def full() -> Iterator[None]:
-    whole = files.write_all
+    A line that is refused in its middle: nothing is stored, and the next writer closes the piece.
+    """
+    path, whole = f"{FORM}/data/A/data.xml", files.write_all
 
     def refuse(descriptor: int, data: bytes) -> None:
         if b'"prev":"' in data:
@@ -409,11 +385,23 @@ def full() -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         whole(descriptor, data)
 
-    files.write_all = refuse
-    try:
-        yield
-    finally:
-        files.write_all = whole
+    with audited(tmp_path, audit_required="true") as service:
+        if service.process is not None:
+            pytest.skip("the failure is injected into this process")
+        assert service.put(path, DATA, **V1, Username="lea").status == 201
+        monkeypatch.setattr(files, "write_all", refuse)
+        assert service.put(path, b"<d>new</d>", Username="lea").status == 507
+        monkeypatch.undo()
+        assert service.get(path, Username="lea").body == DATA
+        assert service.put(path, b"<d>new</d>", Username="lea").status == 204
+        found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+        assert (found.findings, found.lines) == ([], 5)
+        monkeypatch.setattr("persistence.audit.audit_log.AuditLog.record", lambda *_: None)
+        assert service.put(path, DATA, Username="lea").status == 204
+    found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
+    torn, begun = found.notes
+    assert "torn a line" in torn
+    assert begun == "1 changes were begun and have no outcome, lines 6"
 
 
 def test_several_workers_write_one_chain(tmp_path: Path) -> None:
@@ -425,11 +413,7 @@ def test_several_workers_write_one_chain(tmp_path: Path) -> None:
                 headers = {"X-Request-Id": f"{client}-{number}"}
                 service.put(f"{FORM}/data/D{client}/data.xml", DATA, headers, **V1, Username="lea")
 
-        clients = [threading.Thread(target=save, args=(client,)) for client in range(8)]
-        for each in clients:
-            each.start()
-        for each in clients:
-            each.join()
+        at_once(*(partial(save, client) for client in range(8)))
     found = verify(path_of(tmp_path), lambda _: None, must_be_sealed=False)
     assert (found.lines, found.findings) == (80, [])
     assert len(list((tmp_path / "audit").iterdir())) > 4
@@ -438,24 +422,20 @@ def test_several_workers_write_one_chain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "make", "cause"),
     [
-        ('audit_file = "data/audit.jsonl"', None, "must not lie in the data directory"),
-        ("", "link", "symbolic link"),
-        ("", "pipe", "not a regular file"),
-        ("", "directory", "directory"),
-        ('audit = "syslog"\naudit_syslog = "/nowhere/log"', None, "cannot be reached"),
-        ('audit_syslog = "nothing"', None, "the absolute path of a socket, or HOST:PORT"),
-        ('audit = "yes"', None, "is not 'off', 'file', 'syslog' or 'stdout'"),
+        ('audit_file = "data/audit.jsonl"', Path.touch, "must not lie in the data directory"),
+        ("", partial(Path.symlink_to, target="/dev/null"), "symbolic link"),
+        ("", os.mkfifo, "not a regular file"),
+        ("", Path.mkdir, "directory"),
+        ('audit = "syslog"\naudit_syslog = "/nowhere/log"', Path.touch, "cannot be reached"),
+        ('audit_syslog = "nothing"', Path.touch, "the absolute path of a socket, or HOST:PORT"),
+        ('audit = "yes"', Path.touch, "is not 'off', 'file', 'syslog' or 'stdout'"),
     ],
 )
 def test_a_service_does_not_start_with_an_audit_that_it_cannot_write(
-    tmp_path: Path, more: str, make: str | None, cause: str
+    tmp_path: Path, more: str, make: Callable[[Path], object], cause: str
 ) -> None:
-    directory = tmp_path / "audit"
-    directory.mkdir()
-    target = directory / "audit.jsonl"
-    {"link": lambda: target.symlink_to("/dev/null"), "pipe": lambda: os.mkfifo(target), "directory": target.mkdir}.get(
-        make or "", lambda: None
-    )()
+    (tmp_path / "audit").mkdir()
+    make(tmp_path / "audit/audit.jsonl")
     with pytest.raises(StartupError, match=cause) as refused, audited_by(tmp_path, more):
         pass
     assert "\n" not in str(refused.value)
@@ -470,28 +450,22 @@ def audited_by(directory: Path, more: str) -> Iterator[Service]:
         yield service
 
 
-def test_lines_go_to_standard_output(tmp_path: Path) -> None:
+def test_lines_go_to_standard_output_and_to_syslog(tmp_path: Path) -> None:
     with audited(tmp_path, is_real=True, audit="stdout") as service:
         service.put(f"{FORM}/data/A/data.xml", DATA, **V1, Username="lea")
         text = service.log.read_text()
     found = [json.loads(line) for line in text.splitlines() if '"action":' in line]
     assert [(line["action"], line["document"], "n" in line) for line in found] == [("create", "A", False)]
     assert not (tmp_path / "audit").exists()
-
-
-def test_lines_go_to_syslog(tmp_path: Path) -> None:
-    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    receiver.settimeout(10)
     short = Path(os.environ.get("TMPDIR", "/tmp")) / f"audit-{os.getpid()}"
-    receiver.bind(str(short))
-    try:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.settimeout(10)
+        receiver.bind(str(short))
         with audited(tmp_path, audit="syslog", audit_syslog=short) as service:
-            service.put(f"{FORM}/data/A/data.xml", DATA, **V1, Username="lea")
+            service.put(f"{FORM}/data/B/data.xml", DATA, **V1, Username="lea")
             said = receiver.recv(10_000)
             assert said.startswith(b"<86>persistence: {")
-            assert json.loads(said[said.index(b"{") :])["document"] == "A"
+            assert json.loads(said[said.index(b"{") :])["document"] == "B"
             receiver.close()
-            assert service.put(f"{FORM}/data/A/data.xml", DATA, Username="lea").status == 204
-    finally:
-        receiver.close()
-        short.unlink()
+            assert service.put(f"{FORM}/data/B/data.xml", DATA, Username="lea").status == 204
+    short.unlink()

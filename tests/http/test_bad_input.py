@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.forms.test_streaming import HOSTILE
+from tests.http.stories import play, stories
 from tests.service import PROVIDER, PUBLIC, V1, Service
 
 
@@ -88,12 +89,6 @@ def test_odd_paths_are_refused(service: Service, path: str) -> None:
     assert _files(service) == before
 
 
-def test_doubled_slashes_are_collapsed(service: Service, form: str) -> None:
-    """Spec crud 2.1: the runtime builds such paths."""
-    service.put(f"{form}/data/D//data.xml", b"<d/>", **V1)
-    assert service.get(f"/{form}//data/D/data.xml").body == b"<d/>"
-
-
 @pytest.mark.parametrize(
     "path", ["", "a", "a/b", "a/b/data/D", "a/b/data/D/", "a/b/form", "a/b/form/", "a/b/other/D/x", "a/b/data/D/x/y"]
 )
@@ -153,41 +148,38 @@ def test_a_query_is_at_most_a_mebibyte_and_its_caller_must_be_readable(service: 
     assert service.call("GET", "form", Credentials="{").status == 400
 
 
+CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize("name", ["data.xml", "a.bin"])
-def test_a_client_that_hangs_up_stores_nothing(service: Service, form: str, name: str) -> None:
-    """Reliability, Servers: a truncated body runs the view; it must not become half a file."""
+@pytest.mark.parametrize(
+    ("rest", "status", "said"),
+    [
+        ("Content-Length: 1000\r\n\r\n<d/>", 400, b"996 bytes before"),
+        (f"{CHUNKED}4\r\n<d/>\r\n", 400, b""),
+        (f"{CHUNKED}9\r\n<d/>", 400, b""),
+        (f"{CHUNKED}zz\r\n", 400, b""),
+        ("\r\n", 411, b""),
+        ("Content-Length: x\r\n\r\n", 400, b""),
+        ("Content-Length: -1\r\n\r\n", 400, b""),
+        ("Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", 501, b""),
+    ],
+)
+def test_half_a_body_stores_nothing(
+    service: Service, form: str, name: str, rest: str, status: int, said: bytes
+) -> None:
+    """A truncated body must not become half a file; without a length and chunks there is none (RFC 9110 15.5.12).
+
+    gzip under the chunks would be stored as it is (RFC 9112 6.1).
+    """
+    answer = raw(service, f"{head(service, form, name)}{rest}".encode())
+    assert (answer[0], said in answer[1]) == (status, True)
+    assert nothing_is_left(service, form)
+
+
+def head(service: Service, form: str, name: str = "a.bin") -> str:
     path = f"{service.face}/crud/{form}/data/D/{name}"
-    head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\n{service.prefix}Form-Definition-Version: 1\r\n"
-    status, answer = raw(service, f"{head}Content-Length: 1000\r\n\r\n<d/>".encode())
-    assert (status, b"996 bytes before" in answer) == (400, True)
-    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\n4\r\n<d/>\r\n".encode())[0] == 400
-    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\n9\r\n<d/>".encode())[0] == 400
-    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n".encode())[0] == 400
-    assert nothing_is_left(service, form)
-
-
-def test_a_body_must_be_announced(service: Service, form: str) -> None:
-    """RFC 9110 15.5.12: without a length and without chunks there is no body to store."""
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
-    assert raw(service, f"{head}\r\n".encode())[0] == 411
-    assert raw(service, f"{head}Content-Length: x\r\n\r\n".encode())[0] == 400
-    assert raw(service, f"{head}Content-Length: -1\r\n\r\n".encode())[0] == 400
-    assert nothing_is_left(service, form)
-
-
-def test_chunked_bodies_are_stored_whole(service: Service, form: str) -> None:
-    service.put(f"{form}/data/D/data.xml", **V1)
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
-    head += f"{service.prefix}Form-Definition-Version: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert raw(service, head.encode() + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")[0] == 201
-    assert service.get(f"{form}/data/D/a.bin").body == b"abcde"
-
-
-def test_other_transfer_codings_are_not_understood(service: Service, form: str) -> None:
-    """RFC 9112 6.1: gzip under the chunks would be stored as it is."""
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
-    assert raw(service, f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".encode())[0] == 501
-    assert nothing_is_left(service, form)
+    return f"PUT {path} HTTP/1.1\r\nHost: localhost\r\n{service.prefix}Form-Definition-Version: 1\r\n"
 
 
 @pytest.mark.parametrize("name", ["If-Modified-Since", "If-Range"])
@@ -202,40 +194,24 @@ def test_dates_of_no_calendar_are_ignored(service: Service, form: str, name: str
     assert answer.status == (206 if name == "If-Modified-Since" else 200)
 
 
-@pytest.mark.parametrize(
-    "instant", ["0001-01-01T00:00:00%2B23:59", "9999-12-31T23:59:59-23:59", "1", "2025-02-30T00:00:00Z"]
-)
-def test_instants_of_no_calendar_are_refused(service: Service, form: str, instant: str) -> None:
-    assert service.get(f"{form}/data/D/data.xml?last-modified-time={instant}").status == 400
-
-
-def test_deleting_with_a_lost_document_id_deletes_nothing(service: Service, form: str) -> None:
-    """A client that puts an empty id between two slashes does not mean all documents."""
-    service.put(f"{form}/data/D/data.xml", **V1)
-    assert service.delete(f"{form}/data//").status == 400
-    assert service.delete(f"{form}/data//data.xml").status in (404, 405)
-    assert service.get(f"{form}/data/D/data.xml").status == 200
-
-
 def test_a_body_over_the_limit(service: Service, form: str) -> None:
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
-    head += f"{service.prefix}Form-Definition-Version: 1\r\n"
-    assert raw(service, f"{head}Content-Length: {(8 << 20) + 1}\r\n\r\n".encode(), half_close=False)[0] == 413
-    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    over = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 8 + b"1\r\ny\r\n0\r\n\r\n"
-    assert raw(service, over)[0] == 413
+    length = f"{head(service, form)}Content-Length: {(8 << 20) + 1}\r\n\r\n"
+    assert raw(service, length.encode(), half_close=False)[0] == 413
+    begun = f"{head(service, form)}{CHUNKED}".encode() + (b"100000\r\n" + b"x" * 0x100000 + b"\r\n") * 8
+    assert raw(service, begun + b"1\r\ny\r\n0\r\n\r\n")[0] == 413
     assert nothing_is_left(service, form)
-    exact = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 8 + b"0\r\n\r\n"
-    assert raw(service, exact)[0] == 201
+    assert raw(service, begun + b"0\r\n\r\n")[0] == 201
+    service.save(form)
+    small = f"{head(service, form)}{CHUNKED}".encode() + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    assert raw(service, small)[0] == 204
+    assert service.get(f"{form}/data/D/a.bin").body == b"abcde", "chunked bodies are stored whole"
 
 
 @pytest.mark.parametrize(
     ("length", "expected"),
     [((8 << 20) + 1, b"HTTP/1.1 413"), (4, b"HTTP/1.1 100"), ("5\r\nContent-Encoding: gzip", b"HTTP/1.1 415")],
 )
-def test_the_body_of_what_is_refused_anyway_is_not_asked_for(
-    service: Service, form: str, length: object, expected: bytes
-) -> None:
+def test_a_body_to_be_refused_is_not_asked_for(service: Service, form: str, length: object, expected: bytes) -> None:
     """RFC 9110 10.1.1: a client that waits for 100 Continue gets the refusal instead, and the connection ends."""
     path = f"{service.face}/crud/{form}/data/D/data.xml"
     head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/xml\r\n"
@@ -298,9 +274,7 @@ def test_a_part_of_a_content_is_refused(service: Service, form: str, path: str) 
         ("Content-MD5", lambda body: _digest("md5", body)),
     ],
 )
-def test_a_body_is_compared_with_its_digest(
-    service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]
-) -> None:
+def test_digests_are_compared(service: Service, form: str, path: str, name: str, value: Callable[[bytes], str]) -> None:
     """RFC 9530: what a network has changed is not stored."""
     service.put(f"{form}/data/E/data.xml", **V1)
     path = f"{form}/{path}"
@@ -324,15 +298,6 @@ def test_a_malformed_digest_is_refused(service: Service, form: str, name: str, v
     assert service.put(f"{form}/data/D/a.bin", b"x", {"Repr-Digest": "x=:AAA:"}, **V1).status == 201
 
 
-def test_a_number_sign_is_encoded_in_a_name(service: Service, form: str) -> None:
-    """As it is, it is no part of a request; as %23 it is a character like any other, also of an attachment's name."""
-    document, file = f"{form}/data/a%23b/data.xml", f"{form}/data/a%23b/no%231.bin"
-    assert service.put(document, **V1).status == service.put(file, b"x", **V1).status == 201
-    assert service.get(file).body == b"x"
-    assert service.get(file.replace("%23", "#")).status == 400
-    assert service.get(f"{form}/data/a/data.xml").status == 404
-
-
 @pytest.mark.parametrize(
     ("name", "status"),
     [
@@ -347,10 +312,33 @@ def test_names_in_xml_are_those_of_its_fourth_edition(service: Service, form: st
     assert service.put(path, f"<d a='{name}'>{name}</d>".encode(), **V1).status < 300
 
 
-def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
-    """RFC 9110 8.4: stored as it is, it would come back without its coding."""
-    assert service.put(f"{form}/data/D/a.bin", b"x", {"Content-Encoding": "gzip"}, **V1).status == 415
-    assert nothing_is_left(service, form)
+@stories(
+    {
+        "doubled slashes are collapsed: the runtime builds such paths (spec crud 2.1)": """
+            PUT data/D//data.xml v=1 <d/> -> 201
+            GET /{crud}//{form}//data/D/data.xml -> 200 <d/>""",
+        "deleting with a lost document id deletes nothing: an empty id does not mean all documents": """
+            PUT data/D v=1
+            DELETE data// -> 400
+            DELETE data//data.xml -> 404
+            GET data/D -> 200""",
+        "a number sign is encoded in a name; as it is, it is no part of a request": """
+            PUT data/a%23b data/a%23b/no%231.bin v=1 <x/> -> 201
+            GET data/a%23b/no%231.bin -> 200 <x/>
+            GET data/a%23b/no#1.bin -> 400
+            GET data/a -> 404""",
+        "instants of no calendar are refused": """
+            GET data/D?last-modified-time=0001-01-01T00:00:00%2B23:59 data/D?last-modified-time=1 -> 400
+            GET data/D?last-modified-time=9999-12-31T23:59:59-23:59 -> 400
+            GET data/D?last-modified-time=2025-02-30T00:00:00Z -> 400""",
+        "an encoded body is refused: it would come back without its coding (RFC 9110 8.4)": """
+            PUT data/D/a.bin v=1 Content-Encoding=gzip -> 415
+            NOTHING .""",
+    }
+)
+def test_odd_requests(service: Service, form: str, story: str) -> None:
+    play(service, form, story, crud=f"{service.face}/crud")
+    assert service.leftovers() == []
 
 
 @pytest.mark.parametrize(

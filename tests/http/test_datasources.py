@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -22,11 +23,11 @@ from persistence.providers.tree_provider import open_index, open_store, provider
 from persistence.storage.attachments import FileBodies
 from persistence.storage.storage import Storage
 from tests import orders
+from tests.http.stories import play, stories
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.orders import found
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, Service, running
 from tests.waiting import eventually
 
 CONFIG = """
@@ -47,7 +48,6 @@ data = "disk2"
 data = "definitions"
 """
 _XML = {"Content-Type": "application/xml"}
-_GUARDED = '<permissions><permission operations="create read"><user-role any-of="clerk"/></permission></permissions>'
 _PATIENCE = 20.0
 
 
@@ -69,119 +69,117 @@ def beside(service: Service, name: str) -> Path:
     return service.data.parent / name
 
 
-def by_provider(service: Service, method: str, path: str, body: bytes | None = None, **own: object) -> Answer:
-    service.face = PROVIDER
-    try:
-        return service.ask(method, path, body, _XML, **own)
-    finally:
-        service.face = PUBLIC
+def there(service: Service, _form: str, _headers: object, *paths: str) -> str:
+    """Those of the files beside the data directory that are there."""
+    return " ".join(path for path in paths if (service.data.parent / path).exists())
 
 
-def search(service: Service, form: str, body: str = "<search/>", **own: str) -> list[str]:
-    answer = service.post(f"search/{form}", body, **own)
-    assert answer.status == 200, answer.cause
-    return found(answer.body)
-
-
-def listed(service: Service, query: str = "") -> list[tuple[str, str, str]]:
-    answer = service.raw("GET", f"{service.face}/form{query}")
-    assert answer.status == 200, answer.cause
-    names = ("application-name", "form-name", "form-version")
-    return [tuple(form.findtext(name) or "" for name in names) for form in orders.tree(answer.body)]  # type: ignore[misc]
-
-
-def test_definitions_and_data_lie_where_the_properties_say(public: Service) -> None:
-    assert public.put("acme/order/form/form.xhtml", orders.definition()).status == 201
-    assert public.put("acme/order/data/D1/data.xml", b"<d>one</d>").status == 201
-    assert public.put("acme/order/draft/D1/data.xml", b"<d>draft</d>").status == 201
-    assert public.put("acme/order/data/D1/a.bin", b"bytes").status == 201
-    assert (public.data / "acme/order/form/1/form.xhtml").read_bytes() == orders.definition()
-    assert (beside(public, "disk2") / "acme/order/data/D1/data.xml").read_bytes() == b"<d>one</d>"
-    assert (beside(public, "disk2") / "acme/order/draft/D1/data.xml").exists()
-    assert not (public.data / "acme/order/data").exists()
-    assert not (beside(public, "disk2") / "acme/order/form").exists()
-    got = public.get("acme/order/data/D1/data.xml")
-    assert (got.status, got.body, got["Svc-Form-Definition-Version"]) == (200, b"<d>one</d>", "1")
-    assert public.get("acme/order/data/D1/a.bin").body == b"bytes"
-    assert public.get("acme/order/form/form.xhtml", For_Document_Id="D1").body == orders.definition()
-    assert public.put("acme/order/data/D1/data.xml", b"<d>two</d>", {"If-Match": str(got["ETag"])}).status == 204
-    assert public.get("acme/order/draft/D1/data.xml").status == 404
-    assert public.delete("acme/order/data/D1/data.xml").status == 204
-    assert public.get("acme/order/data/D1/data.xml").status == 404
-
-
-def test_new_data_has_the_version_that_the_other_tree_has_published(public: Service) -> None:
-    for version in (1, 2):
-        assert public.put("acme/two/form/form.xhtml", definition(""), Form_Definition_Version=version).status == 201
-    assert public.put("acme/two/data/D/data.xml")["Svc-Form-Definition-Version"] == "2"
-
-
-def test_searches_read_data_by_the_definitions_of_the_other_tree(public: Service) -> None:
-    assert public.put("acme/found/form/form.xhtml", orders.definition()).status == 201
-    for name, document in (("a", "Ann"), ("b", "Bob")):
-        body = f"<form><customer><name>{document}</name></customer></form>".encode()
-        assert public.put(f"acme/found/data/{name}/data.xml", body).status == 201
-    query = '<search><query path="customer/name" match="exact">Bob</query></search>'
-    assert search(public, "acme/found", query) == ["b"]
-    assert not (public.data / ".index/acme/found").exists()
-    changed = orders.definition().replace(b"fr-index", b"fr-other")
-    assert public.put("acme/found/form/form.xhtml", changed).status == 204
-    assert sorted(search(public, "acme/found")) == ["a", "b"]
-    assert public.raw("POST", f"{PUBLIC}/reindex", _XML, b"").status == 200
-    assert public.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
-    assert sorted(search(public, "acme/found")) == ["a", "b"]
-
-
-def test_permissions_hold_for_data_on_the_other_disk_through_both_faces(public: Service) -> None:
-    guarded = definition(_GUARDED)
-    assert public.put("acme/guarded/form/form.xhtml", guarded).status == 201
-    path = "acme/guarded/data/D/data.xml"
-    assert public.put(path).status == 403
-    assert public.put(path, Username="kim", Roles="clerk").status == 201
-    assert public.get(path).status == 403
-    assert by_provider(public, "GET", path, Datasource="disk2").status == 403
-    assert by_provider(public, "GET", path, Datasource="disk2", Username="kim", Roles="clerk").status == 200
-    assert search(public, "acme/guarded") == []
-    public.face = PROVIDER
-    assert search(public, "acme/guarded", Datasource="disk2") == []
-    assert search(public, "acme/guarded", Datasource="disk2", Username="kim", Roles="clerk") == ["D"]
-
-
-def test_the_provider_face_takes_the_tree_that_the_header_names(public: Service) -> None:
-    path = "lab/probe/data/D/data.xml"
-    for body, own in ((b"<d>default</d>", {}), (b"<d>second</d>", {"Datasource": "disk2"})):
-        assert by_provider(public, "PUT", path, body, **own).status == 201
-        assert by_provider(public, "GET", path, **own).body == body
-    assert (beside(public, "disk2") / path).read_bytes() == b"<d>second</d>"
-    assert by_provider(public, "GET", path, Datasource="definitions").status == 404
-    refused = by_provider(public, "GET", path, Datasource="disk3")
-    assert (refused.status, refused.cause) == (400, "there is no datasource 'disk3' here")
-    assert by_provider(public, "PUT", path, b"<d/>", Datasource="disk3").status == 400
-    assert public.get(path, Datasource="disk2").body == b"<d>default</d>", "the public API goes by the properties"
-    assert by_provider(public, "GET", path, Xmldb_Uri="/db/x").status == 200
-
-
-def test_the_list_of_forms_has_those_of_all_active_providers(public: Service) -> None:
-    for form in ("lab/one", "hr/leave", "old/gone"):
-        assert public.put(f"{form}/form/form.xhtml", definition("")).status == 201
-    assert (beside(public, "definitions") / "hr/leave/form/1/form.xhtml").exists()
-    # What lies in a tree where nobody looks for it is not listed: neither would it be served.
-    assert by_provider(public, "PUT", "hr/stray/form/form.xhtml", definition(""), **V1).status == 201
-    names = {(app, form) for app, form, _ in listed(public)}
-    assert {("lab", "one"), ("hr", "leave")} <= names
-    assert not names & {("old", "gone"), ("hr", "stray")}
-    assert listed(public, "/hr") == [("hr", "leave", "1")]
-    assert public.get("old/gone/form/form.xhtml").status == 200, "inactive providers are read all the same"
-
-
-def test_publishing_goes_from_tree_to_tree(public: Service) -> None:
-    designed = definition("<application-name>hr</application-name><form-name>made</form-name>")
-    assert public.put("svc/builder/data/M/data.xml", designed).status == 201
-    answer = public.raw("POST", "/fr/service/svc/builder/publish/M", _XML, b"")
-    assert answer.status == 200, answer.cause
-    assert (beside(public, "definitions") / "hr/made/form/1/form.xhtml").exists()
-    assert public.put("hr/made/data/D/data.xml").status == 201
-    assert (public.data / "hr/made/data/D/data.xml").exists()
+@stories(
+    {
+        "definitions and data lie where the properties say": """
+            FORM acme/order
+            PUT form {order} -> 201
+            PUT data/D1 <d>one</d> -> 201
+            PUT draft/D1 <d>draft</d> -> 201
+            PUT data/D1/a.bin <a/> -> 201
+            THERE data/acme/order/form/1/form.xhtml data/acme/order/data disk2/acme/order/data/D1/data.xml \
+                disk2/acme/order/draft/D1/data.xml disk2/acme/order/form -> `data/acme/order/form/1/form.xhtml \
+disk2/acme/order/data/D1/data.xml disk2/acme/order/draft/D1/data.xml`
+            GET data/D1 -> 200 <d>one</d> v=1 ETag>tag
+            GET data/D1/a.bin -> 200 <a/>
+            GET form For-Document-Id=D1 -> 200 {order}
+            PUT data/D1 If-Match={tag} <d>two</d> -> 204
+            GET draft/D1 -> 404
+            DELETE data/D1 -> 204
+            GET data/D1 -> 404""",
+        "new data has the version that the other tree has published": """
+            FORM acme/two
+            PUT form v=1
+            PUT form v=2
+            PUT data/D -> 201 v=2""",
+        "searches read data by the definitions of the other tree": """
+            FORM acme/found
+            PUT form {order} -> 201
+            PUT data/a {ann} -> 201
+            PUT data/b {bob} -> 201
+            SEARCH {named} -> found=b
+            THERE data/.index/acme/found -> ``
+            PUT form {unindexed} -> 204
+            SEARCH -> has=`search-total="2"`
+            POST ~/reindex -> 200
+            GET ~/reindex/status -> 200 body=`<status state="stopped"/>`
+            SEARCH -> has=`search-total="2"`""",
+        "permissions hold for data on the other disk through both faces": """
+            FORM acme/guarded
+            PERMISSIONS <permission operations="create read"><user-role any-of="clerk"/></permission>
+            PUT data/D -> 403
+            PUT data/D by=kim role=clerk -> 201
+            GET data/D -> 403
+            SEARCH -> found=
+            FACE provider
+            GET data/D Datasource=disk2 -> 403
+            GET data/D Datasource=disk2 by=kim role=clerk -> 200
+            SEARCH Datasource=disk2 -> found=
+            SEARCH Datasource=disk2 by=kim role=clerk -> found=D""",
+        "the provider API takes the tree that the header names, and the public one goes by the properties": """
+            FORM lab/probe
+            FACE provider
+            PUT data/D <d>default</d> -> 201
+            PUT data/D Datasource=disk2 <d>second</d> -> 201
+            GET data/D -> 200 <d>default</d>
+            GET data/D Datasource=disk2 -> 200 <d>second</d>
+            THERE disk2/lab/probe/data/D/data.xml -> disk2/lab/probe/data/D/data.xml
+            GET data/D Datasource=definitions -> 404
+            GET data/D Datasource=disk3 -> 400 `there is no datasource 'disk3' here`
+            PUT data/D Datasource=disk3 -> 400
+            GET data/D Xmldb-Uri=/db/x -> 200
+            FACE public
+            GET data/D Datasource=disk2 -> 200 <d>default</d>""",
+        "the list of forms has those of all active providers; inactive ones are read all the same": """
+            PUT /lab/one/form /hr/leave/form /old/gone/form -> 201
+            THERE definitions/hr/leave/form/1/form.xhtml -> definitions/hr/leave/form/1/form.xhtml
+            FACE provider
+            PUT /hr/stray/form v=1 -> 201
+            FACE public
+            GET ~/form -> has=<form-name>one< has=<form-name>leave< lacks=<form-name>gone< lacks=<form-name>stray<
+            GET ~/form/hr -> has=<form-name>leave< has=`search-total="1"`
+            GET /old/gone/form -> 200""",
+        "publishing goes from tree to tree": """
+            FORM svc/builder
+            PUT data/M {made} -> 201
+            POST //fr/service/svc/builder/publish/M -> 200
+            FORM hr/made
+            PUT data/D -> 201
+            THERE definitions/hr/made/form/1/form.xhtml data/hr/made/data/D/data.xml -> \
+`definitions/hr/made/form/1/form.xhtml data/hr/made/data/D/data.xml`""",
+        "attachments of drafts go with the draft": """
+            FORM pics/album
+            PUT draft/E/a.bin draft/E draft/F/a.bin draft/F -> 201
+            THERE attachments/pics/album/draft/E/1/a.bin attachments/pics/album/draft/F/1/a.bin -> \
+`attachments/pics/album/draft/E/1/a.bin attachments/pics/album/draft/F/1/a.bin`
+            GET draft/E/a.bin -> 200 <d/>
+            PUT data/E -> 201
+            DELETE draft/F -> 204
+            THERE attachments/pics/album/draft/E attachments/pics/album/draft/F -> ``
+            GET draft/E/a.bin -> 404""",
+        "attachments that were stored before are served as they are: storage is switched without migration": """
+            FORM pics/album
+            FACE provider
+            PUT data/S/old.bin data/S Datasource=disk2 <whole/> -> 201
+            FACE public
+            GET data/S/old.bin -> 200 <whole/>
+            PUT data/S/old.bin <new/> -> 204
+            THERE attachments/pics/album/data/S/1/old.bin -> attachments/pics/album/data/S/1/old.bin
+            GET data/S/old.bin -> 200 <new/>""",
+    }
+)
+def test_several_trees(public: Service, form: str, story: str) -> None:
+    words = {"order": orders.definition(), "unindexed": orders.definition().replace(b"fr-index", b"fr-other")}
+    words |= {"ann": orders.named("Ann"), "bob": orders.named("Bob")}
+    words["made"] = definition("<application-name>hr</application-name><form-name>made</form-name>")
+    named = '<search><query path="customer/name" match="exact">Bob</query></search>'
+    texts = {name: body.decode() for name, body in words.items()}
+    play(public, form, story, orders.definition, {"THERE": there}, named=named, **texts)
 
 
 def test_flat_views_are_where_the_data_is(public: Service) -> None:
@@ -218,77 +216,40 @@ def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> Non
     older = public.get(f"{path}?last-modified-time={got['Svc-Last-Modified']}")
     assert (older.status, older.body) == (200, body)
     # Behind a proxy this face is a main provider, and its record has no body.
-    assert by_provider(public, "GET", path, Datasource="disk2").body == b""
+    assert replace(public, face=PROVIDER).get(path, Datasource="disk2").body == b""
     assert public.delete(path).status == 204
     assert public.get(path).status == 404
     assert not stored.exists()
 
 
-def test_attachments_of_drafts_go_with_the_draft(public: Service) -> None:
-    drafts = beside(public, "attachments") / "pics/album/draft"
-    for document in ("E", "F"):
-        assert public.put(f"pics/album/draft/{document}/a.bin", b"draft").status == 201
-        assert public.put(f"pics/album/draft/{document}/data.xml").status == 201
-        assert (drafts / document / "1/a.bin").read_bytes() == b"draft"
-    assert public.get("pics/album/draft/E/a.bin").body == b"draft"
-    assert public.put("pics/album/data/E/data.xml").status == 201
-    assert public.delete("pics/album/draft/F/data.xml").status == 204
-    assert not (drafts / "E").exists()
-    assert not (drafts / "F").exists()
-    assert public.get("pics/album/draft/E/a.bin").status == 404
-
-
-def test_attachments_that_were_stored_before_are_served_as_they_are(public: Service) -> None:
-    """Spec crud 11: storage can be switched without migration."""
-    path = "pics/album/data/S/old.bin"
-    assert by_provider(public, "PUT", path, b"whole", Datasource="disk2").status == 201
-    assert by_provider(public, "PUT", "pics/album/data/S/data.xml", b"<d/>", Datasource="disk2").status == 201
-    assert public.get(path).body == b"whole"
-    assert public.put(path, b"new").status == 204
-    assert (beside(public, "attachments") / "pics/album/data/S/1/old.bin").read_bytes() == b"new"
-    assert public.get(path).body == b"new"
-
-
-def test_a_body_that_is_lost_is_damage(public: Service) -> None:
-    path = "pics/album/data/L/gone.bin"
-    for name in ("gone.bin", "data.xml"):
-        assert public.put(f"pics/album/data/L/{name}", b"<d/>").status == 201
-    (beside(public, "attachments") / "pics/album/data/L/1/gone.bin").unlink()
+def test_a_lost_body_is_damage_and_a_lost_older_one_too(public: Service) -> None:
+    path, bodies = "pics/album/data/M/photo.bin", beside(public, "attachments") / "pics/album/data/M/1"
+    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
+    first = public.put(path, b"first").instant
+    assert public.put(path, b"latest").status == 204
+    assert public.get(f"{path}?last-modified-time={first}").body == b"first"
+    for older in (bodies / ".history").iterdir():
+        older.unlink()
+    assert public.get(f"{path}?last-modified-time={first}").status == 500
+    assert public.get(path).body == b"latest"
+    (bodies / "photo.bin").unlink()
     answer = public.get(path)
     assert (answer.status, answer.cause) == (500, f"the body of {path} is missing where its attachments are kept")
 
 
-def test_an_older_body_that_is_lost_is_not_answered_with_the_one_that_is_there(public: Service) -> None:
-    path = "pics/album/data/M/photo.bin"
-    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
-    first = public.put(path, b"first")[public.prefix + "Last-Modified"]
-    assert public.put(path, b"latest").status == 204
-    assert public.get(f"{path}?last-modified-time={first}").body == b"first"
-    for older in (beside(public, "attachments") / "pics/album/data/M/1/.history").iterdir():
-        older.unlink()
-    assert public.get(f"{path}?last-modified-time={first}").status == 500
-    assert public.get(path).body == b"latest"
-
-
 def test_readiness_is_that_of_every_tree(public: Service) -> None:
     assert public.raw("GET", "/readyz").status == 200
-    attachments = beside(public, "attachments")
-    attachments.rename(attachments.with_name("gone"))
-    try:
-        answer = public.raw("GET", "/readyz")
-        assert (answer.status, str(attachments) in answer.cause) == (503, True)
-    finally:
-        attachments.with_name("gone").rename(attachments)
-    definitions = beside(public, "definitions")
-    definitions.rename(definitions.with_name("gone"))
-    try:
-        answer = public.raw("GET", "/readyz")
-        assert (answer.status, str(definitions) in answer.cause) == (503, True)
-        assert not definitions.exists(), "a tree is made by nothing but init"
-    finally:
-        definitions.with_name("gone").rename(definitions)
+    for name in ("attachments", "definitions"):
+        directory = beside(public, name)
+        gone = directory.rename(directory.with_name("gone"))
+        try:
+            answer = public.raw("GET", "/readyz")
+            assert (answer.status, str(directory) in answer.cause) == (503, True)
+            assert not directory.exists(), "a tree is made by nothing but init"
+        finally:
+            gone.rename(directory)
     assert public.raw("GET", "/readyz").status == 200
-    lock = definitions / ".locks/service"
+    lock = beside(public, "definitions") / ".locks/service"
     lock.unlink()
     assert public.raw("GET", "/readyz").status == 200
     assert lock.exists(), "what git clean removes is made again"
@@ -387,9 +348,7 @@ def test_it_keeps_attachments_alone(client: FlaskClient, tmp_path: Path) -> None
         (("show", "acme/order"), "is with another service, drawer://here/upper: look there"),
     ],
 )
-def test_commands_know_that_it_is_no_tree(
-    client: FlaskClient, config: str, arguments: tuple[str, ...], text: str
-) -> None:
+def test_commands_know_it_is_no_tree(client: FlaskClient, config: str, arguments: tuple[str, ...], text: str) -> None:
     assert client.put(f"{CRUD}/data/D/data.xml", data=DOCUMENT, headers=HEADERS).status_code == 201
     ran = CliRunner().invoke(commands, [*arguments, "--config", config])
     assert text in ran.output + str(ran.exception)

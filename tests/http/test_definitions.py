@@ -285,9 +285,7 @@ def client(tmp_path: Path, dialect: str) -> FlaskClient:
 
 
 @pytest.mark.parametrize("path", ["data/D/data.xml", "draft/D/data.xml", "data/D/a.bin"])
-def test_a_runtime_writes_through_the_provider_face_and_the_public_one_asks_for_permissions(
-    tmp_path: Path, path: str
-) -> None:
+def test_only_the_public_face_asks_for_permissions(tmp_path: Path, path: str) -> None:
     """The runtime has decided by the definitions itself (spec crud 11)."""
     asking = client(tmp_path, "orbeon")
     headers = {"Orbeon-Form-Definition-Version": "1"}
@@ -296,9 +294,7 @@ def test_a_runtime_writes_through_the_provider_face_and_the_public_one_asks_for_
     assert asking.put(f"{PUBLIC}/crud/hr/leave/{path}", data=b"<form/>", headers=headers).status_code == 502
 
 
-def test_a_caller_without_permission_learns_nothing_of_other_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_lacks_permission_learns_nothing_of_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version of the draft is looked at only when the version of its saved document permits the save."""
     asking = opened(create_app(Settings(data=initialised(tmp_path / "data")))).test_client()
     base = "/fr/service/persistence/crud/hr/leave"
@@ -331,9 +327,7 @@ def test_an_index_reads_no_definition_of_another_service(tmp_path: Path) -> None
         assert here.index_catalog is here.catalog
 
 
-def test_a_form_whose_attachments_another_service_has_is_reencrypted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_with_attachments_elsewhere_is_reencrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command calls a service: the rest of the form is here."""
     monkeypatch.chdir(tmp_path)
     initialised(tmp_path / "data")
@@ -402,9 +396,7 @@ def encrypting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_marked_value_is_unreadable_at_rest_in_data_of_every_format(
-    encrypting: Service, form: str, name: str
-) -> None:
+def test_a_marked_value_is_unreadable_at_rest_in_every_format(encrypting: Service, form: str, name: str) -> None:
     for version, (definition, paths) in enumerate(definitions(name, "<fr:encrypt/>"), 1):
         number = {"Form_Definition_Version": version}
         assert encrypting.put(f"{form}/form/form.xhtml", definition, **number).status == 201

@@ -307,9 +307,7 @@ def test_drafts_and_older_revisions_are_encrypted_like_data(service: Service, fo
     assert not traces(service.data / form / "data", *SECRETS)
 
 
-def test_long_data_is_decrypted_piece_by_piece_and_what_is_not_relevant_removed_before(
-    service: Service, form: str
-) -> None:
+def test_long_data_is_decrypted_piece_by_piece(service: Service, form: str) -> None:
     save(service, form, body=data().replace(b"<ssn>", f'<ssn xmlns:fr="{FR[1:-1]}" fr:relevant="false">'.encode()))
     rows = "".join(f"<kids><note>{SECRETS[1]} {number}</note></kids>" for number in range(5000))
     save(service, form, "long", f"<form><person>{rows}</person></form>".encode())
@@ -364,9 +362,7 @@ def test_nothing_is_stored_plain_because_the_definition_is_gone(service: Service
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_of_a_version_that_was_never_published_all_is_encrypted_that_another_one_marks(
-    service: Service, form: str, name: str
-) -> None:
+def test_an_unpublished_version_is_encrypted_as_another_one_marks(service: Service, form: str, name: str) -> None:
     assert service.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=7).status == 201
     body = CONTENT if name.endswith(".bin") else data()
     assert service.put(f"{form}/{name}", body, Form_Definition_Version=7, Path_To_Holder="person/scan").status == 201
@@ -532,9 +528,7 @@ def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
             assert texts(service.get(f"a/b/data/{document}/data.xml").body)[0] == SECRETS[0]
 
 
-def test_what_is_encrypted_with_a_key_that_is_retired_meanwhile_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_key_encrypts_that_is_retired_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the key was retired, nothing was there yet that needed it."""
     keys, derived, has_begun = keys_of(tmp_path), KeyRing.derived, threading.Event()
 

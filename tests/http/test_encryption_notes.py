@@ -1,8 +1,8 @@
 """The sidecar says whether anything in form data is encrypted, so that a GET of plain data reads it once."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +20,7 @@ from tests.http.test_reencryption import reencrypted
 from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
+from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Service, alone, pair
 from tests.sidecars import resealed, said
 
@@ -31,18 +32,8 @@ BEHIND = f'<form xmlns:f="{FR[1:-1]}"><person><ssn f:value-encrypted="true">{VEC
 LARGE = b"<form><person><name>" + b"a lovely long name " * 220_000 + b"</name></person></form>"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with keyed(tmp_path_factory.mktemp("notes")) as service:
-        yield service
-
-
-@contextmanager
-def keyed(directory: Path) -> Iterator[Service]:
-    keys_of(directory).new()
-    settings = f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n'
-    with alone(directory, settings=settings) as service:
-        yield service
+SETTINGS = f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n'
+service = served(has_keys=True, settings=SETTINGS, start=alone)
 
 
 @pytest.fixture
@@ -53,11 +44,7 @@ def form(service: Service, form: str) -> str:
 
 def save_behind(service: Service, form: str, body: bytes) -> None:
     """Save as a proxy does, which encrypts by itself."""
-    service.face = PROVIDER
-    try:
-        save(service, form, body=body)
-    finally:
-        service.face = PUBLIC
+    save(replace(service, face=PROVIDER), form, body=body)
 
 
 def sidecar(service: Service, form: str, collection: str = "data") -> Path:
@@ -80,9 +67,7 @@ def shown(service: Service, form: str, query: str = "") -> str:
 
 @pytest.mark.parametrize("collection", ["data", "draft"])
 @pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (data(), True)])
-def test_saving_notes_whether_something_is_encrypted(
-    service: Service, form: str, collection: str, body: bytes, expected: object
-) -> None:
+def test_saving_notes_encryption(service: Service, form: str, collection: str, body: bytes, expected: object) -> None:
     save(service, form, body=body, collection=collection)
     assert note(service, form, collection) == expected
     got = service.get(f"{form}/{collection}/1/data.xml")
@@ -91,9 +76,7 @@ def test_saving_notes_whether_something_is_encrypted(
 
 
 @pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (BEHIND, "silent")])
-def test_what_a_proxy_saves_is_noted_as_plain_only_where_it_is(
-    service: Service, form: str, body: bytes, expected: object
-) -> None:
+def test_what_a_proxy_saves_is_noted_if_plain(service: Service, form: str, body: bytes, expected: object) -> None:
     save_behind(service, form, body)
     assert note(service, form) == expected
     for _ in range(2):
@@ -112,13 +95,6 @@ def test_each_save_has_a_note_of_its_own(service: Service, form: str) -> None:
     assert len(instants) == 6
     for instant in instants:
         assert shown(service, form, f"?last-modified-time={instant}") in ("Ada", SECRETS[0], "078-05-1120 \u00e9")
-
-
-def test_attachments_and_definitions_have_no_such_note(service: Service, form: str) -> None:
-    save(service, form)
-    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, **V1)
-    for path in (service.data / form).rglob("*.json"):
-        assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
 
 
 def test_reencrypting_notes_what_it_leaves(service: Service, form: str) -> None:
@@ -155,33 +131,35 @@ def test_a_content_that_was_put_in_by_hand_is_looked_at(service: Service, form: 
 
 
 def test_plain_data_in_the_place_of_encrypted_is_shown_as_it_is(service: Service, form: str) -> None:
+    """Attachments and definitions have no note."""
     save(service, form)
-    file = service.data / form / "data/1/data.xml"
-    file.write_bytes(PLAIN)
-    assert note(service, form) is True
+    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, **V1)
+    for path in (service.data / form).rglob("*.json"):
+        assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
+    (service.data / form / "data/1/data.xml").write_bytes(PLAIN)
     assert service.get(f"{form}/data/1/data.xml").body == PLAIN
 
 
-def persistence(service: Service, *arguments: str, status: int = 0) -> None:
-    done = forkserver.run("persistence.cli", arguments, cwd=service.data.parent)
-    assert done.returncode == status, (done.stdout, done.stderr)
-
-
 def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
-    with keyed(tmp_path) as service:
-        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+    keys_of(tmp_path).new()
+
+    def persistence(*arguments: str, status: int = 0) -> None:
+        done = forkserver.run("persistence.cli", arguments, cwd=tmp_path)
+        assert done.returncode == status, (done.stdout, done.stderr)
+
+    with serving(tmp_path, settings=SETTINGS, alone=True) as service:
+        service.publish("a/b", DEFINITION)
         save(service, "a/b")
         file = service.data / "a/b/data/1/data.xml"
         sealed = file.read_bytes()
         save(service, "a/b", body=PLAIN)
         file.write_bytes(sealed)
-        persistence(service, "backup", "backups", "--data", "data")
-    persistence(service, "restore", str(next((tmp_path / "backups").glob("2*"))), "--data", "restored")
-    persistence(service, "check", "--data", "data", "--adopt", "a/b/data/1/data.xml", status=3)
+        persistence("backup", "backups", "--data", "data")
+    persistence("restore", str(next((tmp_path / "backups").glob("2*"))), "--data", "restored")
+    persistence("check", "--data", "data", "--adopt", "a/b/data/1/data.xml", status=3)
     assert note(service, "a/b") == "silent"
-    config = str(tmp_path / "settings.toml")
     for tree in ("data", "restored"):
-        with serving(tmp_path, data=tmp_path / tree, options=("--config", config), alone=True) as service:
+        with serving(tmp_path, data=tmp_path / tree, settings=SETTINGS, alone=True) as service:
             assert shown(service, "a/b") == SECRETS[0], tree
 
 
@@ -256,7 +234,6 @@ def test_a_note_that_was_changed_is_damage(service: Service, form: str) -> None:
 # A request about data in which nothing is encrypted passes the codec quickly.
 
 
-MODULES = {codec.__file__, codec.__file__}
 DATA = f"{PUBLIC}/crud/a/b/data/1/data.xml"
 SAVED = {"data": b"<form><person><name>Ada</name></person></form>", "headers": {"Svc-Form-Definition-Version": "1"}}
 
@@ -274,7 +251,7 @@ def passed(ask: Callable[[], int], status: int) -> list[str]:
     calls = []
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code.co_filename in MODULES:
+        if event == "call" and frame.f_code.co_filename == codec.__file__:
             calls.append(frame.f_code.co_name)
 
     sys.setprofile(note)
@@ -286,11 +263,8 @@ def passed(ask: Callable[[], int], status: int) -> list[str]:
     return calls
 
 
-def test_reading_passes_the_codec_in_three_calls(client: FlaskClient) -> None:
+def test_reading_passes_the_codec_in_three_calls_and_saving_in_fifteen(client: FlaskClient) -> None:
     assert len(passed(lambda: client.get(DATA).status_code, 200)) <= 3
     assert len(passed(lambda: client.head(DATA).status_code, 200)) <= 3
-
-
-def test_saving_passes_the_codec_in_fifteen_calls(client: FlaskClient) -> None:
     calls = passed(lambda: client.put(DATA, **SAVED).status_code, 204)
     assert 0 < len(calls) <= 15, calls

@@ -72,13 +72,7 @@ def seen(front: Service, answer: Answer) -> tuple[int, bytes]:
 
 
 def save(service: Service, form: str, *bodies: str, **own: object) -> list[str]:
-    answers = [service.put(f"{form}/data/D/data.xml", body.encode(), **{**V1, **own}) for body in bodies]
-    assert all(answer.status in (201, 204) for answer in answers)
-    return [answer.instant for answer in answers]
-
-
-def delete(service: Service, form: str, user: str) -> None:
-    assert service.delete(f"{form}/data/D/data.xml", **V1, Username=user).status == 204
+    return [service.save(form, body=body.encode(), **own).instant for body in bodies]
 
 
 @pytest.fixture
@@ -136,7 +130,7 @@ def lived(front: Service) -> str:
     for owner, values in (("lea", "122"), ("eve", "34"), ("lea", "5"), ("eve", "667")):
         save(front, form, *map(trip, values), Username=owner)
         assert front.put(f"{form}/data/D/a.bin", values.encode(), **V1, Username=owner).status in (201, 204)
-        delete(front, form, owner)
+        assert front.delete(f"{form}/data/D/data.xml", **V1, Username=owner).status == 204
     save(front, form, trip("8"), trip("9", "a"), Username="lea")
     return form
 
@@ -186,14 +180,6 @@ def test_as_of_every_moment_is_what_was_there(behind: Service, front: Service, l
             assert seen(front, here) == seen(front, there)
 
 
-def test_only_so_many_lives_are_judged(behind: Service, front: Service, lived: str) -> None:
-    """In front and behind alike: older ones count as the last of them."""
-    with patch.object(histories, "MOST_LIVES", 3):
-        for reader in READERS[1:]:
-            here, there = (asked(each, f"{lived}/D", **reader) for each in (front, replace(behind, face=PUBLIC)))
-            assert seen(front, here) == seen(front, there)
-
-
 def test_no_more_than_a_bound_is_compared_of_a_page(front: Service, lived: str) -> None:
     """What comes after is not even read: of it, it is said that something differs."""
     bound = patch.object(histories, "LARGEST_DIFFED", 3 * len(trip("1")))
@@ -205,7 +191,12 @@ def test_no_more_than_a_bound_is_compared_of_a_page(front: Service, lived: str) 
     assert reading.call_count <= 4
 
 
-def test_a_history_that_needs_too_many_requests_is_501(front: Service, lived: str) -> None:
+def test_only_so_many_lives_are_judged_and_requests_sent(behind: Service, front: Service, lived: str) -> None:
+    """In front and behind alike: older ones count as the last of them."""
+    with patch.object(histories, "MOST_LIVES", 3):
+        for reader in READERS[1:]:
+            here, there = (asked(each, f"{lived}/D", **reader) for each in (front, replace(behind, face=PUBLIC)))
+            assert seen(front, here) == seen(front, there)
     with patch.object(remote_reader, "MOST_HISTORY_CALLS", 3):
         assert asked(front, f"{lived}/D", **READERS[-1]).refuses(501, "needs too many requests")
         assert asked(front, f"{lived}/D?page-size=1", **READERS[-1]).status == 501
@@ -325,10 +316,8 @@ def dialect(request: pytest.FixtureRequest) -> str:
 def before(directory: Path, dialect: str, far: Service, part: str) -> AbstractContextManager[Service]:
     """A service that has one part of each form far it."""
     lines = {"provider.*.*." + part: "far", "far.uri": f"http://127.0.0.1:{far.port}", "far.dialect": "orbeon"}
-    directory.mkdir()
-    file = directory / "front.toml"
-    file.write_text("".join(f'"{PREFIX[dialect]}persistence.{name}" = "{value}"\n' for name, value in lines.items()))
-    return serving(directory, dialect=dialect, options=("--config", file.name), alone=True)
+    settings = "".join(f'"{PREFIX[dialect]}persistence.{name}" = "{value}"\n' for name, value in lines.items())
+    return serving(directory, dialect=dialect, settings=settings, alone=True)
 
 
 def publish(service: Service, metadata: str = EVERYBODY, **own: object) -> int:
@@ -346,9 +335,7 @@ def save_named(service: Service, *names: str) -> None:
         assert service.put(f"{ORDER}/data/{name}/data.xml", named(name), **V1).status in (201, 204)
 
 
-def test_controls_of_data_here_are_indexed_by_a_copy_of_its_definition(
-    tmp_path: Path, dialect: str, far: Service
-) -> None:
+def test_controls_of_data_here_are_indexed_by_a_copied_definition(tmp_path: Path, dialect: str, far: Service) -> None:
     """The copy is published on the provider API. It decides nothing else: rules go by the definition far."""
     with before(tmp_path / "front", dialect, far, "form") as service:
         own_tree = replace(service, face=PROVIDER)

@@ -119,12 +119,6 @@ def test_who_may_not_read_may_not_write_values(service: Service, form: str) -> N
     assert service.get(f"{form}/data/D/data.xml", JSON, Username="bob").status == 403
 
 
-def test_a_definition_is_its_structure(service: Service, stored: str) -> None:
-    found = values(service.get(f"{stored}/form/form.xhtml", JSON))
-    assert found["customer"]["contains"]["name"]["kind"] == "control"
-    assert service.get(f"{stored}/form/form.xhtml").body == orders.definition()
-
-
 def test_errors_are_problem_details_for_whom_asks_for_json(service: Service, form: str) -> None:
     for accept in ("application/json", "application/problem+json"):
         answer = service.get(f"{form}/data/none/data.xml", {"Accept": accept})
@@ -136,12 +130,13 @@ def test_errors_are_problem_details_for_whom_asks_for_json(service: Service, for
     assert service.raw("GET", "/nothing", {"Accept": "application/json"})["Content-Type"] == "application/problem+json"
 
 
-def test_attachments_and_the_designers_data_are_as_they_are(service: Service, form: str) -> None:
-    service.publish(form, orders.definition())
-    service.save(form)
-    path = f"{form}/data/D/a.json"
+def test_a_definition_is_its_structure_and_other_files_are_as_they_are(service: Service, stored: str) -> None:
+    found = values(service.get(f"{stored}/form/form.xhtml", JSON))
+    assert found["customer"]["contains"]["name"]["kind"] == "control"
+    assert service.get(f"{stored}/form/form.xhtml").body == orders.definition()
+    path = f"{stored}/data/D/a.json"
     assert service.put(path, b"{", {"Content-Type": "application/json"}, **V1).status == 201
     assert service.get(path, JSON).body == b"{"
-    builder = f"{service.designer}/builder/data/{form.split('/', maxsplit=1)[0]}/data.xml"
+    builder = f"{service.designer}/builder/data/{stored.split('/', maxsplit=1)[0]}/data.xml"
     service.put(builder, orders.definition())
     assert service.get(builder, JSON).body == orders.definition()

@@ -22,12 +22,6 @@ NAMES = ["data/{id}/data.xml", "draft/{id}/data.xml", "data/{id}/a.bin", "draft/
 lock, unlock = Service.lock, Service.unlock
 
 
-def file_of(directory: Path, dialect: str, *names: str) -> str:
-    file = directory / "leases.toml"
-    file.write_text("".join(f'"{PREFIX[dialect]}persistence.files.{name}" = true\n' for name in names))
-    return file.name
-
-
 started = served("svc", "orbeon", settings='"{prefix}persistence.files.enforce-lease" = true', alone=True)
 
 
@@ -152,37 +146,23 @@ BAD = [
 
 @pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
 @pytest.mark.parametrize(("sent", "status", "cause"), BAD, ids=range(len(BAD)))
-def test_a_body_that_names_nobody_is_refused(
-    service: Service, form: str, method: str, sent: bytes, status: int, cause: str
-) -> None:
+def test_a_bad_body_is_refused(service: Service, form: str, method: str, sent: bytes, status: int, cause: str) -> None:
     refused = service.ask(method, f"{form}/data/D/data.xml", sent, LEA)
     assert (refused.status, cause in refused.cause) == (status, True), refused.cause
+    announced = service.ask(method, f"{form}/data/D/data.xml", b"<x>", {**LEA, "Content-Length": str(10 << 20)})
+    assert (announced.status, announced.cause) == (413, f"the body is larger than the limit of {LARGEST_LOCK} bytes")
 
 
-@pytest.mark.parametrize("method", ["LOCK", "UNLOCK"])
-def test_a_body_of_10_megabytes_is_refused_by_its_announcement(service: Service, form: str, method: str) -> None:
-    announced = {**LEA, "Content-Length": str(10 << 20)}
-    refused = service.ask(method, f"{form}/data/D/data.xml", b"<x>", announced)
-    assert (refused.status, refused.cause) == (413, f"the body is larger than the limit of {LARGEST_LOCK} bytes")
-
-
-def test_names_of_elements_count_without_their_namespaces(service: Service, form: str) -> None:
+def test_only_data_has_leases_and_names_count_without_their_namespaces(service: Service, form: str) -> None:
     path = f"{form}/data/{form[4:12]}/data.xml"
     plain = "<lockinfo><owner> <username>\n l\u00e9a &amp; co </username></owner></lockinfo>".encode()
     assert service.ask("LOCK", path, plain, LEA).status == 200
     assert "l\u00e9a &amp; co" in lock(service, path, "bob").body.decode()
+    assert service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 423
+    assert service.leftovers() == [], "it stops before its body is stored"
     assert service.ask("UNLOCK", path, plain, LEA).status == 200
-
-
-def test_only_data_has_leases_and_names_must_be_possible(service: Service, form: str) -> None:
-    for path in (
-        f"{form}/form/form.xhtml",
-        f"{form}/form/a.bin",
-        f"{form}/data/.d/data.xml",
-        f"{form}/data/a%5Cb/data.xml",
-    ):
-        assert lock(service, path).status == 400
-        assert unlock(service, path).status == 400
+    for other in ("form/form.xhtml", "form/a.bin", "data/.d/data.xml", "data/a%5Cb/data.xml"):
+        assert lock(service, f"{form}/{other}").status == unlock(service, f"{form}/{other}").status == 400
     assert service.ask("LOCK", f"{form}/data/", lockinfo(), LEA).status in (400, 404, 405)
 
 
@@ -197,14 +177,6 @@ def test_a_property_switches_leases_off(form: str, tmp_path: Path, started: Serv
             assert refused.cause == f"leases of {form} are switched off: the property {name} is false"
             assert unlock(replace(plain, face=face), f"{form}/data/D/data.xml").status == 403
         assert [path for path in (plain.data / ".leases").rglob("*") if path.is_file()] == []
-
-
-def test_a_refused_put_stops_before_its_body_is_stored(service: Service, form: str) -> None:
-    path = f"{form}/data/{form[4:12]}/data.xml"
-    assert lock(service, path).status == 200
-    assert service.put(path, b"<d>" + b"x" * 300_000 + b"</d>", **V1).status == 423
-    assert service.leftovers() == []
-    assert unlock(service, path).status == 200
 
 
 OWN = '<permission operations="create -list"/><permission operations="read update delete -list"><owner/></permission>'
@@ -242,19 +214,18 @@ def test_who_may_not_save_a_document_cannot_keep_its_owner_from_it(started: Serv
             LOCK|UNLOCK /other/form/data/{id} -> 423
             PUT data/{id} v=1 by=bob -> 423
             UNLOCK data/{id} -> 200""",
+        "else who may save in another form could keep the owner from the document with the same id here": """
+            PUT data/{id} v=1 by=lea -> 201
+            LOCK /other/form/data/{id} for=bob -> 200
+            PUT data/{id} v=1 by=lea -> 204
+            UNLOCK /other/form/data/{id} for=bob -> 200
+            FACE provider
+            LOCK /other/form/data/{id} for=bob -> 200
+            PUT data/{id} v=1 by=lea -> 204""",
     }
 )
 def test_a_lease_is_of_its_form_where_it_keeps_others_from_writing(started: Service, form: str, story: str) -> None:
     play(started, form, story, id=form[4:12])
-
-
-def test_a_lease_by_another_form_keeps_nobody_from_writing(service: Service, form: str) -> None:
-    """Else who may save there could keep the owner from the document with the same id here."""
-    told = """
-        PUT data/{id} v=1 by=lea -> 201
-        LOCK /other/form/data/{id} for=bob -> 200
-        PUT data/{id} v=1 by=lea -> 204"""
-    play(service, form, told, id=form[4:12])
 
 
 def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
@@ -266,9 +237,9 @@ def test_a_lease_survives_a_restart(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("dialect", ["svc", "orbeon"])
 def test_two_browsers_take_turns_through_two_workers(tmp_path: Path, form: str, dialect: str) -> None:
     """LOCK, save, and give back: whichever worker answers, the other user waits, and is told for how long."""
-    file = file_of(tmp_path, dialect, "enforce-lease")
+    enforced = f'"{PREFIX[dialect]}persistence.files.enforce-lease" = true\n'
     path = f"{form}/data/D/data.xml"
-    with alone(tmp_path, dialect=dialect, workers=2, options=("--config", file)) as service:
+    with alone(tmp_path, dialect=dialect, workers=2, settings=enforced) as service:
 
         def save(user: str, text: str) -> Answer:
             return service.put(path, f"<d>{text}</d>".encode(), Username=user, **V1)
@@ -295,29 +266,26 @@ class Elsewhere:
         self.reply = Reply(200)
 
     def __call__(self, got: Received) -> Reply:
-        if got.path.partition("?")[0] == "/base/form/a/b":
+        if got.path.partition("?")[0] == "/form/a/b":
             return Reply(200, {"Content-Type": "application/xml"}, b"<forms/>")
         return self.reply if got.method in ("LOCK", "UNLOCK") else Reply(404)
 
 
-def far(directory: Path, port: int) -> str:
-    file = directory / "far.toml"
-    file.write_text(
-        f'"svc.persistence.provider.*.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:{port}/base"\n'
+def far(port: int) -> str:
+    return (
+        f'"svc.persistence.provider.*.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:{port}"\n'
         '"svc.persistence.far.lease" = true\n"svc.persistence.far.enforce-lease" = true\n'
         '"svc.persistence.far.dialect" = "orbeon"\n'
     )
-    return file.name
 
 
 def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
     path, answers = "a/b/data/D/data.xml", Elsewhere()
     with providing(answers) as provider:
-        file = far(tmp_path, provider.port)
-        with serving(tmp_path, options=("--config", file), alone=True) as service:
+        with serving(tmp_path, settings=far(provider.port), alone=True) as service:
             assert lock(service, path).status == 200
             got = provider.of("LOCK")[0]
-            assert (got.path, got.body) == ("/base/crud/a/b/data/D/data.xml", lockinfo())
+            assert (got.path, got.body) == ("/crud/a/b/data/D/data.xml", lockinfo())
             assert got.headers.get_all("Timeout") == ["Second-600"]
             assert (got.headers["Content-Type"], got.headers["Orbeon-Lease"]) == ("application/xml", "true")
             assert unlock(service, path).status == 200
@@ -340,39 +308,31 @@ def test_leases_of_another_service_are_its_own(tmp_path: Path) -> None:
     assert list((service.data / ".leases").rglob("*")) == []
 
 
-@pytest.mark.parametrize("names", [("enforce-lease",), ()], ids=["enforced", "not"])
-def test_a_real_second_service_has_the_leases(tmp_path: Path, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("enforced", [True, False], ids=["enforced", "not"])
+def test_a_real_second_service_has_the_leases(tmp_path: Path, *, enforced: bool) -> None:
     """It says who holds one, also to writers of both, if it enforces leases: what is set in front decides nothing."""
-    enforced = "enforce-lease" in names
-    (tmp_path / "behind").mkdir()
-    behind_file = file_of(tmp_path / "behind", "orbeon", *names)
-    with serving(tmp_path / "behind", dialect="orbeon", options=("--config", behind_file), alone=True) as behind:
-        (tmp_path / "front").mkdir()
-        file = tmp_path / "front" / far(tmp_path / "front", behind.port)
-        file.write_text(file.read_text().replace("/base", ""))
-        with serving(tmp_path / "front", options=("--config", file.name), alone=True) as service:
-            path, draft = "a/b/data/D/data.xml", "a/b/draft/D/data.xml"
-            assert service.put(path, **V1, Username="lea").status == 201
-            assert lock(service, path).status == lock(behind, path).status == 200
-            require_holder(lock(service, path, "bob"), "lea")
-            require_holder(lock(behind, draft, "bob"), "lea")
-            require_holder(unlock(service, path, "bob"), "lea")
-            refused = [
-                service.put(path, **V1, Username="bob"),
-                service.put(draft, **V1),
-                service.delete(path, **V1, Username="bob"),
-            ]
-            assert [answer.status for answer in refused] == ([423] * 3 if enforced else [204, 201, 204])
-            assert not enforced or all("lea" in answer.cause for answer in refused)
-            assert service.put(path, **V1, Username="lea").status == (204 if enforced else 201)
-            assert unlock(service, path).status == 200
-            assert service.put(path, **V1, Username="bob").status == 204
-            assert service.get(path).status == 200
+    own = f'"oxf.fr.persistence.files.enforce-lease" = {str(enforced).lower()}\n'
+    with (
+        serving(tmp_path / "behind", dialect="orbeon", settings=own, alone=True) as behind,
+        serving(tmp_path / "front", settings=far(behind.port), alone=True) as service,
+    ):
+        path, draft = "a/b/data/D/data.xml", "a/b/draft/D/data.xml"
+        assert service.put(path, **V1, Username="lea").status == 201
+        assert lock(service, path).status == lock(behind, path).status == 200
+        require_holder(lock(service, path, "bob"), "lea")
+        require_holder(lock(behind, draft, "bob"), "lea")
+        require_holder(unlock(service, path, "bob"), "lea")
+        refused = [service.put(path, **V1, Username="bob"), service.put(draft, **V1)]
+        refused.append(service.delete(path, **V1, Username="bob"))
+        assert [answer.status for answer in refused] == ([423] * 3 if enforced else [204, 201, 204])
+        assert not enforced or all("lea" in answer.cause for answer in refused)
+        assert service.put(path, **V1, Username="lea").status == (204 if enforced else 201)
+        assert unlock(service, path).status == 200
+        assert service.put(path, **V1, Username="bob").status == 204
+        assert service.get(path).status == 200
 
 
-def test_ids_of_nothing_leave_room_for_the_leases_of_documents(
-    lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_of_nothing_leave_room_for_documents(lenient: Service, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in ("storage.document_leases", "postgresql.database_storage"):
         monkeypatch.setattr(f"persistence.{engine}.MOST_LEASES_BESIDE_NEW_IDS", 0)
     refused = lock(lenient, f"{form}/data/nothing/data.xml")

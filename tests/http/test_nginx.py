@@ -144,30 +144,28 @@ def test_errors_of_the_service_come_through(
     assert (through["Allow"] is None) == (status != 405)
 
 
-def test_retry_after_comes_through(faces: Faces, document: str) -> None:
+def test_retry_after_and_every_level_of_an_organization_come_through(faces: Faces, form: str) -> None:
+    """A header that is sent several times is complete when nginx sends the content."""
+    user = '{"username":"u","groups":["g"],"roles":[],"organizations":[["a","b","c"]]}'
+    path = f"{form}/data/D/data.xml"
+    faces.nginx.put(path, BIG_XML, **V1, Credentials=user)
+    assert seen(faces.nginx.get(path)) == seen(faces.without_accel.get(path))
     with ExitStack() as stack:
-        for path in (faces.direct.data / ".locks").glob("[0-9a-f][0-9a-f]"):
-            fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
-        answer = faces.nginx.put(f"{document}/data.xml")
+        for lock in (faces.direct.data / ".locks").glob("[0-9a-f][0-9a-f]"):
+            fcntl.flock(stack.enter_context(lock.open()), fcntl.LOCK_EX)
+        answer = faces.nginx.put(path)
     assert (answer.status, answer["Retry-After"]) == (503, "1")
     assert answer.cause == f"another request has been writing here for {nginx.LOCK_TIMEOUT} seconds"
 
 
-def test_a_body_over_max_body_is_refused(faces: Faces, document: str) -> None:
-    """413 of the service, where its limit is the smaller one."""
+def test_a_body_over_a_limit_is_refused_and_harms_nobody_else(faces: Faces, document: str) -> None:
+    """413 of the service, where its limit is the smaller one; or of nginx before anything of the body is sent."""
     answer = faces.without_accel.put(f"{document}/a.bin", b"x" * (nginx.SMALL + 1))
     assert (answer.status, answer.cause) == (413, f"the body is larger than the limit of {nginx.SMALL} bytes")
-
-
-def test_a_body_over_client_max_body_size_is_refused(faces: Faces, document: str) -> None:
-    """413 of nginx before anything of the body is sent, in one line of text as well."""
     answer = faces.nginx.put(f"{document}/a.bin", b"", {"Content-Length": str((1 << 30) + 1)})
     assert (answer.status, answer.cause) == (413, "the body is larger than the limit of client_max_body_size")
     assert answer["Content-Type"] == "text/plain; charset=utf-8"
     assert answer["X-Request-Id"]
-
-
-def test_a_refused_body_harms_nobody_else(faces: Faces, document: str) -> None:
     for _ in range(20):
         assert faces.nginx.put(f"{document}/a.bin", BIG[: 1 << 18], {"If-Match": "other"}).status == 412
         assert faces.nginx.put(f"{document}/data.xml").status == 204
@@ -197,20 +195,10 @@ def test_x_accel_redirect_shows_in_nothing(faces: Faces, large: str, path: str) 
         (200, {"If-Unmodified-Since": "Mon, 01 Jan 2001 00:00:00 GMT"}),
     ],
 )
-def test_conditions_and_ranges_are_the_services(
-    faces: Faces, large: str, status: int, headers: Mapping[str, str]
-) -> None:
+def test_conditions_and_ranges_come_through(faces: Faces, large: str, status: int, headers: Mapping[str, str]) -> None:
     by_nginx = faces.nginx.get(f"{large}/data/D/a.bin", headers)
     assert by_nginx.status == status
     assert seen(by_nginx) == seen(faces.without_accel.get(f"{large}/data/D/a.bin", headers))
-
-
-def test_every_level_of_an_organization_is_told(faces: Faces, form: str) -> None:
-    """A header that is sent several times is complete when nginx sends the content."""
-    user = '{"username":"u","groups":["g"],"roles":[],"organizations":[["a","b","c"]]}'
-    path = f"{form}/data/D/data.xml"
-    faces.nginx.put(path, BIG_XML, **V1, Credentials=user)
-    assert seen(faces.nginx.get(path)) == seen(faces.without_accel.get(path))
 
 
 def test_nginxs_own_location_is_closed(faces: Faces, large: str) -> None:

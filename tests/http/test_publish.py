@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from lxml import etree
 
-from tests.forms.vectors import V2, V6, V7, V8, Form, published
+from tests.forms.vectors import V2, V6, V7, V8, published
 from tests.http.dying import DEFECT
 from tests.in_process import serving
 from tests.service import PROVIDER, V1, Answer, Service, running
@@ -143,32 +143,22 @@ def test_the_grids_are_listed_as_a_form_runtime_lists_them(service: Service, for
     assert found == LISTED
 
 
-@pytest.mark.parametrize("form_of", [V6, V7], ids=["no binds of plain grids", "a legacy repeat"])
-def test_a_grid_without_an_element_of_its_own_is_not_listed(form_of: Form) -> None:
+def test_a_grid_without_an_element_of_its_own_is_not_listed_and_one_of_a_template_with_its_section() -> None:
     """A list would say that older data lacks it, and newer data has it: a runtime would put controls into it."""
-    found = etree.fromstring(published(form_of).encode()).iterfind(".//metadata/migration")
-    assert [each.get("version") for each in found] == ["4.8.0"] * (form_of is V6)
-
-
-def test_grids_of_section_templates_are_listed_with_their_section() -> None:
-    found = etree.fromstring(published(V8).encode()).iterfind(".//metadata/migration")
-    repeated, plain = (json.loads(each.text or "") for each in found)
+    listed = {form: [*etree.fromstring(published(form).encode()).iterfind(".//migration")] for form in (V6, V7, V8)}
+    assert [[each.get("version") for each in listed[form]] for form in (V6, V7)] == [["4.8.0"], []]
+    repeated, plain = (json.loads(each.text or "") for each in listed[V8])
     assert repeated == [{"path": "who/tels", "iteration-name": "tels-iteration"}]
-    assert [(each["containerPath"], each["topLevel"]) for each in plain["migrations"]] == [
-        ([{"value": "main"}], True),
-        ([{"value": "who"}], False),
-    ]
+    found = [(each["containerPath"], each["topLevel"]) for each in plain["migrations"]]
+    assert found == [([{"value": "main"}], True), ([{"value": "who"}], False)]
 
 
-def test_from_a_body(service: Service, form: str) -> None:
+def test_from_a_body_a_form_takes_its_own_attachments_into_its_next_version(service: Service, form: str) -> None:
+    """What was fetched, changed and is published again keeps its images; what is not there is let be."""
     assert said(post(service, "publish", definition(form)))[2:] == ("0", "1")
     assert service.get(f"{form}/form/form.xhtml")[service.prefix + "Document"] is None
     assert said(post(service, "publish", definition(form), **{"document-id": "abc"}))[3] == "1"
     assert service.get(f"{form}/form/form.xhtml")[service.prefix + "Document"] == "abc"
-
-
-def test_a_form_takes_its_own_attachments_into_its_next_version(service: Service, form: str) -> None:
-    """What was fetched, changed and is published again keeps its images; what is not there is let be."""
     service.put(f"{form}/form/a.bin", b"one", **V1)
     body = definition(form, image=f"{CRUD}/{form}/form/a.bin", files=f"<f>{CRUD}/{form}/form/gone.bin</f>")
     assert said(post(service, "publish", body, **{"form-definition-version": "1"}))[2:] == ("1", "1")
@@ -245,26 +235,21 @@ def test_the_designers_own_sequence_publishes_as_well(service: Service, form: st
 
 
 UNKNOWN = '<permissions><permission operations="*"/></permissions>'
+UNREADABLE = {b"<a": "not well-formed", b"": "not well-formed", b"<!DOCTYPE a><a/>": "DOCTYPE", b"<a/>": "no metadata"}
 BAD = [
-    ("not XML", b"<a", 400, "not well-formed"),
-    ("nothing", b"", 400, "not well-formed"),
-    ("a DOCTYPE", b"<!DOCTYPE a><a/>", 400, "DOCTYPE"),
-    ("no metadata", b"<a/>", 400, "no metadata"),
-    ("no application", definition("/f"), 400, "application-name"),
-    ("no form", definition("a/ "), 400, "form-name"),
-    ("a name that is no name", definition("a/..b"), 400, "must not start with a dot"),
-    ("a long name", definition("a/" + "x" * 300), 400, "too long"),
-    ("unknown permissions", definition("a/b", more=UNKNOWN), 400, "unknown"),
+    *UNREADABLE.items(),
+    (definition("/f"), "application-name"),
+    (definition("a/ "), "form-name"),
+    (definition("a/..b"), "must not start with a dot"),
+    (definition("a/" + "x" * 300), "too long"),
+    (definition("a/b", more=UNKNOWN), "unknown"),
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "cause"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_what_cannot_be_published(service: Service, body: bytes, status: int, cause: str) -> None:
-    answer = post(service, "publish", body)
-    assert (answer.status, cause in answer.cause) == (status, True), answer.cause
-
-
-def test_other_bad_requests(service: Service, form: str) -> None:
+def test_what_cannot_be_published(service: Service, form: str) -> None:
+    for body, cause in BAD:
+        answer = post(service, "publish", body)
+        assert (answer.status, cause in answer.cause) == (400, True), (body, answer.cause)
     assert publish(service, "nobody").status == 404
     assert post(service, "publish", definition(form), **{"form-definition-version": "x"}).status == 400
     assert service.raw("GET", "/fr/service/publish").status == 405

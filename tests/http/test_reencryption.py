@@ -6,8 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from persistence.index.sync.rebuild import IndexJob, JobProcesses
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile
 from tests import forkserver
+from tests.asking import Asking
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.in_process import serving
@@ -56,21 +55,19 @@ def reencrypted(service: Service, form: str) -> None:
     before = report.stat().st_mtime_ns if report.exists() else 0
     started = service.raw("POST", f"{REENCRYPT}/{form}")
     assert (started.status, started.body) == (200, b"")
-    deadline = time.monotonic() + 60
-    wanted = dict(zip(("application-name", "form-name"), form.split("/"), strict=True))
-    while time.monotonic() < deadline:
-        has_begun = report.exists() and report.stat().st_mtime_ns != before
+
+    def is_done() -> bool:
+        if not report.exists() or report.stat().st_mtime_ns == before:
+            return False
         status = etree.fromstring(service.raw("GET", REENCRYPT).body)
-        for each in status.iterfind("form") if has_begun else ():
-            is_it = all(each.findtext(name) == text for name, text in wanted.items())
-            if is_it and each.findtext("current") == each.findtext("total"):
-                return
-        time.sleep(0.05)
-    pytest.fail("it does not end")
+        found = [each for each in status if f"{each.findtext('application-name')}/{each.findtext('form-name')}" == form]
+        return any(each.findtext("current") == each.findtext("total") for each in found)
+
+    eventually(is_done, 60)
 
 
 def persistence(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["reencrypt", "--data", str(service.data), *arguments]
+    command = [*arguments[:1], "--data", str(service.data), *arguments[1:]]
     return forkserver.run("persistence.cli", command, cwd=service.data.parent)
 
 
@@ -125,18 +122,18 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         reencrypted(service, "a/b")
         new = keys.new()
         assert traces(service.data, old)
-        tried = persistence(service, "--dry-run", "a/b")
+        tried = persistence(service, "reencrypt", "--dry-run", "a/b")
         assert (tried.returncode, "5 revisions of 1 form would be re-encrypted" in tried.stderr) == (0, True), tried
         assert traces(service.data, old)
-        done = persistence(service)
+        done = persistence(service, "reencrypt")
         assert (done.returncode, "5 revisions of 1 form re-encrypted" in done.stderr) == (0, True), done
         assert not traces(service.data / "a", old)
         assert traces(service.data / "a", new)
-        again = persistence(service, "a/b")
+        again = persistence(service, "reencrypt", "a/b")
         assert "0 revisions" in again.stderr
         assert service.get("a/b/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
         assert texts(service.get("a/b/data/1/data.xml").body)[0] == SECRETS[0]
-        check = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(service.data)], cwd=tmp_path)
+        check = persistence(service, "check", "--deep")
         assert check.returncode == 0, check.stdout
 
 
@@ -174,34 +171,23 @@ def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readab
 
 def test_documents_are_read_and_saved_while_they_are_reencrypted(service: Service, form: str) -> None:
     plain_form(service, form)
-    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    wrong: list[object] = []
-    over = threading.Event()
-
-    def use(document: str) -> None:
-        while not over.wait(0.02):  # two clients at full speed would only slow down what they meet
-            got = service.get(f"{form}/data/{document}/data.xml")
-            if got.status != 200 or texts(got.body)[0] != SECRETS[0]:
-                wrong.append((got.status, got.body))
-            put = service.put(f"{form}/data/{document}/data.xml", got.body)
-            if put.status != 204:
-                wrong.append(put.cause)
-            file = service.get(f"{form}/data/1/photo.bin", Decrypt="true")
-            if file.body != CONTENT:
-                wrong.append(file.status)
-
+    service.publish(form, DEFINITION)
     for document in range(2, 6):
         save(service, form, str(document))
-    threads = [threading.Thread(target=use, args=(str(document),)) for document in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(3):
-        keys_of(service.data.parent).new()
-        reencrypted(service, form)
-    over.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+
+    def use(client: int, _: int) -> str | None:
+        path = f"{form}/data/{client + 1}/data.xml"
+        got = service.get(path)
+        is_right = got.status == 200 and texts(got.body)[0] == SECRETS[0]
+        put, file = service.put(path, got.body), service.get(f"{form}/data/1/photo.bin", Decrypt="true")
+        is_right = is_right and put.status == 204 and file.body == CONTENT
+        return None if is_right else f"{got.status} {got.body!r} {put.cause} {file.status}"
+
+    with Asking(use, 2, 0.02) as asking:  # two clients at full speed would only slow down what they meet
+        for _ in range(3):
+            keys_of(service.data.parent).new()
+            reencrypted(service, form)
+    assert asking.failures == []
     reencrypted(service, form)
     assert not traces(service.data / form / "data", *SECRETS)
 
@@ -232,7 +218,7 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
                 instant = re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", older.name[:24])
                 got = service.get(f"a/b/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
                 assert got.body == CONTENT, got.cause
-            assert persistence(service, "a/b").returncode == 0
+            assert persistence(service, "reencrypt", "a/b").returncode == 0
         assert not traces(service.data, *SECRETS)
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
 
@@ -306,7 +292,7 @@ def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) ->
         assert service.raw("POST", f"{REENCRYPT}/a/b", {"Svc-Form-Definition-Version": "next"}).status == 400
         assert service.raw("GET", f"{REENCRYPT}/a/b").status == 405
         assert service.raw("GET", f"{PROVIDER}/reencrypt").status == 404
-        done = persistence(service, "a/b")
+        done = persistence(service, "reencrypt", "a/b")
         assert (done.returncode, done.stderr.strip()) == (1, "persistence: a/b does not exist")
         assert os.listdir(service.data.parent)
 
@@ -326,19 +312,17 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
         for name in ("data.xml.json", "data.xml")[:links]:
             os.link(folder / name, folder / ".history" / f"{modified}.{name}")
         keys.new()
-        done = persistence(service)
+        done = persistence(service, "reencrypt")
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert list((folder / ".history").iterdir()) == []
         assert service.get("hr/leave/data/1/data.xml").body == body
         save(service, "hr/leave", body=data())
         assert not [path.name for path in (folder / ".history").iterdir() if "~" in path.name]
-        checked = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(service.data)], cwd=tmp_path)
+        checked = persistence(service, "check", "--deep")
         assert checked.returncode == 0, checked.stdout
 
 
-def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_rebuilt_once_for_all_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rebuilt, run = [], JobProcesses.run
 
     def counted(processes: JobProcesses, job: IndexJob) -> bool:

@@ -75,14 +75,6 @@ def test_a_refusal_is_passed_on_as_it_is_meant(provider: Provider, service: Serv
     assert ("and more" not in answer.cause, answer["Retry-After"]) == (True, "7" if ours == 503 else None)
 
 
-@pytest.mark.parametrize("status", [409, 423, 507, 500])
-def test_a_refused_write_is_no_success(provider: Provider, service: Service, status: int) -> None:
-    answering(provider, PUT=Reply(status), DELETE=Reply(status))
-    for answer in (service.put(DATA), service.delete(DATA)):
-        assert answer.status == (502 if status == 500 else status)
-        assert answer.cause.startswith("provider 'files' answers ")
-
-
 def _without(name: str) -> dict[str, str]:
     return {key: value for key, value in STORED.items() if not key.endswith(name)}
 
@@ -111,9 +103,7 @@ def test_an_odd_answer_is_a_bad_gateway_with_a_cause(provider: Provider, service
 
 
 @pytest.mark.parametrize("modified", ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.9999999-01:00"])
-def test_nothing_is_written_over_what_was_modified_at_the_end_of_time(
-    provider: Provider, service: Service, modified: str
-) -> None:
+def test_nothing_is_written_over_the_end_of_time(provider: Provider, service: Service, modified: str) -> None:
     answering(provider, HEAD=Reply(headers={**STORED, "Orbeon-Last-Modified": modified}))
     for answer in (service.put(DATA), service.delete(DATA)):
         assert answer.status == 502
@@ -130,30 +120,29 @@ def test_lists_and_searches_that_are_none_are_bad_gateways(provider: Provider, s
         assert service.raw("POST", f"{PUBLIC}/search/acme/order", headers, b"<search/>").status == 502
 
 
-def test_a_download_that_breaks_off_is_no_whole_answer(provider: Provider, service: Service) -> None:
+def test_a_broken_download_is_no_answer_and_a_question_is_repeated(provider: Provider, service: Service) -> None:
     head = "".join(f"{name}: {value}\r\n" for name, value in STORED.items())
     raw = f"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n{head}\r\n".encode() + bytes(500_000)
     answering(provider)
-    ordinary = provider.answers
+    ordinary, replies = provider.answers, [Reply(raw=b"")]
     provider.answers = lambda got: Reply(raw=raw) if got.path.endswith(".bin") else ordinary(got)
     with pytest.raises(http.client.IncompleteRead):
         service.get(FILE)
-
-
-def test_nothing_that_was_sent_is_sent_again(provider: Provider, service: Service) -> None:
-    answering(provider, PUT=Reply(raw=b""), DELETE=Reply(raw=b""))
-    assert service.put(DATA).status == service.delete(DATA).status == 502
-    assert (len(provider.of("PUT")), len(provider.of("DELETE"))) == (1, 1)
-
-
-def test_a_question_is_asked_again_once(provider: Provider, service: Service) -> None:
-    answering(provider)
-    replies = [Reply(raw=b"")]
-    ordinary = provider.answers
     provider.answers = lambda got: (
         replies.pop() if got.method == "GET" and got.path.endswith("xml") and replies else ordinary(got)
     )
     assert service.get(DATA).status == 200
+    assert replies == []
+
+
+def test_a_refused_write_is_no_success_and_is_not_sent_again(provider: Provider, service: Service) -> None:
+    for status, ours in ((409, 409), (423, 423), (507, 507), (500, 502)):
+        answering(provider, PUT=Reply(status), DELETE=Reply(status))
+        for answer in (service.put(DATA), service.delete(DATA)):
+            assert (answer.status, answer.cause.startswith("provider 'files' answers ")) == (ours, True)
+    answering(provider, PUT=Reply(raw=b""), DELETE=Reply(raw=b""))
+    assert service.put(DATA).status == service.delete(DATA).status == 502
+    assert (len(provider.of("PUT")), len(provider.of("DELETE"))) == (1, 1)
 
 
 def test_a_provider_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
@@ -182,9 +171,8 @@ def test_a_provider_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_pat
 def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
     """The issue: the remote down in the middle of a PUT is 502, and nothing is half-done."""
     with alone(tmp_path / "behind", dialect="orbeon") as behind, wired(behind.port) as wire:
-        with serving(
-            tmp_path, env={"PERSISTENCE_CONFIG": str(settings_at(tmp_path, wire.port))}, alone=True
-        ) as service:
+        uri = f'"svc.persistence.files.uri" = "http://127.0.0.1:{wire.port}"\n'
+        with serving(tmp_path, settings=f'{uri}"svc.persistence.files.dialect" = "orbeon"\n', alone=True) as service:
             assert service.put(DATA, **V1).status == 201
             wire.cut_after = 1 << 20
             answer = service.put(FILE, bytes(4 << 20))
@@ -198,14 +186,6 @@ def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
             assert service.put(FILE, bytes(4 << 20)).status == 502
         assert service.leftovers() == []
-
-
-def settings_at(directory: Path, port: int) -> Path:
-    file = settings(directory, port)
-    file.write_text(
-        "\n".join(line for line in file.read_text().replace("/base", "").splitlines() if "source" not in line)
-    )
-    return file
 
 
 # What a provider is sent, request by request.
@@ -268,9 +248,7 @@ def test_a_tag_is_read_however_the_provider_writes_it(kept: Kept, served: Servic
     assert served.put(DATA, headers={"If-Match": current})["ETag"] == stored
 
 
-def test_a_new_document_is_put_with_its_version_and_without_existing_metadata(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_a_new_document_is_put_without_existing_metadata(kept: Kept, keeper: Provider, served: Service) -> None:
     del kept
     query = "?valid=false&data-format-version=4.0.0&nonrelevant=remove"
     answer = served.put(
@@ -337,9 +315,7 @@ def test_an_attachment_is_put_with_the_clients_hash(kept: Kept, keeper: Provider
     assert keeper.of("PUT")[0].body == BODY
 
 
-def test_ranges_are_asked_for_and_work_where_the_provider_has_none(
-    kept: Kept, keeper: Provider, served: Service
-) -> None:
+def test_ranges_work_where_the_provider_has_none(kept: Kept, keeper: Provider, served: Service) -> None:
     kept.has_data = kept.has_files = True
     answer = served.get(FILE, {"Range": "bytes=70000-70009"})
     assert (answer.status, answer.body) == (206, BODY[70000:70010])
@@ -349,14 +325,7 @@ def test_ranges_are_asked_for_and_work_where_the_provider_has_none(
     assert served.get(FILE).body == BODY
 
 
-def test_an_older_revision_is_asked_for_by_its_instant(kept: Kept, keeper: Provider, served: Service) -> None:
-    kept.has_data = True
-    assert served.get(f"{DATA}?last-modified-time=2025-03-04T05:06:07.089Z").status == 200
-    (get,) = [each for each in keeper.of("GET") if "data.xml" in each.path]
-    assert get.path.endswith("?last-modified-time=2025-03-04T05%3A06%3A07.089Z")
-
-
-def test_a_draft_is_deleted_by_one_request(kept: Kept, keeper: Provider, served: Service) -> None:
+def test_a_draft_is_deleted_and_a_revision_read_by_one_request(kept: Kept, keeper: Provider, served: Service) -> None:
     kept.has_data = True
     draft = DATA.replace("/data/D/", "/draft/D/")
     assert served.delete(draft).status == 204
@@ -364,38 +333,36 @@ def test_a_draft_is_deleted_by_one_request(kept: Kept, keeper: Provider, served:
     keeper.received.clear()
     assert served.put(DATA).status == 204
     assert keeper.of("DELETE") == [], "it goes with the data that is saved (spec crud 4.11)"
+    assert served.get(f"{DATA}?last-modified-time=2025-03-04T05:06:07.089Z").status == 200
+    (get,) = [each for each in keeper.of("GET") if "data.xml" in each.path]
+    assert get.path.endswith("?last-modified-time=2025-03-04T05%3A06%3A07.089Z")
 
 
-def test_next_becomes_a_number(kept: Kept, keeper: Provider, served: Service) -> None:
-    listed = (
-        b"<forms><form><application-name>acme</application-name><form-name>order</form-name><form-version>4"
-        b"</form-version><last-modified-time>2025-03-04T05:06:07Z</last-modified-time></form></forms>"
+def listing(version: int) -> Reply:
+    return Reply(
+        body=b"<forms><form><application-name>acme</application-name><form-name>order</form-name><form-version>%d"
+        b"</form-version><last-modified-time>2025-03-04T05:06:07Z</last-modified-time></form></forms>" % version
     )
-    kept.forms = Reply(body=listed)
+
+
+def test_next_becomes_a_number_and_the_designer_is_renamed(kept: Kept, keeper: Provider, served: Service) -> None:
+    kept.forms = listing(4)
     path = "acme/order/form/form.xhtml"
     answer = served.put(f"{path}?document=D7", definition(""), Form_Definition_Version="next")
     assert (answer.status, answer["Svc-Form-Definition-Version"]) == (201, "5")
     (put,) = keeper.of("PUT")
     assert (put.headers["Orbeon-Form-Definition-Version"], put.path) == ("5", f"/base/crud/{path}?document=D7")
+    keeper.received.clear()
+    assert served.put("svc/builder/data/D/data.xml", definition("")).status == 201
+    assert keeper.of("PUT")[0].path == "/base/crud/orbeon/builder/data/D/data.xml"
 
 
 def test_the_first_document_of_a_singleton_says_so(kept: Kept, keeper: Provider, served: Service) -> None:
-    form = definition("<singleton>true</singleton>")
-    kept.forms = Reply(
-        body=b"<forms><form><application-name>acme</application-name><form-name>order</form-name><form-version>1"
-        b"</form-version><last-modified-time>2025-03-04T05:06:07Z</last-modified-time></form></forms>"
-    )
-    kept.definition = Reply(200, STORED, form)
+    kept.forms, kept.definition = listing(1), Reply(200, STORED, definition("<singleton>true</singleton>"))
     ordinary = keeper.answers
     keeper.answers = lambda got: Reply(body=b'<documents search-total="0"/>') if got.method == "POST" else ordinary(got)
     assert served.put(DATA, **V1).status == 201
     assert keeper.of("PUT")[0].headers["Orbeon-Singleton"] == "true"
-
-
-def test_the_designers_application_is_called_as_it_is_there(kept: Kept, keeper: Provider, served: Service) -> None:
-    del kept
-    assert served.put("svc/builder/data/D/data.xml", definition("")).status == 201
-    assert keeper.of("PUT")[0].path == "/base/crud/orbeon/builder/data/D/data.xml"
 
 
 def test_a_search_is_told_who_asks(kept: Kept, keeper: Provider, served: Service) -> None:
@@ -509,15 +476,12 @@ def test_the_body_is_there_and_the_record_here(files: Files, far: Provider, spli
 
 
 def test_without_its_body_an_attachment_is_damage_and_not_absent(files: Files, split: Service) -> None:
+    """What cannot be stored there has no record here."""
     assert split.put(SPLIT_FILE, WHOLE).status in (201, 204)
     files.kept.clear()
     assert split.get(SPLIT_FILE).status == 500
     files.fails = True
     assert split.get(SPLIT_FILE).status == split.put(SPLIT_FILE, b"other").status == 502
-
-
-def test_what_cannot_be_stored_there_has_no_record_here(files: Files, split: Service) -> None:
-    files.fails = True
     assert split.put(SPLIT_FILE.replace("cat", "dog"), WHOLE).status == 502
     assert split.get(SPLIT_FILE.replace("cat", "dog")).status == 404
 

@@ -126,6 +126,30 @@ OWN = (
             DELETE data/D by=lea
             PUT data/D v=1 by=eve roles=maker <d>eve</d>
             RESTORE D?last-modified-time={{first}} by=eve -> 403""",
+        "the designer's data comes back": """
+            FORM {builder}
+            PUT data/{app} v=1 <d>1</d> -> 201 Last-Modified>first
+            PUT data/{app} <d>2</d>
+            RESTORE {app}?last-modified-time={first} -> 204
+            GET data/{app} -> 200 <d>1</d>""",
+        "a time that names no revision is refused": """
+            PUT data/D v=1 -> 201 Last-Modified>only
+            RESTORE D D?last-modified-time= D?last-modified-time=x -> 400 `last-modified-time`
+            RESTORE D?last-modified-time=2025-02-30T00:00:00.000Z -> 400 `last-modified-time`
+            RESTORE D?as-of=yesterday -> 400 `as-of`
+            RESTORE D?as-of={never}&last-modified-time={never} -> 400 `two ways`
+            RESTORE D?last-modified-time={never} -> 404 `{never}`
+            HISTORY D -> times={only}""",
+        "a body has no meaning": """
+            PUT data/D v=1 -> 201 Last-Modified>first
+            POST ~/history/{form}/D/restore?last-modified-time={first} <not-xml -> 204""",
+        "searches find what came back": """
+            PUT form v=1
+            PUT data/D v=1 <d>needle</d> -> 201 Last-Modified>first
+            DELETE data/D
+            SEARCH v=1 <search><query>needle</query></search> -> found=
+            RESTORE D?last-modified-time={first}
+            SEARCH v=1 <search><query>needle</query></search> -> found=D""",
     }
 )
 def test_what_comes_back(service: Service, form: str, story: str) -> None:
@@ -146,15 +170,6 @@ def test_the_version_of_a_document_stays(service: Service, form: str) -> None:
         RESTORE D?last-modified-time={first} -> 201 v=1 Last-Modified>back
         GET data/D -> 200 <d>1</d> Created={back}"""
     play(service, form, told)
-
-
-def test_the_designer_s_data_comes_back(service: Service) -> None:
-    told = """
-        PUT data/{id} v=1 <d>1</d> -> 201 Last-Modified>first
-        PUT data/{id} <d>2</d>
-        RESTORE {id}?last-modified-time={first} -> 204
-        GET data/{id} -> 200 <d>1</d>"""
-    play(service, f"{service.designer}/builder", told, id=f"R{id(service)}")
 
 
 def test_the_sidecar_says_what_was_restored(service: Service, form: str) -> None:
@@ -210,49 +225,6 @@ def test_a_repetition_stores_no_attachment_again(service: Service, form: str) ->
     assert sidecar(service, f"{base}/a.bin")["restored"] == history(service, f"{form}/D/a.bin")[2]["modified-time"]
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "cause"),
-    [
-        ("", 400, "last-modified-time"),
-        ("?last-modified-time=", 400, "last-modified-time"),
-        ("?last-modified-time=x", 400, "last-modified-time"),
-        ("?last-modified-time=2025-02-30T00:00:00.000Z", 400, "last-modified-time"),
-        ("?as-of=yesterday", 400, "as-of"),
-        ("?as-of=2025-03-04T05:06:07.089Z&last-modified-time=2025-03-04T05:06:07.089Z", 400, "two ways"),
-        ("?last-modified-time=2025-03-04T05:06:07.089Z", 404, "2025-03-04T05:06:07.089Z"),
-    ],
-)
-def test_a_time_that_names_no_revision_is_refused(
-    service: Service, form: str, query: str, status: int, cause: str
-) -> None:
-    service.put(f"{form}/data/D/data.xml", b"<d>1</d>", **V1)
-    answer = restore(service, f"{form}/D", query)
-    assert (answer.status, cause in answer.cause) == (status, True), answer.cause
-    assert len(history(service, f"{form}/D")) == 1
-
-
-def test_a_body_has_no_meaning(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    first = instant(service.put(path, b"<d>1</d>", **V1))
-    assert service.post(f"history/{form}/D/restore{at(first)}", b"<not xml" * 1000).status == 204
-
-
-def test_searches_find_what_came_back(service: Service, form: str) -> None:
-    path = f"{form}/data/D/data.xml"
-    service.put(f"{form}/form/form.xhtml", definition(""), **V1)
-    first = instant(service.put(path, b"<d>needle</d>", **V1))
-    service.delete(path)
-
-    def total() -> bytes:
-        query = "<search><query>needle</query><page-size>10</page-size><page-number>1</page-number></search>"
-        found = re.search(rb'search-total="(\d+)"', service.post(f"search/{form}", query, **V1).body)
-        return b"" if found is None else found[1]
-
-    assert total() == b"0"
-    restore(service, f"{form}/D", at(first))
-    assert total() == b"1"
-
-
 # Bringing back documents: what happens meanwhile, what is interrupted, and what is encrypted or kept elsewhere.
 
 FORM = "acme/order"
@@ -293,9 +265,7 @@ def _is_whole(service: Service, form: str = FORM, document: str = "D") -> bool:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 6, 64])
-def test_many_attachments_come_back_in_several_steps(
-    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
+def test_many_attachments_come_back_in_steps(served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
     assert restore(served, f"{FORM}/D", at(saved)).status == 201
@@ -304,9 +274,7 @@ def test_many_attachments_come_back_in_several_steps(
 
 @pytest.mark.parametrize("at_once", [2, 64])
 @pytest.mark.parametrize("steps", range(6))
-def test_what_was_interrupted_is_completed_by_a_repetition(
-    served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int
-) -> None:
+def test_a_repetition_completes_it(served: Service, monkeypatch: pytest.MonkeyPatch, at_once: int, steps: int) -> None:
     """The document stays deleted until all of it is there. The fifth attachment is followed by the data."""
     monkeypatch.setattr(histories, "RESTORED_AT_ONCE", at_once)
     saved = _deleted(served)
@@ -330,9 +298,7 @@ def test_what_was_interrupted_is_completed_by_a_repetition(
 
 @pytest.mark.parametrize("name", ["data.xml", "a.bin", "b.bin", "f.bin"])
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_what_others_write_meanwhile_is_never_overwritten(
-    served: Service, monkeypatch: pytest.MonkeyPatch, name: str, method: str
-) -> None:
+def test_others_are_never_overwritten(served: Service, monkeypatch: pytest.MonkeyPatch, name: str, method: str) -> None:
     """503, and nothing is stored: what has changed may be an attachment that needs not come back, too."""
     base = f"{FORM}/data/D"
     served.put(f"{base}/f.bin", b"f", **V1)

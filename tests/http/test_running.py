@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 
 from persistence.storage.locks import stripe
+from tests.in_process import serving
 from tests.served import served
 from tests.service import PUBLIC, V1, Service, running
 from tests.sidecars import resealed
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_a_healthy_service_says_so(svc: Service, path: str) -> None:
-    answer = svc.raw("GET", path)
-    assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
-
-
-def test_too_little_space_is_not_ready(tmp_path: Path) -> None:
-    with running(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
+def test_a_healthy_service_says_so_and_one_with_too_little_space_is_not_ready(svc: Service, tmp_path: Path) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = svc.raw("GET", path)
+        assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    with serving(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
         assert service.raw("GET", "/readyz").refuses(503, "bytes are free")
         assert service.raw("GET", "/healthz").status == 200
 
@@ -101,17 +99,14 @@ by_gunicorn = served(start=running, command="gunicorn")
 
 
 @pytest.mark.parametrize("served", ["svc", "by_gunicorn"])
-@pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO"])
-def test_no_header_moves_the_path(request: pytest.FixtureRequest, served: str, name: str) -> None:
+def test_no_header_moves_the_path(request: pytest.FixtureRequest, served: str, form: str) -> None:
     """What gunicorn believes of a proxy by default; a path that does not begin with it would be answered 500."""
     service: Service = request.getfixturevalue(served)
-    assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
-    assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
-
-
-def test_gunicorns_own_command_serves_too(by_gunicorn: Service, form: str) -> None:
-    assert by_gunicorn.put(f"{form}/data/D/data.xml", **V1).status == 201
-    assert by_gunicorn.get(f"{form}/data/D/data.xml").status == 200
+    for name in ("SCRIPT_NAME", "PATH_INFO"):
+        assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
+        assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
+    assert service.put(f"{form}/data/D/data.xml", **V1).status == 201
+    assert service.get(f"{form}/data/D/data.xml").status == 200
 
 
 def test_nothing_is_made_in_the_place_of_a_disk_that_is_gone(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tests.asking import Ask, Asking
 from tests.cli.test_commands import persistence
 from tests.initialised import initialised
 from tests.service import PUBLIC, V1, Service, running
-from tests.waiting import eventually
+from tests.waiting import at_once, eventually
 
 PATH = "hr/leave/data/D/data.xml"
 SCRIPT = Path(sys.executable).parent / "persistence"
@@ -34,15 +34,11 @@ WITHOUT_KEY = "until there is an API key ('persistence api-key new NAME')"
 TEXT = {"PERSISTENCE_LOG_FORMAT": "text"}
 
 
-def first_lines(service: Service) -> list[str]:
-    return service.log.read_text().splitlines()
-
-
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
 def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, command: str) -> None:
     """The issue: before gunicorn's lines; under gunicorn's own command after its first one."""
     with running(tmp_path, command=command, env=TEXT) as service:
-        lines = first_lines(service)
+        lines = service.log.read_text().splitlines()
     own = [line for line in lines if line.startswith("persistence: ")]
     assert own[0] == f"persistence: version {__version__}, dialect svc"
     assert own[1:3] == [
@@ -59,24 +55,16 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
         assert lines[:5] == own
 
 
-def test_the_last_of_them_says_where_the_pages_are(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text('administrators = ["ada"]\nkeys = "keys.json"\n')
-    assert persistence("api-key", "new", "ada", "--config", "own.toml", cwd=tmp_path).returncode == 0
-    with running(tmp_path, options=("--config", "own.toml"), env=TEXT) as service:
-        lines = first_lines(service)
-    assert [line for line in lines if "/admin/" in line] == ["persistence: pages for administrators: /admin/"]
-
-
-def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
+def test_they_name_all_trees_and_who_may_call_and_the_last_of_them_where_the_pages_are(tmp_path: Path) -> None:
     (tmp_path / "big").mkdir()
     (tmp_path / "own.toml").write_text(
-        'dialect = "orbeon"\ntrusted = ["127.0.0.1"]\nkeys = "keys.json"\n'
+        'dialect = "orbeon"\ntrusted = ["127.0.0.1"]\nkeys = "keys.json"\nadministrators = ["runtime"]\n'
         '"oxf.fr.persistence.provider.*.*.*.attachments" = "big"\n"oxf.fr.persistence.big.base-path" = "big"\n'
         '[datasource.second]\ndata = "disk2"\n'
     )
     assert persistence("api-key", "new", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
     with running(tmp_path, options=("--config", "own.toml"), dialect="orbeon", env=TEXT) as service:
-        lines = first_lines(service)
+        lines = service.log.read_text().splitlines()
     assert lines[0].endswith(", dialect orbeon")
     assert lines[1:5] == [
         f"persistence: data directory {tmp_path}/data",
@@ -84,6 +72,7 @@ def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
         f"persistence: attachments in {tmp_path}/big",
         "persistence: may call: callers with the API key, without a key 127.0.0.1",
     ]
+    assert [line for line in lines if "/admin/" in line] == ["persistence: pages for administrators: /admin/"]
 
 
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
@@ -146,7 +135,7 @@ def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, te
         service.process.send_signal(signal.SIGHUP)
         eventually(lambda: "were read again and not taken" in service.log.read_text())
         eventually(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
-        line = next(line for line in first_lines(service) if "not taken" in line)
+        line = next(line for line in service.log.read_text().splitlines() if "not taken" in line)
         assert cause in line
         assert service.put(PATH, b"<d/>", **V1).status == 201
         assert service.put(PATH, b"<d>" + b"x" * 2000 + b"</d>").status == 413, "the old settings count"
@@ -228,11 +217,7 @@ def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
                 assert written.status in {204, 412, 503}
                 counts[service.port] += written.status == 204
 
-        threads = [threading.Thread(target=count_up, args=(service, 30)) for service in (one, two)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(partial(count_up, one, 30), partial(count_up, two, 30), seconds=100)
         assert one.get(PATH).body == two.get(PATH).body == b"<d>60</d>", "an update was lost"
         for service, name in ((one, "by-one"), (two, "by-two")):
             path = f"hr/leave/data/{name}/data.xml"
@@ -366,7 +351,7 @@ def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("level", "written"), [("info", True), ("warning", False), ("error", False)])
-def test_lines_below_the_level_are_not_announced(
+def test_lower_levels_are_not_announced(
     capsys: pytest.CaptureFixture[str], level: logs.LogLevel, *, written: bool
 ) -> None:
     choose("text", level)

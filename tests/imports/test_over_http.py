@@ -32,14 +32,15 @@ T1 = "2025-03-04T05:06:07.089Z"
 
 
 @contextmanager
-def a_service(directory: Path, dialect: str = "svc", more: str = "") -> Iterator[Service]:
-    """A service with an administrator's key, which its requests have."""
+def a_service(directory: Path, dialect: str = "svc", more: str = "", place: str | None = None) -> Iterator[Service]:
+    """A service with an administrator's key, which its requests have; ``place`` is a database, if it has one."""
     directory.mkdir(parents=True, exist_ok=True)
     own = 'keys = "keys.json"\nencryption_keys = "var/encryption-keys.json"\nadministrators = ["boss"]\n'
     (directory / "settings.toml").write_text(own + more)
     keys = Keys(f"{directory}/keys.json", tree=f"{directory}/data")
     secret = keys.add("boss")
-    with serving(directory, dialect=dialect, options=("--config", str(directory / "settings.toml"))) as service:
+    options = ("--config", str(directory / "settings.toml"))
+    with serving(directory, dialect=dialect, options=options, place=place) as service:
         service.face, service.extra = PUBLIC, {"Authorization": f"Bearer {secret}"}
         yield service
 

@@ -80,7 +80,7 @@ SAME = {"section"}
 
 SILENT = (
     "disk_errors",
-    "as_disk_error",
+    "disk_error",
     "closed",
     "execute",
     "Jobs",

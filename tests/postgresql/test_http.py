@@ -42,7 +42,7 @@ _SELECTED: tuple[Any, ...] = (
     test_permissions.test_what_permissions_allow,
     test_attachments.test_a_range_of_a_large_attachment,
     test_reverting.test_a_deleted_document_comes_back_with_its_attachments,
-    test_reverting.test_searches_find_what_came_back,
+    test_reverting.test_what_comes_back,
     test_documents.test_of_many_at_once_exactly_one_is_created,
 )
 globals().update({each.__name__: each for each in _SELECTED})

@@ -94,15 +94,6 @@ def test_attachments_that_the_runtime_keeps_are_empty_records(lea: Proxy, form: 
     assert lea.remove(path).status == 204
 
 
-@pytest.mark.parametrize("name", ["4.0.0", "4.8.0", "2019.1.0", "2019.2.0", "2021.1.0", "2024.1.0"])
-def test_data_of_every_format_is_saved(lea: Proxy, form: str, name: str) -> None:
-    """The parameter is the provider's property, which the proxy has compared it with."""
-    path, query = f"{form}/data/D/data.xml", f"?valid=true&data-format-version={name}"
-    lea = replace(lea, properties={**PROPERTIES, "data-format-version": name})
-    assert [lea.write(path, b"<form/>", query, **V1).status for _ in range(2)] == [201, 204]
-    assert lea.read(path, f"?data-format-version={name}").body == b"<form/>"
-
-
 def test_responses_that_are_left_unread_hold_nobody(lea: Proxy, form: str) -> None:
     """Since 2025.1, each GET of an attachment leaves a ``data.xml`` unread: four times as many as there are threads."""
     base = f"{form}/data/D"
