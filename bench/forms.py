@@ -16,8 +16,8 @@ from pathlib import Path
 
 from servers import SERVICE, server
 
-from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
+from persistence.model.texts import next_after
 from persistence.model.versions import FormMetadata
 from persistence.storage import stored_revision
 from persistence.storage.root import init

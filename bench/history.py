@@ -20,8 +20,8 @@ from werkzeug.test import Client
 
 from persistence.app import create_app
 from persistence.model.addresses import PUBLIC_PREFIX
-from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
+from persistence.model.texts import Instant, from_datetime
 from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.layout import FilePaths

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
+from persistence.model.texts import next_after
 from persistence.storage import stored_revision
 from persistence.storage.root import init
 from persistence.storage.store import Store

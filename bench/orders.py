@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_text, fresh_id, stamp
+from persistence.model.texts import Instant, from_datetime
 from persistence.storage import stored_revision
 from persistence.storage.root import init
 from persistence.storage.store import Store

@@ -14,8 +14,7 @@ CONFIG_FILES = (
     "logrotate.conf",
     "prometheus-alerts.yml",
     "grafana-dashboard.json",
-)
-"""The files that an administrator changes and installs."""
+)  # The files that an administrator changes and installs
 
 _PACKAGE = Path(__file__).parent
 

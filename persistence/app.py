@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,9 +30,8 @@ from persistence.http.application import (
     api_blueprint,
 )
 from persistence.http.audit import RequestAudit
-from persistence.http.crud import crud, leases, unknown_paths
+from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import changes, exports, imports, purges, reencrypts
-from persistence.http.history import history
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
@@ -108,7 +107,6 @@ def create_app(
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Decide who may call, by the settings and the keys that exist now."""
     try:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
     except (DiskError, DamagedError) as error:
@@ -128,13 +126,11 @@ def open_settled_audit(settings: Settings, properties: Properties) -> AuditLog:
 
 
 def warn_of(cause: str | None) -> None:
-    """Say why the service cannot write, if so; stored content can be read nevertheless."""
-    if cause is not None:
+    if cause is not None:  # stored content can be read nevertheless
         announce(f"only reading for now: {cause}", "warning")
 
 
 def warn_of_properties(properties: Properties) -> None:
-    """Say which properties of the file are not acted on."""
     for entry in properties.without_effect:
         announce(f"the property {entry} has no effect in this version", "warning")
     for entry in properties.without_form:
@@ -151,7 +147,6 @@ def warn_of_encryption_keys(settings: Settings, properties: Properties) -> None:
 
 
 def warn_of_keys(settings: Settings) -> None:
-    """Say which names of the settings are not those of keys, or of limited ones."""
     for cause in warnings_of(open_keys(settings), settings.administrators, settings.token_issuers):
         announce(cause, "warning")
 
@@ -165,8 +160,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        jobs = [each.storage.reencryption for each in providers.local]
-        reencrypts = opened.enter_context(ReencryptionJobs(jobs, _jobs(providers, at_rest), _log_not_reencrypted))
+        reencrypts = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
@@ -174,8 +168,9 @@ def wired(effective: Effective, policy: Policy) -> Service:
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit, feed)
-        noted = partial(records.needed, settings.home)
-        metrics = _metrics(app, settings, providers, lambda: len(records.missing(noted(), keys_at_rest)))
+        metrics = _metrics(
+            app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
+        )
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
         Pages(
@@ -220,11 +215,13 @@ def _follow(opened: ExitStack, settings: Settings, providers: Providers) -> Chan
     return opened.enter_context(ChangeFeed(providers.outboxes))
 
 
-def _metrics(app: Service, settings: Settings, providers: Providers, missing_keys: Callable[[], int]) -> Metrics | None:
+def _metrics(
+    app: Service, settings: Settings, providers: Providers, missing: Callable[[], Sequence[str]]
+) -> Metrics | None:
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers, missing_keys, open_keys(settings).next_expiry)
+            measuring = Measuring(settings, providers, missing, open_keys(settings).next_expiry)
             metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
         except DiskError as error:
             logs.write("no-metrics", "error", cause=str(error))
@@ -272,10 +269,9 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public, of_provider = [*both, reencrypts, tokens, purges, imports, exports, changes], [*both]
-    if dialect.has_proxy:
-        of_public.append(reindex_status)
-        of_provider += (reindex_by_get, unknown_paths)
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes]
+    of_public += [reindex_status] if dialect.has_proxy else []
+    of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
     app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
     app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
@@ -297,20 +293,18 @@ def _provider_api(  # noqa: PLR0913, PLR0917 - as above
     return ServedApi(shared, parser, headers, of_places[settings.roots.default], named)
 
 
-def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
+def _reencryption_jobs(providers: Providers, at_rest: EncryptionAtRest) -> ReencryptionJobs:
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         if route.data.storage.is_remote:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is re-encrypted")
         reencryption = Reencryption(route.data.storage, providers.bodies_by_form, at_rest)
-        reindex = partial(route.data.reindexer.version, number=None)
-        return ReencryptionJob(reencryption, form, version, reindex)
+        return ReencryptionJob(reencryption, form, version, partial(route.data.reindexer.version, number=None))
 
-    return job_of
+    def failed(form: Form, cause: str) -> None:
+        logs.write("not-reencrypted", "error", form=str(form), cause=cause)
 
-
-def _log_not_reencrypted(form: Form, cause: str) -> None:
-    logs.write("not-reencrypted", "error", form=str(form), cause=cause)
+    return ReencryptionJobs([each.storage.reencryption for each in providers.local], job_of, failed)
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:

@@ -108,7 +108,6 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
 
 
 def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permissions | None:
-    """Read the permissions of a damaged version: by its sidecar, else by its content."""
     metadata = None
     with suppress(DamagedError):
         sidecar = storage.sidecar(address)
@@ -122,7 +121,6 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
 
 
 def _content_of(storage: Readable, address: DefinitionAddress, read: Callable[[BinaryIO], T]) -> T | None:
-    """Read something in the content of a version; ``None`` where it is not published."""
     found = storage.read(address, content=True)
     if found is None or found.file is None:
         return None
@@ -191,13 +189,11 @@ class Definition:
 
     @property
     def published(self) -> PublishedVersion | None:
-        """The summary; ``None`` where the version was never published, or was deleted."""
         known = self.summary
         return None if known is None or known.deleted else known
 
     @property
     def summary(self) -> PublishedVersion | None:
-        """The summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
         return self._part("summary", published_from, self._catalog.weigh)
@@ -338,7 +334,6 @@ class Catalog:
         return self._at(address, fingerprint)
 
     def latest(self, form: Form) -> Definition | None:
-        """Return the highest published version of a form."""
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
 
@@ -359,13 +354,11 @@ class Catalog:
     def forms(
         self, app: str | None = None, name: str | None = None
     ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
-        """Return the undamaged versions of every form, of an application or of a form name."""
         for form in self.storage.forms(app):
             if name is None or form.name == name:
                 yield form, self.published(form, skips_damaged=True)
 
     def published(self, form: Form, *, skips_damaged: bool = False) -> Iterator[PublishedVersion]:
-        """Return the published versions of a form, highest first."""
         fingerprints = tuple(self.storage.fingerprints(form))
         known = self._known.get(form)
         if known is not None and known.listed[0] == fingerprints:

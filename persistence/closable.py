@@ -100,7 +100,6 @@ class Jobs(Closable, Generic[K]):
         return len(self._known)
 
     def has(self, about: K) -> bool:
-        """Return whether a job about something waits, or is being done."""
         with self._lock:
             return any(each == about for each, _ in self._known)
 

@@ -1,7 +1,4 @@
-"""The two dialects: every name and every point where the worlds of the seed and of a real runtime differ.
-
-No other module knows these names.
-"""
+"""The two dialects: every name and point where the seed and a real runtime differ. Only this module knows them."""
 
 from __future__ import annotations
 
@@ -56,7 +53,6 @@ class Dialect:
         return _PROPERTY.sub(self.property_prefix, text)
 
     def is_designer(self, form: Form) -> bool:
-        """Return whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""
         return form.name == DESIGNER_FORM and form.app == self.designer_app
 
 

@@ -196,7 +196,6 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
 
 
 def status_of(error: PersistenceError) -> int:
-    """The status of an error; 500 for one that should not reach a client."""
     return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 

@@ -45,7 +45,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def forget(_master: object, worker: Worker) -> None:
-    """Remove the gauges of a worker that has ended: gunicorn's hook ``child_exit``."""
     forget_worker(worker.number)
 
 
@@ -304,7 +303,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         return result
 
     def load_wsgi(self) -> None:
-        """Load the service, whose settings say for how long a response may stand still."""
         super().load_wsgi()
         JoinedResponse.progress_timeout = getattr(self.wsgi, "progress_timeout", self.cfg.timeout)
 

@@ -31,7 +31,7 @@ from persistence.limits import (
     SCRYPT_PARALLEL,
     SHORTEST_PASSWORD,
 )
-from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
+from persistence.model.texts import Instant, from_datetime, next_after, to_datetime
 from persistence.storage.root import KeyFile
 
 _SALT, _DIGEST = 16, 32
@@ -125,7 +125,6 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def is_expired(self) -> bool:
-        """Return whether it opens nothing any more."""
         return self.expires is not None and self.expires <= next_after(None)
 
 
@@ -199,7 +198,6 @@ class Keys:
         self._file: KeyFile[_File] = KeyFile(path, tree=tree, what="API keys", decode=_decoded, nothing=_File(1, ()))
 
     def read(self) -> tuple[Key, ...]:
-        """Return the API keys; raises as ``KeyFile.read``."""
         return self._file.read().keys
 
     def retired(self) -> tuple[Key, ...]:
@@ -207,7 +205,6 @@ class Keys:
         return self._file.read().retired
 
     def next_expiry(self) -> Instant | None:
-        """Return when the next API key will expire; ``None`` where none will."""
         return min((key.expires for key in self.read() if key.expires and not key.is_expired), default=None)
 
     def add(
@@ -272,7 +269,6 @@ class Keys:
             self._file.write(replace(known, signing=left))
 
     def passwords(self) -> tuple[Password, ...]:
-        """Return the passwords of administrators; raises as ``KeyFile.read``."""
         return self._file.read().passwords
 
     def set_password(self, name: str, text: str) -> None:
@@ -314,14 +310,12 @@ class Keys:
 
 
 def limited_administrators(keys: Iterable[Key], named: Collection[str]) -> str | None:
-    """Return a warning if the setting ``administrators``, which has ``named``, names limited keys."""
     found = sorted(key.name for key in keys if key.name in named and key.is_limited)
     effect = "they open no pages, and stay within their limits"
     return f"the setting administrators names limited API keys: {', '.join(found)}; {effect}" if found else None
 
 
-SOON = timedelta(days=30)
-"""The time before its end in which a key is warned of."""
+SOON = timedelta(days=30)  # The time before its end in which a key is warned of
 
 
 def warnings_of(keys: Keys, administrators: Collection[str], issuers: Collection[str]) -> list[str]:
@@ -340,7 +334,6 @@ def warnings_of(keys: Keys, administrators: Collection[str], issuers: Collection
 
 
 def distinct_forms(forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the forms to which a key is to be limited, each once."""
     found = tuple(dict.fromkeys(forms))
     for each in found:
         if not _FORMS.fullmatch(each):

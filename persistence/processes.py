@@ -27,7 +27,6 @@ _CPU_MAX = "/sys/fs/cgroup/cpu.max"
 
 
 def count() -> int:
-    """Return how many processes can run at a time."""
     return len(_ALL)
 
 

@@ -107,7 +107,6 @@ def converted(name: str, value: object, kind: object, origin: str, *, is_text: b
 
 
 def _expected(name: str, kind: object, value: object) -> str:
-    """Describe the values that a setting may have, and the one that was meant, if it is near."""
     if name in _ACCEPTABLE:
         return _ACCEPTABLE[name]
     if get_origin(kind) is Literal:
@@ -122,10 +121,7 @@ def _expected(name: str, kind: object, value: object) -> str:
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return the time zone of a name; of an empty one ``None``, which stands for that of the machine.
-
-    Raises ``ZoneInfoNotFoundError``.
-    """
+    """Return a time zone, ``None`` for that of the machine (an empty name). Raises ``ZoneInfoNotFoundError``."""
     if not name:
         return None
     try:
@@ -178,7 +174,6 @@ class Roots:
 
     @property
     def databases(self) -> Iterator[str]:
-        """The address of every database once."""
         return (each for each in self.places if is_database(each))
 
     @property

@@ -32,8 +32,7 @@ from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteT
 from persistence.limits import ANSWER_SECONDS, CHUNK, LARGEST_ANSWER
 from persistence.model.texts import WHOLE
 
-HeaderField = tuple[str, str | bytes]
-"""A text is sent in UTF-8."""
+HeaderField = tuple[str, str | bytes]  # A text is sent in UTF-8
 HeaderFields = Sequence[HeaderField]
 
 XML: tuple[str, str] = ("Content-Type", "application/xml")
@@ -114,7 +113,6 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The call in the words of an error."""
         return f"{self.method} {self.path}"
 
 
@@ -142,8 +140,7 @@ class Peer:
             raise RemoteError(f"{self.broke}: {action} ({type(error).__name__})") from error
 
 
-_LARGEST_LINE = 4096
-"""Bytes of a refusal that are read: a line has at most 300 characters."""
+_LARGEST_LINE = 4096  # Bytes of a refusal that are read: a line has at most 300 characters
 _MOST_LEFT, _LEFT_WITHIN = 2, 1.0
 """Pieces, the last one and the end, and seconds for what is left of a response that is closed."""
 
@@ -213,7 +210,6 @@ class Answer(Closable):
                 yield piece
 
     def read(self) -> bytes:
-        """Return the whole content, of any size, whenever it arrives."""
         return b"".join(self)
 
     def skip(self, size: int) -> None:
@@ -351,10 +347,7 @@ class Connection(Closable):
                 http.close()
 
     def call(self, call: Call, peer: Peer) -> Answer:
-        """Return the answer, with any status. Its content is not read yet.
-
-        Raises ``RemoteTimeoutError``, ``RemoteError``, and ``BusyError`` where too many calls wait already.
-        """
+        """Return the answer, with any status; its content is not read yet. Raises ``BusyError`` if too many wait."""
         http = self._opened(peer)
         fields = [
             (name.encode("ascii"), value if isinstance(value, bytes) else value.encode())

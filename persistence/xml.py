@@ -173,14 +173,12 @@ class Streaming:
         self.parser = parser
 
     def read(self, pieces: Iterable[bytes]) -> Self:
-        """Parse a whole document, and return the parser with its results."""
         for piece in pieces:
             self.feed(piece)
         self.finish()
         return self
 
     def feed(self, piece: bytes) -> None:
-        """Parse the next piece, as far as it fills whole steps."""
         at = self._next - len(self._waiting)
         if len(piece) < at:
             self._waiting += piece

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import Collection, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import User
 from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.texts import Instant
 from tests.index.oracle import Stored
 from tests.published import Planter
 

@@ -10,8 +10,8 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, User
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database

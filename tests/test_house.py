@@ -47,7 +47,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
     "bounded_cache.py": "for all layers, and imports nothing",
     "client_request.py": "what a provider forwards of a request: of no layer",
-    "http/history.py": "a blueprint of its own, as each API has",
     "metrics/observations.py": "every layer may append to its queues, and imports nothing with it",
     "providers/bucket_provider.py": "it loads an optional library",
     "providers/remote_provider.py": "it loads a heavy library",

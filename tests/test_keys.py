@@ -11,7 +11,7 @@ import pytest
 
 from persistence.errors import BadRequestError, ConflictError, DamagedError, DiskError, NotFoundError, StartupError
 from persistence.keys import Keys, key_of, refusal_of, warnings_of
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 
 
 @pytest.fixture

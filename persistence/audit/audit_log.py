@@ -39,8 +39,8 @@ from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError, as_disk_error
 from persistence.keys import Keys
 from persistence.metrics.observations import AUDIT_FAULTS
-from persistence.model.instants import next_after
 from persistence.model.network_addresses import host_of
+from persistence.model.texts import next_after
 from persistence.settings import Settings
 from persistence.storage import files
 from persistence.storage.locks import OpenLock

@@ -17,8 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from persistence.limits import CHUNK, LONGEST_AUDIT_EVENT, LONGEST_AUDIT_LINE
-from persistence.model.instants import Instant
-from persistence.model.texts import json_line
+from persistence.model.texts import Instant, json_line
 
 _PURPOSE = b"audit"
 _TAIL = b',"digest":"'

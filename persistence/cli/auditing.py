@@ -26,7 +26,7 @@ from persistence.cli.declarations import REMAINS, Params, command, exits, group
 from persistence.cli.options import SETTINGS, load, second_key_name, usage_errors
 from persistence.cli.terminal import counted, is_json, safe, say, say_error, say_result
 from persistence.errors import DamagedError, NotFoundError, PersistenceError, disk_errors, one_line
-from persistence.model import instants
+from persistence.model import texts
 from persistence.properties.property_table import shown_address
 from persistence.providers.locations import open_keys, own_directories
 from persistence.settings import Effective, Settings
@@ -180,7 +180,7 @@ def show(*, path: str | None, since: str | None, effective: Effective, **kinds: 
     wanted = dict(zip(("app", "form", "document"), (path or "").split("/"), strict=False)) if path else {}
     wanted |= {name: value for name, value in kinds.items() if value is not None}
     with usage_errors():
-        begin = None if since is None else instants.parse_time(since, "--since")
+        begin = None if since is None else texts.parse_time(since, "--since")
     settings = _with_audit(effective)
     with disk_errors("reading the audit"):
         line = ""
@@ -200,7 +200,7 @@ def _with_audit(effective: Effective) -> Settings:
 
 
 def _chosen(settings: Settings, wanted: Mapping[str, str], since: datetime | None) -> Iterator[str]:
-    begin = "" if since is None else instants.from_datetime(since)
+    begin = "" if since is None else texts.from_datetime(since)
     for path in in_order(settings.audit_file, seals(open_keys(settings))):
         try:
             with opened(path) as file:

@@ -39,9 +39,8 @@ from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, next_after
 from persistence.model.permissions import User
-from persistence.model.texts import short
+from persistence.model.texts import Instant, next_after, short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import bucket_of, init_place, open_place, readable_bodies

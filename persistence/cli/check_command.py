@@ -33,7 +33,7 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOption
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
 from persistence.maintenance.tree_walk import FolderTree
-from persistence.model.instants import epoch_seconds, next_after
+from persistence.model.texts import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
 from persistence.providers.opened import bucket_bodies, open_place, readable_bodies
 from persistence.providers.tree_provider import integrity_of, open_index

@@ -55,11 +55,10 @@ from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
 from persistence.model.sidecar import ListedRevision
-from persistence.model.texts import short
+from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
 from persistence.providers.opened import Providers, unheard
 from persistence.providers.tree_provider import open_index

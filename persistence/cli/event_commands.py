@@ -11,7 +11,7 @@ from persistence.cli.options import TREES, ChosenTree, TreeChoice, managing, on_
 from persistence.cli.terminal import Facts, is_json, json_option, safe, say, say_result, say_table
 from persistence.errors import NotFoundError
 from persistence.index.outbox import Outbox
-from persistence.model import instants
+from persistence.model import texts
 from persistence.services.changes import OFF, facts_of, targets_of
 
 _CHANGES = ("pause", "resume", "replay", "renew")
@@ -71,7 +71,7 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
         if each.cause:
             state += f": {each.cause.removeprefix('paused: ')}"
         if each.cause and not each.is_paused and each.due:
-            state += f"; again at {instants.from_datetime(datetime.fromtimestamp(each.due, UTC))}"
+            state += f"; again at {texts.from_datetime(datetime.fromtimestamp(each.due, UTC))}"
         given_up = len(each.given_up)
         targets.append({"tree": tree.name, **each._asdict(), "given_up": given_up, "target": each.name, "state": state})
     if not is_json():

@@ -40,7 +40,7 @@ from persistence.errors import ConflictError, NotSupportedError, PersistenceErro
 from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.maintenance import records
 from persistence.model.addresses import Form, TokenSubject
-from persistence.model.instants import from_datetime
+from persistence.model.texts import from_datetime
 from persistence.pages.service_pages import KeyUses
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys

@@ -34,11 +34,10 @@ from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
 from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, parse
 from persistence.model.network_addresses import Bucket, parse_addressed_bucket
 from persistence.model.permissions import removing
 from persistence.model.sidecar import LARGEST_VERSION
-from persistence.model.texts import duration
+from persistence.model.texts import Instant, duration, parse_instant
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, DATABASES, FORM, is_database
 from persistence.providers.locations import (
@@ -142,7 +141,7 @@ def form_and_version(text: str) -> tuple[Form, int | None]:
 def instant(text: str) -> Instant:
     """Parse the time of a revision, as a type of click, whose help has the name of this function."""
     try:
-        return parse(text)
+        return parse_instant(text)
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(f"{safe(text)} is not a time such as 2025-03-04T05:06:07.089Z") from error
 

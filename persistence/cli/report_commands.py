@@ -48,8 +48,8 @@ from persistence.maintenance.reports import (
     report_version,
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.properties.property_table import FORM
 
 

@@ -41,7 +41,7 @@ from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import Form
 from persistence.model.versions import DocumentLease
 from persistence.providers.opened import database_at
@@ -233,7 +233,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
             if isinstance(lease, DamagedError):
                 damaged.append(f"{prefix}{lease}")
             elif left := lease.remaining(now):
-                until = instants.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
+                until = texts.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
                 facts = {"document": lease.document, "user": lease.user, "group": lease.group, "seconds": left}
                 found.append({**facts, "until": until, "tree": tree.name})
         return REMAINS if damaged else 0

@@ -32,7 +32,6 @@ from persistence.forms.messages import (
     ReportedReindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant, from_datetime, to_datetime
 from persistence.model.permissions import Role, User
 from persistence.model.queries import (
     Comparison,
@@ -50,6 +49,7 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
 )
+from persistence.model.texts import Instant, from_datetime, to_datetime
 from persistence.wire import Answer as Download
 from persistence.wire import CallPolicy
 

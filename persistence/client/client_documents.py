@@ -14,9 +14,8 @@ from persistence.client.service_connection import ServiceAnswer, ServiceConnecti
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, BadRequestError, RemoteError
 from persistence.model.addresses import DATA_XML, PUBLIC_PREFIX, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import User, credentials_of
-from persistence.model.texts import without_encoding
+from persistence.model.texts import Instant, without_encoding
 from persistence.wire import XML, Answer, Call, Content, OutgoingContent, OwnFields, path_of
 
 HeaderPairs = tuple[tuple[str, str], ...]

@@ -26,10 +26,9 @@ from persistence.forms.messages import ReportedDifference, read_differences, rea
 from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
 from persistence.limits import LARGEST_HISTORY_PAGE
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
 from persistence.model.queries import DraftFilter, Drafts, Field, FoundDocuments, Query, Scope, SearchResult
-from persistence.model.texts import without_encoding
+from persistence.model.texts import Instant, without_encoding
 from persistence.model.versions import LeaseHolder, Searched
 from persistence.wire import XML, Content, whole_number
 

@@ -26,9 +26,9 @@ from persistence.forms.messages import (
     read_reindexing,
 )
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
+from persistence.model.texts import Instant
 from persistence.wire import Answer, Call, CallPolicy, Content
 
 _USUAL = CallPolicy()

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from persistence.errors import ConfigurationError, ConflictError, DamagedError, NotFoundError, StartupError
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant, next_after
+from persistence.model.texts import Instant, next_after
 from persistence.model.versions import Place
 from persistence.storage.root import KeyFile
 

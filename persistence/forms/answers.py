@@ -16,10 +16,10 @@ import msgspec
 from persistence.forms.diffs import ComparedRevisions, DiffsWriter
 from persistence.forms.messages import Fact, attribute, attributes_of, element, fact_text, text
 from persistence.limits import MOST_WRITTEN_LIST
-from persistence.model.instants import shortest
 from persistence.model.permissions import GrantCondition, Operations, Permission, in_order
 from persistence.model.queries import Field, Hit, Hits
 from persistence.model.sidecar import HistoryPage, ListedRevision
+from persistence.model.texts import shortest
 from persistence.model.versions import PublishedVersion
 
 _TOTAL = "search-total"

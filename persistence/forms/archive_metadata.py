@@ -17,10 +17,9 @@ import msgspec
 from persistence.errors import BadRequestError
 from persistence.forms.messages import SmallReader, attribute, element, shown_name, text, text_in
 from persistence.limits import LARGEST_ARCHIVE_METADATA
-from persistence.model import instants
-from persistence.model.instants import Instant
+from persistence.model import texts
 from persistence.model.sidecar import SCHEMA, Sidecar, described
-from persistence.model.texts import count, short
+from persistence.model.texts import Instant, count, short
 from persistence.xml import local_name
 
 FORMAT = "1"  # The version of the shape, which the root names
@@ -186,7 +185,7 @@ def _sidecar(children: Iterable[ET.Element]) -> Sidecar:
     except msgspec.ValidationError as error:
         raise BadRequestError(f"the metadata of a revision has an invalid value: {error}") from error
     times = (sidecar.modified, sidecar.created, sidecar.restored)
-    if not all(time is None or instants.is_in_calendar(time) for time in times):
+    if not all(time is None or texts.is_in_calendar(time) for time in times):
         raise BadRequestError("the metadata of a revision has a time that does not exist in the calendar")
     return sidecar
 
@@ -222,4 +221,4 @@ def _foreign(attributes: Mapping[str, str], children: Iterable[ET.Element]) -> A
 
 
 def _time(given: str | None) -> Instant | None:
-    return None if given is None else instants.from_datetime(instants.parse_time(given, "a time in metadata"))
+    return None if given is None else texts.from_datetime(texts.parse_time(given, "a time in metadata"))

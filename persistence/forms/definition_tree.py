@@ -28,16 +28,20 @@ _LARGER_BLOCK = 100_000  # Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSO
 T = TypeVar("T")
 
 
-def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False) -> T:
-    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive."""
+def on_tree(data: bytes, work: Callable[[Tree], T], *, is_stored: bool = False, is_checked: bool = False) -> T:
+    """Return the result of ``work`` on the tree of a document; it must not hold an element, which keeps all alive.
+
+    A document that ``is_checked`` has passed a parser with the limits of ``Streaming``.
+    """
     # It runs in a thread of its own: lxml keeps the names of all documents of a thread until the thread ends.
     if len(data) > LARGEST_TREE:
         raise BadRequestError(f"the XML has {len(data)} bytes, more than {LARGEST_TREE}")
     # Each element has the first sign, and each attribute and declaration the second: few signs are few nodes.
     is_small = data.count(b"<") + data.count(b"=") <= min(MOST_TREE_NODES, MOST_DECLARATIONS)
     try:
-        with XmlCheck() if is_small else _Limits() as check:
-            check.read([data])
+        if not (is_checked and is_small):
+            with XmlCheck() if is_small else _Limits() as check:
+                check.read([data])
     except MalformedXmlError as error:
         if is_stored:
             raise DamagedError(f"the stored XML cannot be parsed: {error}") from error

@@ -16,7 +16,7 @@ from persistence.forms.controls import Outline, OutlineNode
 from persistence.forms.form_data import ITEM, RELEVANT, is_value_encrypted
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import LARGEST_FOUND, MOST_ALIGNED, MOST_DIFFED_ELEMENTS
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 from persistence.xml import SEPARATOR, Streaming
 
 HOLDER_ATTRIBUTES = ("filename", "mediatype", "size", "hash-algorithm", "hash-value")

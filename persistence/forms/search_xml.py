@@ -21,7 +21,6 @@ from persistence.forms.messages import (
     text_in,
 )
 from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS
-from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, OPERATIONS, User
 from persistence.model.queries import (
     DEFAULT_LANGUAGE,
@@ -48,7 +47,7 @@ from persistence.model.queries import (
     Wanted,
 )
 from persistence.model.sidecar import PageRequest
-from persistence.model.texts import count, is_descending, word
+from persistence.model.texts import Instant, count, first_from, is_descending, parse_time, word
 
 _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
 _SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)

@@ -60,12 +60,10 @@ _TO_STRANGERS = [
     ("", "persistence: a service that stores forms"),
     ("", "It answers callers that it knows: send an API key, as in Authorization: Bearer KEY."),
     *_HEALTH,
-]
-"""Lines about the service: a path or nothing, and the text beside it."""
+]  # Lines about the service: a path or nothing, and the text beside it
 
 
 def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
-    """Return the routes of what a service says of itself; ``/metrics`` only if there are any."""
     blueprint = Blueprint("about", __name__)
     to_callers = [("", f"persistence {__version__}, dialect {dialect.name}"), *_TO_CALLERS]
 
@@ -114,11 +112,7 @@ def about(dialect: Dialect, metrics: Metrics | None) -> Blueprint:
 
 
 def health(shortage: Callable[[], str | None], remark: Callable[[], str | None]) -> Blueprint:
-    """Return ``/healthz`` and ``/readyz``; ``shortage`` returns what keeps the service from writing, or soon will.
-
-    ``remark`` returns what is wrong with a service that is ready nevertheless. The cause goes to the log, and to
-    admitted callers; a stranger gets neither paths nor numbers.
-    """
+    """Return ``/healthz`` and ``/readyz``. A stranger does not get the cause, which has paths and numbers."""
     blueprint = Blueprint("health", __name__)
     live, ready = HEALTH_PATHS
 

@@ -20,16 +20,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_to_bytes
 
 from flask import Blueprint, Flask, Request, Response, g, request
 from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import Authorization
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.local import LocalProxy
 from werkzeug.routing import Map, MapAdapter, Rule
 
 from persistence import client_request
@@ -74,26 +75,20 @@ if TYPE_CHECKING:
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 _READS = frozenset({"GET", "HEAD"})
 
-IS_STRANGER = "persistence.is_stranger"
-"""Environ key: whether the caller would be refused everywhere else."""
+IS_STRANGER = "persistence.is_stranger"  # Environ key: whether the caller would be refused everywhere else
 
 LIMITED_KEY = "persistence.limited_key"
 """Environ key: the API key of the caller, where that has scopes or is for some forms only."""
 
-HEALTH_PATHS = ("/healthz", "/readyz")
-"""The paths that a supervisor asks for; it has no key."""
+HEALTH_PATHS = ("/healthz", "/readyz")  # The paths that a supervisor asks for; it has no key
 
-ROOT_PATH = "/"
-"""The path that a person types."""
+ROOT_PATH = "/"  # The path that a person types
 
-PAGES_PATH = "/admin"
-"""The path of the pages for administrators, which are below it."""
+PAGES_PATH = "/admin"  # The path of the pages for administrators, which are below it
 
-METRICS_PATH = "/metrics"
-"""The path that Prometheus asks for."""
+METRICS_PATH = "/metrics"  # The path that Prometheus asks for
 
-SCHEMES = ("bearer", "basic")
-"""The schemes of ``Authorization`` in which a key is looked for, in small letters."""
+SCHEMES = ("bearer", "basic")  # The schemes of ``Authorization`` in which a key is looked for, in small letters
 
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
@@ -116,7 +111,6 @@ class Policy:
 
 
 def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: bool) -> Policy:
-    """Return the policy of a service that starts now."""
     if insecure:
         return Policy(Opens.ALWAYS, trusted)
     if has_keys or not trusted.is_empty:
@@ -136,10 +130,7 @@ def caller(
     authorization: str | None,
     retired: Callable[[], Iterable[Key]] = tuple,
 ) -> Key | str | None:
-    """Return who calls: a key that was shown, ``trusted``, or ``None`` where every caller is admitted.
-
-    ``authorization`` is the header of that name.
-    """
+    """Return who calls: a key, ``trusted``, or ``None`` for anybody; ``authorization`` is the header."""
     # Under gunicorn's own command another address may be bound than in the settings: the peer shows it.
     is_loopback = isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
     if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback):
@@ -264,7 +255,6 @@ class CallersOnly:
         return self.app(environ, start_response)
 
     def _caller(self, environ: WSGIEnvironment, path: str) -> Key | str | None:
-        """Return who calls, as ``caller`` does; raise where the request must not be served."""
         who, peer = None, peer_of(environ)
         if self.policy.opens is not Opens.ALWAYS:
             try:
@@ -321,50 +311,36 @@ class Forwarding:
         return self.app(environ, start_response)
 
 
-def _check_query(query: str) -> None:
-    """Refuse what would be decoded to U+FFFD: two different texts would become one."""
-    for part in query.split("&"):
-        try:
-            unquote_to_bytes(part.encode("latin-1")).decode()
-        except UnicodeError:
-            raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
-
-
 class CleanRequests:
-    """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
-
-    Headers that this service would read under the prefix of its own dialect are refused under that of another one
-    unless ``accepts_foreign``: a user who is named in them would be ignored.
-    """
+    """WSGI middleware that answers 400 to unclean requests, and unless ``accepts_foreign`` to another dialect's."""
 
     def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:
         self._app = app
         self._dialect = dialect
         others = [other for other in DIALECTS.values() if other != dialect and not accepts_foreign]
-        self._foreign = {
-            environ_key(other.header(name)): (other.header(name), dialect.header(name))
-            for other in others
-            for name in REQUEST_NAMES
-        }
+        names = ((other.header(name), dialect.header(name)) for other in others for name in REQUEST_NAMES)
+        self._foreign = {environ_key(sent): (sent, own) for sent, own in names}
         self._foreign_keys = frozenset(self._foreign)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if UNCLEAR in environ:
-            return refusal(environ, HTTPStatus.BAD_REQUEST, environ[UNCLEAR])(environ, start_response)
         try:
-            query = environ.get("QUERY_STRING", "")
-            if "%" in query or not query.isascii():
-                _check_query(query)
-            if not self._foreign_keys.isdisjoint(environ):
-                self._refuse_foreign(environ)
-        except (ValueError, BadRequestError) as error:
+            self._require_clean(environ)
+        except ValueError as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
-    def _refuse_foreign(self, environ: WSGIEnvironment) -> None:
-        if environ["PATH_INFO"] not in HEALTH_PATHS:
+    def _require_clean(self, environ: WSGIEnvironment) -> None:
+        if UNCLEAR in environ:
+            raise ValueError(environ[UNCLEAR])
+        query = environ.get("QUERY_STRING", "")
+        for part in query.split("&") if "%" in query or not query.isascii() else ():
+            try:  # it would be decoded to U+FFFD: two different texts would become one
+                unquote_to_bytes(part.encode("latin-1")).decode()
+            except UnicodeError:
+                raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
+        if not self._foreign_keys.isdisjoint(environ) and environ["PATH_INFO"] not in HEALTH_PATHS:
             sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
-            raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
+            raise ValueError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
 
 
 _OF_DOCUMENTS = frozenset(each.value for each in Collection)
@@ -372,10 +348,7 @@ _OF_DOCUMENTS = frozenset(each.value for each in Collection)
 
 @dataclass(frozen=True, slots=True)
 class KeySetting:
-    """A setting that names the API keys whose callers may do something that nobody else may.
-
-    With ``may_be_trusted`` it may name ``trusted``, too.
-    """
+    """A setting that names API keys with a right of their own. With ``may_be_trusted`` it may name ``trusted``, too."""
 
     setting: str
     keys: frozenset[str]
@@ -415,11 +388,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """Services, parser and headers for the handlers of one API, of clients or of a runtime's proxy: ``g.api``.
-
-    ``named`` are the services of the data sources that a header may name instead of the ``default`` ones; ``None``
-    where it is not read.
-    """
+    """Services, parser and headers of an API. ``named`` are services by data source; ``None`` if none can be named."""
 
     shared: Shared
     parser: RequestParser
@@ -429,7 +398,6 @@ class ServedApi:
 
     @property
     def services(self) -> Services:
-        """The services that the current request asks (spec crud 10.2)."""
         if self.named is None or not (name := self.parser.datasource(request)):
             return self.default
         found = self.named.get(name)
@@ -438,15 +406,17 @@ class ServedApi:
         return found
 
 
+api = cast("ServedApi", LocalProxy(partial(getattr, g, "api")))  # That of the current request
+
+
 def api_blueprint(
-    name: str, prefix: str, api: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
+    name: str, prefix: str, own: ServedApi, audit: RequestAudit, children: Iterable[Blueprint]
 ) -> Blueprint:
-    """Return a blueprint with the parts of an API below it."""
     parent = Blueprint(name, __name__, url_prefix=prefix or None)
 
     @parent.before_request
     def choose_api() -> None:
-        g.api = api
+        g.api = own
 
     audit.look_before(parent)
     for child in children:
@@ -478,8 +448,7 @@ class ScopedRoute(Rule):
         self.only_reads = only_reads
 
 
-_NAMES = 6
-"""Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``."""
+_NAMES = 6  # Names that the path of a document ends with: ``crud/APP/FORM/COLLECTION/DOCUMENT/NAME``
 
 
 class Routes(Map):
@@ -487,7 +456,6 @@ class Routes(Map):
 
     @cached_property
     def of_documents(self) -> dict[tuple[str, str, str], Rule]:
-        """The routes of files in documents by prefix, collection and method."""
         every = ((rule, rule.rule.rsplit("/", _NAMES)) for rule in self.iter_rules())
         return {
             (parts[0], parts[4], method): rule

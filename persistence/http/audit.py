@@ -21,11 +21,10 @@ from persistence.audit.chain import AuditEvent
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, PersistenceError, one_line, status_of
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.http.parsing import TOKEN, peer_of, reader_of_users
+from persistence.http.parsing import TOKEN, is_forced, peer_of, reader_of_users
 from persistence.http.responses import headers_of, refusal
 from persistence.limits import LONGEST_FORWARDED
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX, Form
-from persistence.model.texts import flag
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -37,11 +36,9 @@ _BEGUN = "persistence.audit_begun"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _READS = frozenset({"history", "search", "distinct-values", "attachments"})
 """Requests that only read form data, by whatever method."""
-_UNRECORDED = frozenset({"form", "healthz", "readyz"})
-"""Lists of forms have no form data."""
+_UNRECORDED = frozenset({"form", "healthz", "readyz"})  # Lists of forms have no form data
 _TAKES_OUT = frozenset({"export"})
-_PAGES = "admin"
-"""Begins the paths of the pages for administrators, whose actions are POST."""
+_PAGES = "admin"  # Begins the paths of the pages for administrators, whose actions are POST
 _OF_CRUD = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete", "LOCK": "lease", "UNLOCK": "release"}
 _STORED = {201: "create", 204: "update"}
 
@@ -79,10 +76,7 @@ def _route(rule: str, method: str) -> _Route | None:
 
 
 def note_in_audit(environ: WSGIEnvironment, *, details: Mapping[str, object] | None = None, **facts: object) -> None:
-    """Let the line of a request say more than its path and headers: fields of an ``AuditEvent``.
-
-    Of ``details`` those count that are given: no content, and nothing secret.
-    """
+    """Add fields of an ``AuditEvent`` to the line of a request; ``details`` without a value are left out."""
     if details:
         facts["details"] = {name: value for name, value in details.items() if value}
     environ.setdefault(_FACTS, {}).update(facts)
@@ -107,7 +101,6 @@ class RequestAudit:
             blueprint.before_request(self._begin)
 
     def look_after(self, app: Flask) -> None:
-        """Look at the answers of an application, unless there is no audit."""
         if self._log.is_on:
             app.after_request(self._end)
 
@@ -154,15 +147,17 @@ class RequestAudit:
             return None
 
     def _event(self, route: _Route, response: Response | None = None, begun: int = 0) -> AuditEvent:
-        environ, names = request.environ, request.view_args or {}
+        environ, names, action = request.environ, request.view_args or {}, route.action
         status = 0 if response is None else response.status_code
         headers = {} if response is None else dict(response.headers)
         deleted = headers.get(self._deleted)
         forwarded, user = environ.get("HTTP_X_FORWARDED_FOR"), ""
         with suppress(BadRequestError):  # such a request is refused, and names nobody
             user = self._user_of(request).name or ""
+        with suppress(BadRequestError):
+            action = "purge" if action == "delete" and request.query_string and is_forced(request) else action
         event = AuditEvent(
-            action=_action(route, status),
+            action=_STORED.get(status, action) if action == "write" else action,
             begun=begun,
             id=environ.get(REQUEST_ID, ""),
             app=names.get("app", ""),
@@ -182,13 +177,3 @@ class RequestAudit:
         )
         noted = environ.get(_FACTS)
         return replace(event, **noted) if noted else event
-
-
-def _action(route: _Route, status: int) -> str:
-    if route.action == "write":
-        return _STORED.get(status, route.action)
-    if route.action == "delete" and request.query_string:
-        with suppress(BadRequestError):
-            if flag(request.args.get("force-delete") or None, "force-delete") is True:
-                return "purge"
-    return route.action

@@ -1,7 +1,4 @@
-"""Work on all data of forms: export, import (spec crud 8.4), purge (8.5) and changes for administrators; re-encryption.
-
-Permissions of forms do not count for administrators.
-"""
+"""Export, import (spec crud 8.4), purge (8.5) and changes for administrators, without permissions; re-encryption."""
 
 from __future__ import annotations
 
@@ -10,18 +7,17 @@ from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 import msgspec
-from flask import Blueprint, Request, Response, g, request
+from flask import Blueprint, Request, Response, request
 
 from persistence.errors import BadRequestError, EncodedBodyError
 from persistence.http import logs
-from persistence.http.application import RouteScope, ServedApi
+from persistence.http.application import RouteScope, api
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
 from persistence.http.responses import JSON, BareResponse, empty, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.instants import cutoff, next_after
 from persistence.model.queries import (
     SINCE,
     UNTIL,
@@ -32,7 +28,7 @@ from persistence.model.queries import (
     parse_range,
     patterns_of,
 )
-from persistence.model.texts import flag, known_parameters, word
+from persistence.model.texts import cutoff, flag, known_parameters, next_after, word
 from persistence.model.versions import number_only
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
@@ -48,12 +44,10 @@ changes = Blueprint("changes", __name__)
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version")
-EXPORT_PARAMETERS = ("match", *_ONCE)
-"""The parameters of an export."""
+EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
-IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)
-"""The parameters of an import."""
+IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
 
 CHANGES_PARAMETERS = ("since", "limit", "wait", "datasource")
 """The parameters of the feed of changes."""
@@ -73,7 +67,6 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     The archive is sent while it is made, so that no length is known. What cannot be done is refused before it begins.
     An archive that must stop breaks the connection.
     """
-    api: ServedApi = g.api
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)
@@ -121,7 +114,6 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
 @imports.post("/import", scope=RouteScope.ALL)
 def receive() -> Response:
     """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
-    api: ServedApi = g.api
     api.shared.administrators.require(request.environ, "import")
     sent = known_parameters(request.args.items(multi=True), IMPORT_PARAMETERS, "import")
     is_dry = flag(sent.get(_DRY_RUN) or None, _DRY_RUN) is True
@@ -144,7 +136,6 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
     ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
     with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
     """
-    api: ServedApi = g.api
     drain(request.environ)
     api.shared.administrators.require(request.environ, "purge")
     args = request.args
@@ -173,14 +164,11 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
 
 @reencrypts.get("/reencrypt", scope=RouteScope.ALL)
 def reencryption_status() -> Response:
-    api: ServedApi = g.api
     return xml(api.shared.reencrypts.status())
 
 
 @reencrypts.post("/reencrypt/<app>/<form>", scope=RouteScope.NAMED)
 def reencrypt(app: str, form: str) -> Response:
-    """Begin to re-encrypt all data of a form, or of the version in the header (spec forms 4.5)."""
-    api: ServedApi = g.api
     number = number_only(api.parser.version(request), "re-encryption")
     drain(request.environ)
     api.shared.reencrypts.begin(Form(app, form), number)
@@ -190,7 +178,6 @@ def reencrypt(app: str, form: str) -> Response:
 @changes.get("/changes", scope=RouteScope.ALL)
 def follow() -> Response:
     """Answer ``GET /changes?since=CURSOR&limit=100&wait=30``."""
-    api: ServedApi = g.api
     api.shared.administrators.require(request.environ, "follow changes")
     asked = known_parameters(request.args.items(multi=True), CHANGES_PARAMETERS, "event feed")
     page = api.shared.changes.page(

@@ -27,7 +27,7 @@ from persistence.model.texts import json_line
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from persistence.metrics.instruments import Answered
+    from persistence.metrics.service import Answered
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -73,7 +73,6 @@ def look() -> None:
 
 
 def apply() -> None:
-    """Let gunicorn log from the level of this process on, and libraries from warnings on at least."""
     logging.getLogger("gunicorn.error").setLevel(_Chosen.level)
     logging.getLogger().setLevel(max(_Chosen.level, logging.WARNING))
 

@@ -33,12 +33,10 @@ from persistence.errors import (
 from persistence.limits import CHUNK, LONGEST_NAME, MOST_DRAINED
 from persistence.model import permissions, versions
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX
-from persistence.model.instants import Instant
-from persistence.model.instants import parse as parse_instant
 from persistence.model.network_addresses import UNIX, Peer, basic_authorization, parse_authorization, peer_address
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ClientHash
-from persistence.model.texts import WHOLE, flag, require_plain, short
+from persistence.model.texts import WHOLE, Instant, flag, parse_instant, require_plain, short
 from persistence.model.versions import Precondition, VersionRequest, parse_precondition
 from persistence.services.rules import Delete, Get, Origin, Put, Revert
 from persistence.services.transforms import migration_target
@@ -51,28 +49,12 @@ RECEIVED = "persistence.received"  # Environ key: how many bytes of the body wer
 
 REQUEST_NAMES = frozenset(
     {
-        "Created-Existing",
-        "Create-Flat-View",
-        "Credentials",
-        "Datasource",
-        "Decrypt",
-        "For-Document-Id",
-        "For-Document-IsDraft",
-        "Form-Definition-Version",
-        "Group",
-        "Group-Existing",
-        "Hash-Algorithm",
-        "Hash-Value",
-        "Path-To-Holder",
-        "Remote-Authorization",
-        "Roles",
-        "Singleton",
-        "Username",
-        "Username-Existing",
+        *("Created-Existing", "Create-Flat-View", "Credentials", "Datasource", "Decrypt", "For-Document-Id"),
+        *("For-Document-IsDraft", "Form-Definition-Version", "Group", "Group-Existing", "Hash-Algorithm", "Hash-Value"),
+        *("Path-To-Holder", "Remote-Authorization", "Roles", "Singleton", "Username", "Username-Existing"),
         "Workflow-Stage",
     }
-)
-"""Headers of requests that are read, without the prefix of the dialect (spec crud 3)."""
+)  # Headers of requests that are read, without the prefix of the dialect (spec crud 3)
 
 _OF_USERS = ("Username", "Group", "Roles")
 
@@ -81,7 +63,6 @@ _WHOLE = frozenset({"Group-Existing", "Username-Existing", "Workflow-Stage"})
 
 
 def environ_key(header: str) -> str:
-    """Return the key of a header in a WSGI environment."""
     return "HTTP_" + header.upper().replace("-", "_")
 
 
@@ -93,11 +74,9 @@ TOKEN = "fr-access-token"  # noqa: S105 - the name of a parameter
 _INTERNAL_TOKEN = "fr-internal-admin-token"  # noqa: S105 - the name of a parameter, and of a header
 """The mark of the searches of a runtime's own export and purge."""
 
-_USER = "persistence.user"
-"""Environ key: the user of a request, which is read once."""
+_USER = "persistence.user"  # Environ key: the user of a request, which is read once
 
-_NO_ARGUMENTS: Mapping[str, str] = {}
-"""The parameters of most requests: an empty query is not worth parsing."""
+_NO_ARGUMENTS: Mapping[str, str] = {}  # The parameters of most requests: an empty query is not worth parsing
 
 
 class RequestParser:
@@ -129,7 +108,6 @@ class RequestParser:
         )
 
     def put(self, request: Request) -> Put:
-        """Read a PUT without its body."""
         environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
         sent = self._sent(environ)
         return Put(
@@ -195,7 +173,6 @@ class RequestParser:
         return migration_target(word) if request.method == "GET" else word or None
 
     def nonrelevant(self, request: Request) -> str | None:
-        """Return the parameter about data that is not relevant (spec forms 3.1)."""
         return request.args.get("nonrelevant")
 
     def remote_authorization(self, request: Request) -> str | None:
@@ -212,7 +189,6 @@ class RequestParser:
         return header
 
     def user(self, request: Request) -> User:
-        """Return the user that the caller names (spec crud 6.1)."""
         known: User | None = request.environ.get(_USER)
         return known or self._user(request.environ, self._sent(request.environ))
 
@@ -224,7 +200,6 @@ class RequestParser:
         return self._sent(request.environ).get("Datasource", "").strip()
 
     def flat_view(self, request: Request) -> bool:
-        """Return whether flat views are asked for (spec search 7.1)."""
         return _is_true(self._sent(request.environ).get("Create-Flat-View"))
 
     def is_administrator(self, request: Request) -> bool:  # noqa: ARG002 - a proxy's requests say so
@@ -322,7 +297,6 @@ class ProxiedParser(RequestParser):
 
 
 def parsers(dialect: Dialect) -> tuple[RequestParser, RequestParser]:
-    """Return the parsers of the public API and of the provider API."""
     provider = ProxiedParser if dialect.has_proxy else RequestParser
     return RequestParser(dialect, is_public=True), provider(dialect, is_public=False)
 
@@ -364,7 +338,6 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
 
 
 def is_forced(request: Request) -> bool:
-    """Return whether a HEAD or DELETE is about purging (spec crud 4.9); on a GET the parameter has no effect."""
     return request.method != "GET" and bool(flag(request.args.get("force-delete") or None, "force-delete"))
 
 
@@ -398,8 +371,7 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
 # letter or digit that is percent-encoded. Below ``crud/`` alone doubled slashes count as one (spec crud 2.1: the
 # runtime builds such paths), and characters may be encoded that need not be.
 
-UNCLEAR = "persistence.unclear"
-"""Environ key: why a request has no path that is served. Such a request is refused."""
+UNCLEAR = "persistence.unclear"  # Environ key: why a request has no path that is served. Such a request is refused.
 
 _CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LONGEST_NAME}}})+")
 """Paths without a slash at their end that need no decoding: nearly all that are sent."""

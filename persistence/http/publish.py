@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, request
 
 from persistence.errors import BadRequestError
-from persistence.http.application import RouteScope, ServedApi
+from persistence.http.application import RouteScope, api
 from persistence.http.audit import note_in_audit
 from persistence.http.parsing import body_of, drain
 from persistence.http.responses import text, xml
@@ -23,8 +23,7 @@ from persistence.model.versions import parse
 from persistence.services.definitions import Publication, PublishedForm
 
 publish = Blueprint("publish", __name__)
-designer = Blueprint("designer", __name__)
-"""Its prefix is the form in which definitions are drawn."""
+designer = Blueprint("designer", __name__)  # Its prefix is the form in which definitions are drawn
 
 document_services = Blueprint("document_services", __name__)
 tokens = Blueprint("tokens", __name__)
@@ -33,8 +32,7 @@ tokens = Blueprint("tokens", __name__)
 @publish.post("/publish", scope=RouteScope.ALL)
 def from_body() -> Response:
     """Answer ``POST /fr/service/publish[?document-id=$document]``."""
-    api: ServedApi = g.api
-    publication = _publication(api, request.args.get("document-id"))
+    publication = _publication(request.args.get("document-id"))
     body = body_of(request.environ, LARGEST_TREE)
     return _published(api.shared.publishing.from_body(body, publication))
 
@@ -42,8 +40,7 @@ def from_body() -> Response:
 @designer.post("/publish/<document>", scope=RouteScope.ALL)
 def from_designer(document: str) -> Response:
     """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
-    api: ServedApi = g.api
-    publication = _publication(api, document)
+    publication = _publication(document)
     drain(request.environ)
     return _published(api.shared.publishing.from_designer(document, publication))
 
@@ -54,7 +51,7 @@ def _published(done: PublishedForm) -> Response:
     return xml(answer)
 
 
-def _publication(api: ServedApi, source: str | None) -> Publication:
+def _publication(source: str | None) -> Publication:
     # The parameter, else the header (spec crud 8.3).
     parameter = request.args.get("form-definition-version")
     version = parse(parameter, None, None) if parameter else api.parser.version(request)
@@ -69,12 +66,11 @@ def _publication(api: ServedApi, source: str | None) -> Publication:
         source=short(source, "document id"),
         flat_view=api.parser.flat_view(request),
         lists_grids=request.args.get("upgrade-form-definition") != "false",
-        target=_target(api),
+        target=_target(),
     )
 
 
-def _target(api: ServedApi) -> RemoteTarget | None:
-    """Return the other server that the definition is sent to, if the request names one."""
+def _target() -> RemoteTarget | None:
     url = request.args.get("remote-server-url")
     if not url:
         return None
@@ -87,7 +83,6 @@ def _target(api: ServedApi) -> RemoteTarget | None:
 @document_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def attachments(app: str, form: str) -> Response:
     """Answer ``GET /fr/service/$app/$form/attachments?document=$document`` (spec crud 8.2)."""
-    api: ServedApi = g.api
     document = request.args.get("document")
     if not document:
         raise BadRequestError("the parameter document must name the document whose attachments are asked for")
@@ -96,7 +91,6 @@ def attachments(app: str, form: str) -> Response:
 
 @document_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
 def duplicate(app: str, form: str) -> Response:
-    api: ServedApi = g.api
     user, body = api.parser.user(request), body_of(request.environ, LARGEST_QUERY)
     document, answer = api.shared.duplicating.duplicate(Form(app, form), body, user)
     note_in_audit(request.environ, collection="data", document=document)
@@ -106,7 +100,6 @@ def duplicate(app: str, form: str) -> Response:
 @tokens.post("/token/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def issue_token(app: str, form: str, document: str) -> Response:
     """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
-    api: ServedApi = g.api
     drain(request.environ)
     api.shared.token_issuers.require(request.environ, "issue access tokens")
     operations = (request.args.get("operations") or "").split(",")

@@ -42,9 +42,8 @@ from persistence.errors import (
 from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
 from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.instants import Instant, epoch_seconds, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.model.texts import WHOLE, in_latin_1, json_line
+from persistence.model.texts import WHOLE, Instant, epoch_seconds, in_latin_1, json_line, to_datetime
 from persistence.services.codec import UNKNOWN
 from persistence.services.rules import Cleared, Read, Removed, Written
 from persistence.services.transforms import TransformedContent
@@ -54,28 +53,12 @@ if TYPE_CHECKING:
 
 RESPONSE_NAMES = frozenset(
     {
-        "Created",
-        "Deleted",
-        "Did-Encrypt",
-        "Document",
-        "Form-Definition-App",
-        "Form-Definition-Form",
-        "Form-Definition-Version",
-        "Group",
-        "Hash-Algorithm",
-        "Hash-Value",
-        "Last-Modified",
-        "Last-Modified-By-Username",
-        "Notice",
-        "Operations",
-        "Organization",
-        "Refused",
-        "Username",
-        "Valid",
+        *("Created", "Deleted", "Did-Encrypt", "Document", "Form-Definition-App", "Form-Definition-Form"),
+        *("Form-Definition-Version", "Group", "Hash-Algorithm", "Hash-Value", "Last-Modified"),
+        *("Last-Modified-By-Username", "Notice", "Operations", "Organization", "Refused", "Username", "Valid"),
         "Workflow-Stage",
     }
-)
-"""Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)."""
+)  # Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)
 
 Headers = list[tuple[str, str]]
 
@@ -89,14 +72,12 @@ _NO_SCRIPTS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "sandbox; default-src 'none'"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
-)
-"""A content may be a page with scripts of a stranger, which must not act on the origin of the service's own pages."""
+)  # A content may be a page with scripts of a stranger, which must not act on the origin of the service's own pages
 _XML: Headers = [("Content-Type", "application/xml"), *_NO_SCRIPTS]
 _OF_USERS = ("Authorization", "Credentials", "Username", "Group", "Roles")
 SHOWN_TYPES = frozenset(
     {"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "application/pdf", "text/plain"}
-)
-"""Types that cannot have scripts: not SVG, which is a document. A browser saves others as files."""
+)  # Types that cannot have scripts: not SVG, which is a document. A browser saves others as files.
 _NOT_WAITED_FOR = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 """Refusals of bodies whose rest is not worth waiting for."""
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -121,14 +102,10 @@ class BareResponse(Response):
         return self.headers
 
 
-def empty(status: int, headers: Headers) -> Response:
-    """Return a response without a body (seed, Endpoints)."""
-    return BareResponse(b"", status, [*headers, ("Content-Length", "0")] if status in _WITH_LENGTH else headers)
-
-
-def head(headers: Headers) -> Response:
-    """Return the answer to a HEAD: the headers of the GET, with its length where that is known."""
-    return BareResponse(b"", HTTPStatus.OK, headers)
+def empty(status: int, headers: Headers, *, length: int | None = 0) -> Response:
+    """Return a response without a body; ``length`` is that of the GET that a HEAD asks about, if it is known."""
+    with_length = status in _WITH_LENGTH and length is not None
+    return BareResponse(b"", status, [*headers, ("Content-Length", str(length))] if with_length else headers)
 
 
 def text(status: int, line: str, headers: Headers | None = None) -> Response:
@@ -142,7 +119,6 @@ def whole(body: bytes, headers: Headers) -> Response:
 
 
 def xml(body: bytes) -> Response:
-    """Return an XML document that was made for this answer."""
     return whole(body, list(_XML))
 
 
@@ -214,7 +190,6 @@ def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Respo
 
 
 def headers_of(error: PersistenceError) -> Headers:
-    """Return what an error says in headers besides its line."""
     if isinstance(error, UnauthorizedError):
         return _CHALLENGES
     if isinstance(error, BusyError):
@@ -248,7 +223,6 @@ class ResponseHeaders:
 
     def __init__(self, dialect: Dialect, *, is_behind_proxy: bool = False) -> None:
         self._is_behind_proxy = is_behind_proxy
-        self._wire = _latin_1 if is_behind_proxy else _utf_8
         self._names = {name: dialect.header(name) for name in RESPONSE_NAMES}
         users = ", ".join(name if name == "Authorization" else dialect.header(name) for name in _OF_USERS)
         self._of_one_user = [("Cache-Control", "private, no-cache"), ("Vary", users)]
@@ -294,7 +268,6 @@ class ResponseHeaders:
         return headers
 
     def of_write(self, written: Written) -> Headers:
-        """Return the headers of a PUT that was stored."""
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
             headers.append((self._names["Operations"], written.operations.text))
@@ -309,11 +282,17 @@ class ResponseHeaders:
             headers.append((self._names["Operations"], removed.operations.text))
         return headers
 
+    def _wire(self, text: str) -> str:
+        if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
+            text = one_line(text)
+        if self._is_behind_proxy:
+            return in_latin_1(text)
+        return text if text.isascii() else text.encode().decode("latin-1")
+
     def of_clearing(self, cleared: Cleared) -> Headers:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        """Return the header with the unknown names of a request, if any."""
         return [] if notice is None else [(self._names["Notice"], self._wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
@@ -329,18 +308,7 @@ class ResponseHeaders:
 
 @lru_cache(maxsize=1024)
 def rfc1123(instant: Instant) -> str:
-    """Return an instant as HTTP's own dates are written."""
     return http_date(to_datetime(instant))
-
-
-def _utf_8(text: str) -> str:
-    if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
-        text = one_line(text)
-    return text if text.isascii() else text.encode().decode("latin-1")
-
-
-def _latin_1(text: str) -> str:
-    return in_latin_1(text if text.isprintable() else one_line(text))
 
 
 def parse_range(header: str, size: int) -> range:
@@ -359,11 +327,7 @@ def parse_range(header: str, size: int) -> range:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Sends the result of a read. ``accel`` is nginx's internal location for the root, or empty without one.
-
-    ``link`` makes the file that was read available to nginx, and returns its path below the root; it raises
-    ``DiskError``.
-    """
+    """Sends what was read. ``link`` returns a path below nginx's location ``accel``, or raises ``DiskError``."""
 
     link: Callable[[Read], str]
     accel: str
@@ -400,10 +364,7 @@ def send_transformed(environ: WSGIEnvironment, content: TransformedContent, head
 
 
 def _is_for_nginx(environ: WSGIEnvironment, read: Read) -> bool:
-    """Return whether nginx can send this as the service would, which it cannot where something must be decrypted.
-
-    Nor can it pass on a header that comes several times.
-    """
+    """Return whether nginx can send this: nothing is decrypted, and no header comes several times."""
     conditions = _CONDITIONS if read.has_exact_date else _CONDITIONS + _DATED_CONDITIONS
     return (
         not read.is_decrypted

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, request
 
-from persistence.http.application import LIMITED_KEY, RouteScope, ServedApi
+from persistence.http.application import LIMITED_KEY, RouteScope, api
 from persistence.http.parsing import body_of, drain
 from persistence.http.responses import JSON, WrittenAnswer, answered, empty, xml
 from persistence.keys import Key
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
-from persistence.model.instants import parse_time
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, SentQuery
-from persistence.model.texts import flag
+from persistence.model.texts import flag, parse_time
 from persistence.model.versions import Searched, parse_reindexed, parse_searched
 from persistence.services.reencryption import reindexing_xml
 from persistence.services.searching import Searcher, Searching
@@ -46,7 +45,6 @@ def distinct_values(app: str, form: str) -> Response:
 def _answered(
     ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]], form: Form
 ) -> Response:
-    api: ServedApi = g.api
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
     version = parse_searched(api.parser.version_header(request))
     answer, notice = ask(api.services.searching, form, version, _sent(), searcher)
@@ -65,7 +63,6 @@ def _sent() -> SentQuery:
 @forms.get("/form/<app>/<form>", scope=RouteScope.NAMED)
 def listed(app: str | None = None, form: str | None = None) -> Response:
     """Answer ``GET /form/$app/$form``; its parameters are in any letter case (spec search 4.1)."""
-    api: ServedApi = g.api
     user = api.parser.user(request)
     since = request.args.get("modified-since")
     all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
@@ -88,15 +85,12 @@ def listed(app: str | None = None, form: str | None = None) -> Response:
 @forms.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
 def queried(app: str | None = None, form: str | None = None) -> Response:  # noqa: ARG001 - the query is in the body
     """Answer ``POST /form/$app/$form``, whose query is in its body only."""
-    api: ServedApi = g.api
     user = api.parser.user(request)
     return answered(request.environ, api.services.forms.search(_sent(), user))
 
 
 @reindex.post("/reindex", scope=RouteScope.ALL)
 def all_forms() -> Response:
-    """Answer ``POST /reindex`` when the indexes of all forms are rebuilt."""
-    api: ServedApi = g.api
     drain(request.environ)
     api.services.router.reindex_all()
     return empty(HTTPStatus.OK, [])
@@ -104,8 +98,6 @@ def all_forms() -> Response:
 
 @reindex.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
 def version(app: str, form: str) -> Response:
-    """Answer ``POST /reindex/$app/$form`` when the index of the version in the header is rebuilt."""
-    api: ServedApi = g.api
     number = parse_reindexed(api.parser.version_header(request))
     drain(request.environ)
     api.services.router.reindex(Form(app, form), number)
@@ -115,14 +107,10 @@ def version(app: str, form: str) -> Response:
 @reindex.get("/reindex/status", scope=RouteScope.ALL)
 @reindex_status.get("/reindex", scope=RouteScope.ALL)
 def status() -> Response:
-    api: ServedApi = g.api
     return xml(reindexing_xml(api.services.router.reindexing_status()))
 
 
 @reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)
 def all_forms_by_get() -> Response:
-    """Answer ``GET /reindex`` of the runtimes 2023.1 and 2024.1 (spec runtime 8); a browser gets the status.
-
-    Anything that follows links could send it.
-    """
+    """Answer ``GET /reindex`` of 2023.1 and 2024.1 (spec runtime 8); a browser, which follows links, gets a status."""
     return status() if "HTTP_SEC_FETCH_SITE" in request.environ else all_forms()

@@ -20,8 +20,8 @@ import msgspec
 from persistence.errors import NotFoundError
 from persistence.limits import MOST_DEAD_EVENTS, MOST_EVENTS
 from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
+from persistence.model.texts import Instant, next_after
 from persistence.storage.storage import JobRecord, Storage
 
 TABLES = """

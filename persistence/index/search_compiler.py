@@ -40,9 +40,9 @@ from persistence.limits import (
     SEARCHED_OWNERS,
     VALUE_COSTS,
 )
-from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSets, User
 from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch
+from persistence.model.texts import Instant
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
 """Documents of a page that are looked for: so many are too large an answer already."""

@@ -41,7 +41,7 @@ from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_backup import StorageBackup, TreeBackup
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import Collection, Form
-from persistence.model.instants import Instant, next_after
+from persistence.model.texts import Instant, next_after
 from persistence.storage import files, owner, root
 from persistence.storage.layout import LAYOUT, SERVICE, Layout, file_name
 from persistence.storage.locks import LockFile

@@ -26,7 +26,7 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf, MarkCheck
 from persistence.maintenance.tree_walk import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection
-from persistence.model.instants import Instant, next_after
+from persistence.model.texts import Instant, next_after
 from persistence.storage import files, owner, root
 from persistence.storage.findings import (
     Adopts,

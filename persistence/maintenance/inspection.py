@@ -32,8 +32,8 @@ from persistence.maintenance.tree_walk import (
     without_repetitions,
 )
 from persistence.model.addresses import DATA_XML, Collection
-from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import from_datetime, next_after
 from persistence.storage import files, stored_revision
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import FilePaths

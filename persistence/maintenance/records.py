@@ -10,7 +10,7 @@ import msgspec
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import DiskError, PersistenceError, disk_errors
-from persistence.model.instants import Instant, next_after
+from persistence.model.texts import Instant, next_after
 from persistence.storage import files, root
 from persistence.storage.findings import FindingTotals, Severity
 from persistence.storage.layout import PAGES, Layout

@@ -35,8 +35,8 @@ from persistence.maintenance.tree_walk import (
     readable,
 )
 from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, fresh_id, stamp, tombstone
+from persistence.model.texts import next_after
 from persistence.model.versions import FormMetadata
 from persistence.services.codec import definition_reader, type_by_name
 from persistence.services.documents import version_of_new

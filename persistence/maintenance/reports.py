@@ -28,9 +28,9 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.rules import is_singleton, permissions_of

@@ -21,9 +21,9 @@ from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import SECRET_MODE, SUMS, BackupPart, Manifest, chunks
 from persistence.maintenance.tree_walk import OWN
 from persistence.model.addresses import Form
-from persistence.model.instants import next_after
 from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import HashedPieces, digest_of, digest_text, fresh_id
+from persistence.model.texts import next_after
 from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
 from persistence.services.transfers import TransferResult
 from persistence.storage import files, owner, root

@@ -46,8 +46,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.s3.body_references import BodyReference, stray_objects
 from persistence.services.transfers import mains_of
 from persistence.storage import files, owner, stored_revision

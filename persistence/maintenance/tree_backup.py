@@ -22,8 +22,8 @@ from persistence.maintenance.backup_files import PartFiles
 from persistence.maintenance.storage_check import BodiesOf, BodyFinder
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import Sidecar, described, shows_stamp
+from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.services.transfers import mains_of
 from persistence.storage import files, root, stored_revision
 from persistence.storage.attachments import BodiesReader

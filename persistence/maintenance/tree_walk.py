@@ -23,8 +23,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, Sidecar, shows_stamp
+from persistence.model.texts import Instant
 from persistence.storage import commit, document_leases, files, owner, root, stored_revision
 from persistence.storage.findings import Finding, FindingKind
 from persistence.storage.layout import (

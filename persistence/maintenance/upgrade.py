@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree_walk import Folder, FolderTree
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 from persistence.storage import files, owner, root, stored_revision
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.locks import Lease, LockFile

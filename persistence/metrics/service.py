@@ -1,6 +1,6 @@
-"""The metrics of a service: the directory that its workers share, and what one of them shows.
+"""The metrics of a service: instruments that its workers share, samples of them for plots, and what is looked up.
 
-The master makes the directory before there are workers, and removes it when it ends. It is in memory where there is
+The master makes a directory before there are workers, and removes it when it ends. It is in memory where there is
 room: each count is a write to a mapped file. One whose master was killed is removed by the next service that starts.
 
 The files are those of prometheus_client's multiprocess mode. Each worker has the number of a place that no living one
@@ -8,47 +8,327 @@ has (``count_as``), and not its process id: one that follows a dead one goes on 
 as many files as workers at one time, and no count gets smaller. The room of these files is taken before they are
 mapped, as a write where there is none kills the process. A file that cannot be read, as a process that was killed or a
 full disk may leave one, costs what it counted.
+
+``docs/metrics.md`` explains the instruments. Labels have few values, whatever clients send: no names of users, forms or
+documents. What is known of a request is put down while it is answered, and counted a second later: most of the work is
+done for many requests at once, and no client waits for it. The samples are what was counted by the end of each ten
+seconds, for three hours, in one file that all workers map. Whichever worker looks first in a span takes its sample; the
+place of a sample follows from its time. If two do so at once they write the same.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
+import mmap
 import os
+import re
+import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import islice
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice, pairwise
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest, multiprocess, values
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    generate_latest,
+    multiprocess,
+    values,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from persistence import __version__
 from persistence.errors import DiskError, PersistenceError, disk_errors
-from persistence.limits import LEASES_COUNTED
+from persistence.limits import LEASES_COUNTED, OBSERVATIONS_KEPT
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics import observations
-from persistence.metrics.instruments import (
-    GAUGES,
-    PLOTS,
-    PLOTS_BYTES,
-    RequestFigures,
-    Span,
-    instruments,
-    plots_in,
-    totals_of,
-)
-from persistence.model.instants import Instant, to_datetime
+from persistence.metrics.observations import taken
+from persistence.model.addresses import DATA_XML, FORM_XHTML, PUBLIC_PREFIX, SERVICE_PREFIX
+from persistence.model.texts import Instant, to_datetime
 from persistence.model.versions import DocumentLease
 from persistence.providers.opened import Providers
 from persistence.settings import Settings
 from persistence.storage import files
 from persistence.storage.document_leases import moment
 from persistence.storage.locks import try_lock
+
+LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, float("inf"))
+"""Upper bounds of the classes of latencies, in seconds."""
+_WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+_FSYNCS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+REQUESTS = "persistence_requests"
+SECONDS = "persistence_request_seconds"
+
+GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "persistence_info": ("Version and dialect of the service; always 1.", ("version", "dialect")),
+    "persistence_start_time_seconds": ("When the service was started, in seconds since the epoch.", ()),
+    "persistence_index_waiting": ("Documents whose changes are not in the index yet.", ("place",)),
+    "persistence_leases": ("Leases in force.", ("place",)),
+    "persistence_last_check_time_seconds": ("When the last check of everything ended, in seconds since the epoch.", ()),
+    "persistence_last_check_findings": ("What it found.", ("severity",)),
+    "persistence_last_check_remaining": ("What of that it did not repair.", ()),
+    "persistence_last_backup_time_seconds": ("When the last backup ended, in seconds since the epoch.", ()),
+    "persistence_last_backup_folders": ("Documents, drafts and form versions in it.", ()),
+    "persistence_last_backup_problems": ("Damaged files in it, and parts that are missing.", ()),
+    "persistence_encryption_keys_missing": ("Encryption keys that what is stored may need and that are not here.", ()),
+    "persistence_next_api_key_expiry_time_seconds": (
+        "When the next API key will expire, in seconds since the epoch; missing where none will.",
+        (),
+    ),
+    "persistence_place_up": ("1 if the service can write into the place, else 0.", ("place",)),
+    "persistence_place_free_bytes": ("Bytes that the service may still use in the place.", ("place",)),
+}  # Metrics that are looked up when somebody asks for them: the meaning and the labels of each
+
+
+class Instruments:
+    """The instruments of a process, which count in its files if there are any by now."""
+
+    def __init__(self) -> None:
+        own = CollectorRegistry(auto_describe=False)  # nobody collects from it: the files of all workers are read
+        counter, histogram = partial(Counter, registry=own), partial(Histogram, registry=own)
+        summed = partial(Gauge, multiprocess_mode="livesum", registry=own)
+        labels = ("method", "kind", "status")
+        self.requests = counter(REQUESTS, "Requests, by method, kind of resource and class of status.", labels)
+        self.seconds = histogram(SECONDS, "Seconds until a response could begin.", labels[:2], buckets=LATENCIES)
+        self.received = counter("persistence_received_bytes", "Bytes of request bodies that were read.", ("kind",))
+        self.sent = counter("persistence_sent_bytes", "Bytes of response bodies.", ("kind",))
+        self.fsyncs = histogram("persistence_fsync_seconds", "Seconds of an fsync.", buckets=_FSYNCS)
+        name, meaning = "persistence_lock_wait_seconds", "Seconds until a writer had its lock."
+        self.lock_waits = histogram(name, meaning, buckets=_WAITS)
+        self.lock_timeouts = counter("persistence_lock_timeouts", "Writers that waited for a lock in vain.")
+        name, meaning = "persistence_database_wait_seconds", "Seconds until a connection was there."
+        self.pool_waits = histogram(name, meaning, buckets=_WAITS)
+        name, meaning = "persistence_database_timeouts", "Requests that waited for a connection in vain."
+        self.pool_timeouts = counter(name, meaning)
+        self.pool_waiting = summed("persistence_database_waiting", "Requests that wait for a connection.")
+        self.pool_in_use = summed("persistence_database_connections", "Connections in use.")
+        name, meaning = "persistence_database_open_connections", "Connections that are open, in use or not."
+        self.pool_open = summed(name, meaning)
+        self.pool_most = summed("persistence_database_most_connections", "Connections that may be open.")
+        self.workers = summed("persistence_workers", "Worker processes that are alive.")
+        name = "persistence_index_delay_seconds"
+        meaning = "Seconds for which the oldest change has not been in the index."
+        self.index_delay = Gauge(name, meaning, ("place",), multiprocess_mode="livemax", registry=own)
+        self.audit_faults = counter("persistence_audit_faults", "Lines of the audit that could not be written.")
+
+
+instruments = cache(Instruments)  # Returns those of this process
+
+
+Answered = tuple[str, str, int, float, int, int]
+"""Method, path, status, seconds until the response could begin, bytes received and sent."""
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "LOCK", "UNLOCK"})
+_OTHER = "other"
+_SERVICE = SERVICE_PREFIX.split("/")[1:]
+_KINDS = {
+    "form": "form",
+    "search": "search",
+    "distinct-values": "search",
+    "history": "history",
+    "export": "export",
+    "import": "import",
+    "admin": "pages",
+    "healthz": "health",
+    "readyz": "health",
+    "metrics": "health",
+    "version": "health",
+    "openapi.yaml": "health",
+    "api": "health",
+    "": "health",
+}  # Kinds of resources by the first name of a path
+_RESOURCE = re.compile(r"/crud/[^/]*/[^/]*/(form|d(?:ata|raft))(?:/([^/]*)(?:/([^/]*))?|\Z)")
+"""Paths of resources without the prefix of the API: their collection, and the next two names."""
+_MAIN = frozenset({None, "", FORM_XHTML})
+_MAIN_OF_DATA = frozenset({None, "", DATA_XML})
+
+
+def kind_of(method: str, path: str) -> str:
+    if method in {"LOCK", "UNLOCK"}:
+        return "lease"
+    found = _RESOURCE.match(path, len(PUBLIC_PREFIX) if path.startswith(PUBLIC_PREFIX) else 0)
+    if found is not None:
+        collection, first, second = found.groups()
+        is_main = first in _MAIN if collection == "form" else second in _MAIN_OF_DATA
+        return str(collection) if is_main else "attachment"
+    names = path.removeprefix(PUBLIC_PREFIX).split("/")
+    if path.startswith(f"{SERVICE_PREFIX}/") and names[1:3] == _SERVICE:
+        if names[-1] == "attachments":
+            return "attachment"
+        return "form" if "publish" in names[-2:] else _OTHER
+    return _KINDS.get(names[1], _OTHER) if len(names) > 1 else _OTHER
+
+
+@dataclass(slots=True)
+class _Total:
+    """The sum of some requests of one method and kind."""
+
+    seconds: float = 0.0
+    received: int = 0
+    sent: int = 0
+    classes: list[int] = field(default_factory=lambda: [0] * len(LATENCIES))
+    statuses: dict[int, int] = field(default_factory=dict)
+
+
+class RequestFigures:
+    """Counts requests in the instruments. ``add`` puts one down; ``count`` counts those that were put down."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._answered: deque[Answered] = deque(maxlen=OBSERVATIONS_KEPT)
+        self.add = self._answered.append
+
+    def count(self) -> None:
+        """Count what was put down; several threads may do so."""
+        totals: dict[tuple[str, str], _Total] = {}
+        for method, path, status, seconds, received, sent in taken(self._answered):
+            key = (method if method in _METHODS else _OTHER, kind_of(method, path))
+            total = totals.get(key)
+            if total is None:
+                total = totals[key] = _Total()
+            total.seconds += seconds
+            total.received += received
+            total.sent += sent
+            total.classes[bisect_left(LATENCIES, seconds)] += 1
+            total.statuses[status] = total.statuses.get(status, 0) + 1
+        own = self._instruments
+        for (method, kind), total in totals.items():
+            for status, number in total.statuses.items():
+                own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
+            histogram = own.seconds.labels(method, kind)  # ``observe`` of the library would add one at a time
+            histogram._sum.inc(total.seconds)  # noqa: SLF001
+            for bucket, number in zip(histogram._buckets, total.classes, strict=True):  # noqa: SLF001
+                if number:
+                    bucket.inc(number)
+            if total.received:
+                own.received.labels(kind).inc(total.received)
+            if total.sent:
+                own.sent.labels(kind).inc(total.sent)
+
+
+PLOTS = "plots"  # The file of samples for plots
+PLOTS_BYTES = 1 << 18  # Its bytes
+SPAN = 10  # Seconds between two samples
+_FORMAT = struct.Struct(f"<dddd{len(LATENCIES)}d")
+_COUNT = 3 * 3600 // SPAN
+_NOT_SHOWN = frozenset({"health", "pages"})
+_LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can be said: no worker was there
+
+
+class Totals(NamedTuple):
+    """Sums of what all workers have counted since the service was started.
+
+    ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
+    ``classes`` are the requests by class of latency, as ``LATENCIES`` has them.
+    """
+
+    at: float
+    requests: float
+    errors: float
+    seconds: float
+    classes: tuple[float, ...]
+
+
+class Span(NamedTuple):
+    """The requests between two samples; ``at`` is the end, in seconds since the epoch.
+
+    ``rate`` and ``error_rate`` are requests a second. ``median`` and ``slow`` are the latencies, in seconds, that half
+    and 95 of 100 requests did not exceed; they are estimated from classes, and ``None`` without requests.
+    """
+
+    at: float
+    rate: float
+    error_rate: float
+    median: float | None
+    slow: float | None
+
+
+class Plots:
+    """The samples of a service, by the path of its directory."""
+
+    def __init__(self, directory: str) -> None:
+        with files.closing(files.open_shared(f"{directory}/{PLOTS}")) as descriptor:
+            self._map = mmap.mmap(descriptor, PLOTS_BYTES)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether nobody has taken the sample of the span of an instant."""
+        (at,) = struct.unpack_from("<d", self._map, _place(now))
+        return int(at) // SPAN != int(now) // SPAN
+
+    def put(self, totals: Totals) -> None:
+        sample = _FORMAT.pack(*totals[:4], *totals.classes)
+        place = _place(totals.at)
+        self._map[place : place + len(sample)] = sample
+
+    def spans(self, seconds: float) -> list[Span]:
+        """Return the spans of the last ``seconds``, the oldest first; none where nobody has taken samples."""
+        since, samples, found = time.time() - seconds, list[Totals](), list[Span]()
+        for number in range(_COUNT):
+            at, requests, errors, of_all, *classes = _FORMAT.unpack_from(self._map, number * _FORMAT.size)
+            if at and at >= since:
+                samples.append(Totals(at, requests, errors, of_all, tuple(classes)))
+        for before, after in pairwise(sorted(samples)):
+            between = after.at - before.at
+            if between <= _LONGEST_GAP and after.requests >= before.requests:
+                rate, error_rate = (
+                    (after.requests - before.requests) / between,
+                    (after.errors - before.errors) / between,
+                )
+                counted = [b - a for a, b in zip(before.classes, after.classes, strict=True)]
+                found.append(Span(after.at, rate, error_rate, _quantile(counted, 0.5), _quantile(counted, 0.95)))
+        return found
+
+
+plots_in = cache(Plots)  # Returns the samples of a service by its directory; a process maps their file once
+
+
+def totals_of(collected: Iterable[Metric], at: float) -> Totals:
+    """Return the totals of what was collected, but for the requests of supervisors and of the pages themselves."""
+    requests = errors = seconds = 0.0
+    classes = [0.0] * len(LATENCIES)
+    places = {floatToGoString(bound): number for number, bound in enumerate(LATENCIES)}
+    for metric in collected:
+        for sample in metric.samples if metric.name in {REQUESTS, SECONDS} else ():
+            if sample.labels["kind"] in _NOT_SHOWN:
+                continue
+            if metric.name == REQUESTS:
+                requests += sample.value
+                errors += sample.value if sample.labels["status"] == "5xx" else 0
+            elif sample.name.endswith("_sum"):
+                seconds += sample.value
+            elif sample.name.endswith("_bucket"):
+                classes[places[sample.labels["le"]]] += sample.value
+    return Totals(at, requests, errors, seconds, tuple(b - a for a, b in pairwise((0.0, *classes))))
+
+
+def _quantile(classes: list[float], part: float) -> float | None:
+    rank = sum(classes) * part
+    if rank <= 0:
+        return None
+    below, lower = 0.0, 0.0
+    for number, upper in zip(classes, LATENCIES, strict=True):
+        if below + number >= rank:
+            return lower if upper == LATENCIES[-1] else lower + (upper - lower) * (rank - below) / number
+        below, lower = below + number, upper
+    return lower
+
+
+def _place(at: float) -> int:
+    return (int(at) // SPAN % _COUNT) * _FORMAT.size
+
 
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - mkdtemp makes the name, and nobody else may look into it
 _PREFIX = "persistence-metrics-"
@@ -76,7 +356,6 @@ def _number() -> int:
 
 
 def forget_worker(number: int) -> None:
-    """Remove the gauges of a worker that has ended; the master calls it."""
     with suppress(OSError):
         multiprocess.mark_process_dead(number, os.environ.get(_VARIABLE, ""))
 
@@ -151,7 +430,6 @@ def _reserve(path: str, size: int) -> None:
 
 
 def sweep(above: str) -> None:
-    """Remove the directories of services that were killed."""
     with os.scandir(above) as found:
         for entry in found:
             is_own = entry.name.startswith(_PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
@@ -201,21 +479,17 @@ class Metrics(Collector):
 
     def tick(self) -> None:
         """Count what was observed, and take a sample for plots if one is due. Workers call it about once a second."""
-        own, taken = self._instruments, observations.taken
+        own = self._instruments
         self.requests.count()
+        own.pool_waiting.inc(sum(taken(observations.POOL_WAITING)))
+        own.pool_in_use.inc(sum(taken(observations.POOL_IN_USE)))
         waits = ((observations.LOCK_WAITS, own.lock_waits), (observations.POOL_WAITS, own.pool_waits))
-        timeouts = ((observations.LOCK_TIMEOUTS, own.lock_timeouts), (observations.POOL_TIMEOUTS, own.pool_timeouts))
-        pool = ((observations.POOL_WAITING, own.pool_waiting), (observations.POOL_IN_USE, own.pool_in_use))
-        for found, gauge in pool:
-            change = sum(taken(found))
-            if change:
-                gauge.inc(change)
         for found, histogram in ((observations.FSYNCS, own.fsyncs), *waits):
             for seconds in taken(found):
                 histogram.observe(seconds)
-        for found, counter in (*timeouts, (observations.AUDIT_FAULTS, own.audit_faults)):
-            for _ in taken(found):
-                counter.inc()
+        own.lock_timeouts.inc(len([*taken(observations.LOCK_TIMEOUTS)]))
+        own.pool_timeouts.inc(len([*taken(observations.POOL_TIMEOUTS)]))
+        own.audit_faults.inc(len([*taken(observations.AUDIT_FAULTS)]))
         for place, seconds in self._delays().items():
             own.index_delay.labels(place).set(seconds)
         is_open, most = self._connections()
@@ -236,7 +510,6 @@ class Metrics(Collector):
         return self._plots.spans(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what all workers have counted, and then look up the rest."""
         yield from collected(self._directory)
         started = os.stat(f"{self._directory}/{_LOCK}").st_mtime
         gauges: dict[str, Metric] = {}
@@ -247,31 +520,21 @@ class Metrics(Collector):
         yield from gauges.values()
 
 
+@dataclass(frozen=True, slots=True)
 class Measuring:
-    """Looks up the state of the places of a service. ``missing_keys`` counts its missing encryption keys.
+    """Looks up the state of the places of a service, its missing encryption keys, and when its next key expires."""
 
-    ``next_expiry`` returns when the next API key will expire, if one will.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        providers: Providers,
-        missing_keys: Callable[[], int],
-        next_expiry: Callable[[], Instant | None],
-    ) -> None:
-        self._settings = settings
-        self._missing_keys = missing_keys
-        self._next_expiry = next_expiry
-        self._providers = providers
-        self._by_name = {
-            each.database.name if each.database else place: each for place, each in providers.places.items()
-        }
+    settings: Settings
+    providers: Providers
+    missing_keys: Callable[[], Sequence[str]]
+    next_expiry: Callable[[], Instant | None]
 
     def measures(self) -> Iterator[Measure]:
-        yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
-        for space in self._providers.free_space():
-            provider = self._by_name.get(space.place)
+        yield Measure("persistence_info", 1, (__version__, self.settings.dialect))
+        places = self.providers.places.items()
+        by_name = {each.database.name if each.database else place: each for place, each in places}
+        for space in self.providers.free_space():
+            provider = by_name.get(space.place)
             if not space.fault and provider is not None and not provider.storage.is_remote:
                 now = moment()
                 with suppress(PersistenceError):
@@ -281,7 +544,7 @@ class Measuring:
             yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
             if space.free is not None:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))
-        home = self._settings.home
+        home = self.settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
             yield Measure("persistence_last_check_time_seconds", _seconds(check))
@@ -296,16 +559,16 @@ class Measuring:
             if backup is not None:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
-        yield Measure("persistence_encryption_keys_missing", self._missing_keys())
+        yield Measure("persistence_encryption_keys_missing", len(self.missing_keys()))
         with suppress(PersistenceError):
-            if (expires := self._next_expiry()) is not None:
+            if (expires := self.next_expiry()) is not None:
                 yield Measure("persistence_next_api_key_expiry_time_seconds", to_datetime(expires).timestamp())
-        for place, tree in self._providers.trees.items():
+        for place, tree in self.providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
 
     def delays(self) -> dict[str, float]:
-        return {place: tree.index.delay for place, tree in self._providers.trees.items()}
+        return {place: tree.index.delay for place, tree in self.providers.trees.items()}
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:

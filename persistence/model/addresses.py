@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_PATH
-from persistence.model import instants
-from persistence.model.instants import Instant
+from persistence.model import texts
+from persistence.model.texts import Instant
 
 SERVICE_PREFIX = "/fr/service"  # The path of all services of the form runtime
 PUBLIC_PREFIX = f"{SERVICE_PREFIX}/persistence"  # The path of the interface that reads and writes forms
@@ -96,7 +96,8 @@ class DocumentAddress:
     @property
     def counterpart(self) -> DocumentAddress:
         """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
-        return self.moved(Collection.DATA if self.is_draft else Collection.DRAFT, DATA_XML)
+        other = Collection.DATA if self.is_draft else Collection.DRAFT
+        return DocumentAddress(self.form, other, self.document, DATA_XML)
 
     @property
     def keeps_history(self) -> bool:
@@ -247,7 +248,7 @@ def parse_entry(path: str) -> ArchiveEntry:
         without_colons = _WITHOUT_COLONS.fullmatch(moment)
         text = moment if without_colons is None else ":".join(without_colons.groups())
         try:
-            instant = instants.from_datetime(instants.parse_time(text, "the time"))
+            instant = texts.from_datetime(texts.parse_time(text, "the time"))
         except BadRequestError as error:
             raise _invalid_entry(path) from error
     return ArchiveEntry(address, version, instant, is_metadata)
@@ -257,7 +258,7 @@ def extended_timestamps(modified: Instant, created: Instant) -> tuple[bytes, byt
     """Return the extra fields with the times of an entry in seconds; empty where a time does not fit."""
     # The first is for the header before the content, the second, without the time of creation, for the directory. The
     # archives of the real system have the times of ``latest`` entries there alone (spec runtime 7).
-    seconds = [instants.epoch_seconds(each) for each in (modified, created)]
+    seconds = [texts.epoch_seconds(each) for each in (modified, created)]
     if not all(-(1 << 31) <= each < 1 << 31 for each in seconds):
         return b"", b""
     flags = _MODIFIED | _CREATED
@@ -274,7 +275,7 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
             for flag in (_MODIFIED, _ACCESSED, _CREATED):
                 if field[0] & flag and len(field) >= at + 4:
                     (seconds,) = struct.unpack_from("<l", field, at)
-                    found[flag] = instants.from_datetime(datetime.fromtimestamp(seconds, UTC))
+                    found[flag] = texts.from_datetime(datetime.fromtimestamp(seconds, UTC))
                     at += 4
             return found.get(_MODIFIED), found.get(_CREATED)
     return None, None

@@ -10,10 +10,9 @@ from enum import Enum
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SHOWN, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
 from persistence.model.sidecar import DocumentFacts, PageRequest
-from persistence.model.texts import word
+from persistence.model.texts import Instant, first_from, parse_time, word
 from persistence.model.versions import Searched, parse_searched
 
 

@@ -14,9 +14,8 @@ import msgspec
 
 from persistence.limits import HISTORY_PAGE, LARGEST_HISTORY_PAGE
 from persistence.model.addresses import DocumentAddress
-from persistence.model.instants import Instant, epoch_nanoseconds, one_later
 from persistence.model.permissions import User
-from persistence.model.texts import count
+from persistence.model.texts import Instant, count, epoch_nanoseconds, one_later
 from persistence.model.versions import FormMetadata
 
 SCHEMA = 2  # The version of the sidecar's fields: a sidecar with another number is damaged

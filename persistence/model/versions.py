@@ -14,9 +14,8 @@ import msgspec
 from persistence.errors import BadRequestError, LockedError, PreconditionError, VersionError
 from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import Permissions, User
-from persistence.model.texts import flag
+from persistence.model.texts import Instant, flag
 
 HIGHEST = 999_999_999  # The highest version that a request can name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
@@ -14,9 +14,8 @@ from persistence.errors import BadRequestError, DamagedError, NotFoundError, Per
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.limits import ROWS_SHOWN
 from persistence.model.addresses import DATA_XML, ERRORS_ENTRY, Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.texts import short
+from persistence.model.texts import next_after, short
 from persistence.model.versions import Precondition, Tags
 from persistence.pages.document_pages import address_of, document_path
 from persistence.pages.document_table import disposition, file_name
@@ -35,8 +34,7 @@ _QUESTIONS = {
     "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
     "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
     "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
-}
-"""Of each verb: the title for one document, and for several, and the button."""
+}  # Of each verb: the title for one document, and for several, and the button
 _RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
 _SUBJECT = "/<app>/<form>"
 
@@ -110,22 +108,24 @@ class DocumentActions:
         shown = (*listed, *map(translated, effects))
         return Question(title, shown, translated(button), back, is_dangerous=is_dangerous, sent=sent)
 
-    def _done(self, values: Values, done: list[str], failed: list[str], word: str) -> Done:
-        notice = translated(word, count=len(done))
+    def _do(self, values: Values, act: Callable[[_Selected], object], word: str) -> Done:
+        found, failed = self._selected(values), list[str]()
+        if _state(found) != values["state"]:
+            raise PreconditionError(
+                "a document has changed since you were asked. Nothing was written. Look at the documents again."
+            )
+        for each in found:
+            try:
+                act(each)
+            except PersistenceError as error:
+                failed.append(str(error))
+        notice = translated(word, count=len(found) - len(failed))
         if failed:
             notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
         names, app, form = values["document"].split("/"), values["app"], values["form"]
         is_one = len(names) == 1 and not failed
         address = address_of(app, form, Collection.DATA.value, names[0])
         return Done(notice, document_path("document", address) if is_one else form_path(Form(app, form)))
-
-    def _each(self, values: Values) -> Iterator[_Selected]:
-        found = self._selected(values)
-        if _state(found) != values["state"]:
-            raise PreconditionError(
-                "a document has changed since you were asked. Nothing was written. Look at the documents again."
-            )
-        return iter(found)
 
     def _ask_to_delete(self, values: Values) -> Question:
         effects = (
@@ -135,26 +135,20 @@ class DocumentActions:
         return self._question(values, "delete", effects, is_dangerous=True)
 
     def _delete(self, values: Values, by: str) -> Done:
-        done, failed = list[str](), list[str]()
-        for each in self._each(values):
-            try:
-                unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
-                self.documents.delete(each.address, Delete(precondition=unchanged, user=User(name=by)))
-                done.append(each.address.document)
-            except PersistenceError as error:
-                failed.append(str(error))
-        return self._done(values, done, failed, "Documents deleted: {count}.")
+        def delete(each: _Selected) -> None:
+            unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
+            self.documents.delete(each.address, Delete(precondition=unchanged, user=User(name=by)))
+
+        return self._do(values, delete, "Documents deleted: {count}.")
 
     def _restore(self, values: Values, by: str) -> Done:
-        done, failed, reverting = list[str](), list[str](), Reverting(self.documents)
-        for each in self._each(values):
-            try:
-                instant = before_current(self.documents, each.address)
-                reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=User(name=by))))
-                done.append(each.address.document)
-            except PersistenceError as error:
-                failed.append(str(error))
-        return self._done(values, done, failed, "Documents brought back: {count}.")
+        reverting = Reverting(self.documents)
+
+        def restore(each: _Selected) -> None:
+            instant = before_current(self.documents, each.address)
+            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=User(name=by))))
+
+        return self._do(values, restore, "Documents brought back: {count}.")
 
     def _ask_to_change(self, values: Values) -> Question:
         owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
@@ -179,14 +173,11 @@ class DocumentActions:
         is_owner = values["change"] == "owner"
         owner = User(name=values["owner"] or None, group=values["group"] or None) if is_owner else None
         stage = None if is_owner else values["stage"]
-        done, failed = list[str](), list[str]()
-        for each in self._each(values):
-            try:
-                self.documents.change_facts(each.address, FactsChange(each.tag, User(name=by), owner, stage))
-                done.append(each.address.document)
-            except PersistenceError as error:
-                failed.append(str(error))
-        return self._done(values, done, failed, "Documents changed: {count}.")
+
+        def change(each: _Selected) -> None:
+            self.documents.change_facts(each.address, FactsChange(each.tag, User(name=by), owner, stage))
+
+        return self._do(values, change, "Documents changed: {count}.")
 
     def zip(self, app: str, form: str) -> AnyResponse:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""

@@ -25,9 +25,9 @@ from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import AttachmentFacts, DocumentReport, report_document
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, parse
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.texts import Instant, parse_instant
 from persistence.pages.document_table import disposition, page_number
 from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, title_of
@@ -73,9 +73,8 @@ def asked_instant(name: str = "at") -> Instant | None:
 
 
 def instant_of(text: str) -> Instant | None:
-    """Return the instant of a revision; ``None`` for no text."""
     try:
-        return parse(text) if text else None
+        return parse_instant(text) if text else None
     except (ValueError, OverflowError):
         raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 
@@ -280,23 +279,15 @@ class DocumentPages:
                 revision=f"{older.modified}{by}",
             )
         ]
-        if plan.attachments:
-            count = len(plan.attachments)
+        if count := len(plan.attachments):
             effects.append(translated("{count} attachments come back as they were then.", count=count))
-        if not is_deleted:
-            effects.append(translated("What is current now stays in the history."))
+        effects += [] if is_deleted else [translated("What is current now stays in the history.")]
         effects.append(translated("The draft of the document is removed, if there is one."))
-        if plan.notice is not None:
-            effects.append(f"{translated(plan.notice)}.")
+        effects += [] if plan.notice is None else [f"{translated(plan.notice)}."]
         name = f"{address.form}/{address.document}"
-        if is_deleted:
-            title, button = (
-                translated("Bring back the deleted document {name}?", name=name),
-                translated("Bring it back"),
-            )
-        else:
-            title = translated("Make an older revision of {name} current again?", name=name)
-            button = translated("Make it current")
+        button = translated("Bring it back" if is_deleted else "Make it current")
+        older_one = translated("Make an older revision of {name} current again?", name=name)
+        title = translated("Bring back the deleted document {name}?", name=name) if is_deleted else older_one
         sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
         return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
 
@@ -304,7 +295,8 @@ class DocumentPages:
         address = _address(values)
         reverting = Reverting(self.documents)
         plan = reverting.plan(address, self._asked(address, values, User(name=by)))
-        _require_current(plan, values["current"])
+        if values["current"] != _current_tag(plan):  # ``If-Match`` never holds for a tombstone
+            raise _changed_meanwhile(plan)
         reverting.restore(plan)
         back = document_path("document", address)
         revision = plan.file.older.modified
@@ -352,15 +344,12 @@ def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
 
 
 def _images(report: DocumentReport) -> frozenset[str]:
-    """Return the names of the attachments that are shown as pictures."""
     files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
     return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
 
 
 def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    if not shown.address.keeps_history:
-        return [], 0
-    history = shown.route.storage.history(shown.address)
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
     if history is None:
         return [], 0
     begin = (number - 1) * REVISIONS_SHOWN
@@ -376,16 +365,13 @@ def _current_tag(plan: RestorePlan) -> str:
     return "" if plan.file.current is None else plan.file.current.etag
 
 
-def _require_current(plan: RestorePlan, tag: str) -> None:
-    """Require that the current revision is still that of the question. ``If-Match`` never holds for a tombstone."""
-    if tag == _current_tag(plan):
-        return
+def _changed_meanwhile(plan: RestorePlan) -> PreconditionError:
     address, current, now = plan.file.address, plan.file.current, plan.file.replaced
     cause = ""
     if now is not None and not (current is not None and current.is_edited):
         who = now.modifier or "somebody without a name"
         cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-    raise PreconditionError(
+    return PreconditionError(
         f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
         "Look at the document again."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from urllib.parse import quote
 
 from flask import Response, render_template, request
@@ -30,8 +31,7 @@ from persistence.pages.service_pages import bar_plot
 from persistence.pages.site import midnight
 from persistence.services.document_tables import DocumentTable
 
-_CONTROL = "c."
-"""The beginning of a parameter that is about the control whose path follows."""
+_CONTROL = "c."  # The beginning of a parameter that is about the control whose path follows
 
 _FACTS = {
     "saved": "Saved",
@@ -84,7 +84,6 @@ class TableQuery:
 
 
 def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
-    """Read the parameters of a table."""
     by_path = {column.path: column for column in table.columns}
     names = (*_PARAMETERS, *_EXACT, *(_CONTROL + path for path in by_path))
     known = {name: value for name in names if (value := given.get(name, "").strip())}
@@ -110,7 +109,10 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
         offset=(page - 1) * ROWS_SHOWN,
         size=ROWS_SHOWN,
     )
-    return TableQuery(known, columns, query, _drafts(known.get("drafts", Drafts.EXCLUDE.value)), page, sort)
+    drafts = known.get("drafts", Drafts.EXCLUDE.value)
+    if drafts not in {each.value for each in Drafts}:
+        raise BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
+    return TableQuery(known, columns, query, Drafts(drafts), page, sort)
 
 
 def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
@@ -123,18 +125,10 @@ def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
 
 
 def page_number(text: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER
-    number = int(text) if is_number else 0
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 0
     if not 1 <= number <= _MOST_PAGES:
         raise BadRequestError(f"the page must be a number from 1, not {text[:60]!r}")
     return number
-
-
-def _drafts(text: str) -> Drafts:
-    try:
-        return Drafts(text)
-    except ValueError:
-        raise BadRequestError(f"drafts must be exclude, include or only, not {text[:60]!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +175,6 @@ def table_of(shown: ShownVersion) -> DocumentTable:
 
 
 def documents(shown: ShownVersion) -> str:
-    """Show the page with the table."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     columns = _chosen(shown, table, asked)
@@ -197,10 +190,7 @@ def documents(shown: ShownVersion) -> str:
         shown=shown,
         columns=columns,
         controls=controls,
-        labels={
-            name: controls[name].label if name in controls else translated(_FACTS[name])
-            for name in (*controls, *_FACTS)
-        },
+        labels={each: translated(_FACTS[each]) for each in _FACTS} | {each: controls[each].label for each in controls},
         sorts=_SORTED.keys() | controls.keys(),
         filters=list(_filters(shown, table)),
         asked=asked,
@@ -257,14 +247,12 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
 
 
 def csv(shown: ShownVersion) -> AnyResponse:
-    """Send everything that the table finds, with all columns."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     return _file(shown, "csv", "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts))
 
 
 def xlsx(shown: ShownVersion) -> AnyResponse:
-    """Send everything that the table finds as a workbook with all controls."""
     table = table_of(shown)
     asked = table_query(request.args, table)
     pieces = table.xlsx(asked.query, asked.drafts, _language())
@@ -277,15 +265,6 @@ def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[
         "Content-Disposition": disposition(f"{shown.form.app}-{shown.form.name}{version}.{suffix}"),
         "X-Accel-Buffering": "no",
     }
-    body = Unbroken(_begun(pieces), request.environ.get(REQUEST_ID))
+    begun = list(islice(pieces, 2))  # an error at the beginning is still an answer
+    body = Unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
     return Response(body, content_type=content_type, headers=headers)
-
-
-def _begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    first = [piece for _, piece in zip(range(2), pieces, strict=False)]
-
-    def all_of_them() -> Iterator[bytes]:
-        yield from first
-        yield from pieces
-
-    return all_of_them()

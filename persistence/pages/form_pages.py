@@ -76,8 +76,7 @@ _ORDERS: dict[str, Callable[[ShownForm], Any]] = {
     "deleted": lambda each: each.counts.deleted if each.counts else 0,
     "size": lambda each: each.counts.size if each.counts else 0,
     "saved": lambda each: (each.counts.saved or "") if each.counts else "",
-}
-"""The columns by which forms are sorted."""
+}  # The columns by which forms are sorted
 
 
 _PATH = "/admin/forms/<app>/<form>"

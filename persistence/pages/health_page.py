@@ -18,7 +18,7 @@ from persistence.errors import BadRequestError, BusyError, NotFoundError, Precon
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
-from persistence.model.instants import to_datetime
+from persistence.model.texts import to_datetime
 from persistence.pages.languages import translated
 from persistence.pages.site import Action, Done, Question, Site, Values
 from persistence.processes import Child
@@ -166,8 +166,7 @@ _NOTICE = Severity.NOTICE.value
 _DEEP = "Every content is read, and compared with its digest: on a large tree this takes long."
 
 
-Key = tuple[str, str, str]
-"""The tree, path and kind of a finding."""
+Key = tuple[str, str, str]  # The tree, path and kind of a finding
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
@@ -195,7 +194,6 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
     @property
     def remains(self) -> bool:
-        """Tell whether it counts as remaining, as for the command."""
         return self.outcome == _FAILED or (self.outcome != _MENDED and self.severity != _NOTICE)
 
     @property

@@ -9,7 +9,7 @@ from flask import render_template, url_for
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 from persistence.pages.languages import translated
 from persistence.pages.service_pages import KeyUses
 from persistence.pages.site import Action, Done, Question, Site, Values
@@ -61,9 +61,8 @@ class KeysPage:
         if scopes:
             effects.append("It may only read: what it sends changes nothing.")
         if forms:
-            effects.append(
-                translated("It may call for these forms or applications only: {forms}.", forms=", ".join(forms))
-            )
+            of = ", ".join(forms)
+            effects.append(translated("It may call for these forms or applications only: {forms}.", forms=of))
         if name in self.administrators:
             effects.append(_LIMITED if scopes or forms else _NAMED)
         if not self.keys.read():
@@ -83,46 +82,33 @@ class KeysPage:
             effects.append("The setting administrators names it: sessions that it has begun end at once.")
         if known.keys() == {name}:
             effects.append(f"It is the last key: {WITHOUT_KEYS}.")
-        return Question(
-            translated("Retire the API key {name}?", name=name),
-            tuple(effects),
-            "Retire the key",
-            _back(),
-            is_dangerous=True,
-        )
+        title = translated("Retire the API key {name}?", name=name)
+        return Question(title, tuple(effects), "Retire the key", _back(), is_dangerous=True)
 
     def _retire(self, values: Values, _by: str) -> Done:
         self.keys.remove(values["name"])
         return Done(translated("The API key {name} is retired.", name=values["name"]), _back())
 
     def _add_signing(self, _values: Values, _by: str) -> Done:
-        return Done(
-            translated("The key {name} signs access tokens from now on.", name=self.keys.add_signing()), _back()
-        )
+        made = self.keys.add_signing()
+        return Done(translated("The key {name} signs access tokens from now on.", name=made), _back())
 
     def _ask_to_retire_signing(self, values: Values) -> Question:
         key_id = values["id"]
         if not any(key.id == key_id for key in self.keys.signing()):
             raise NotFoundError(f"there is no signing key {key_id}")
         effects = ("Access tokens that it has signed are refused from now on.",)
-        return Question(
-            translated("Retire the signing key {name}?", name=key_id),
-            effects,
-            "Retire the key",
-            _back(),
-            is_dangerous=True,
-        )
+        title = translated("Retire the signing key {name}?", name=key_id)
+        return Question(title, effects, "Retire the key", _back(), is_dangerous=True)
 
     def _retire_signing(self, values: Values, _by: str) -> Done:
         self.keys.remove_signing(values["id"])
         return Done(translated("The signing key {name} is retired.", name=values["id"]), _back())
 
     def _new(self, _values: Values, _by: str) -> Done:
-        made = self.at_rest.new()
-        return Done(
-            translated("The encryption key {name} is made. Make a copy of its file, and keep it apart.", name=made),
-            _back(),
-        )
+        name = self.at_rest.new()
+        text = translated("The encryption key {name} is made. Make a copy of its file, and keep it apart.", name=name)
+        return Done(text, _back())
 
 
 def _lifetime(values: Values) -> float | None:

@@ -33,7 +33,6 @@ _ANGLE = re.compile(r"([<>])")
 
 @cache
 def catalogs() -> Mapping[str, Mapping[str, str]]:
-    """Return the texts of each language by their English."""
     found = (each for each in files(__package__).joinpath("translations").iterdir() if each.name.endswith(".json"))
     return {each.name.removesuffix(".json"): json.loads(each.read_text("utf-8")) for each in found}
 

@@ -100,11 +100,7 @@ def _target() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of a service that is being wired.
-
-    The middleware that lets requests for them through asks the same ``administrators``. The service owns ``providers``
-    and closes them. ``errors`` and ``key_uses`` are written where requests are counted.
-    """
+    """The pages of a service, which closes ``providers`` and writes ``errors`` and ``key_uses``."""
 
     administrators: Administrators
     effective: Effective

@@ -39,10 +39,7 @@ class CountedForms:
 
 
 class FormCounting:
-    """Counts in a thread that ends with its work; one for all threads of a worker.
-
-    ``places`` returns every form whose documents are counted, with the place that has them.
-    """
+    """Counts the forms in ``places``, in a thread that ends with its work; one for all threads of a worker."""
 
     def __init__(self, places: Callable[[], Iterable[tuple[Form, TreeReader]]]) -> None:
         self._places = places
@@ -131,7 +128,6 @@ def published_of(route: Route) -> list[PublishedVersion]:
 
 
 def form_path(form: Form) -> str:
-    """Return the path of the page with the documents of all versions."""
     return url_for(f"{NAME}.form-documents", app=form.app, form=form.name)
 
 

@@ -37,8 +37,7 @@ from persistence.limits import (
 )
 from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
-from persistence.metrics.instruments import Span
-from persistence.metrics.service import Metrics
+from persistence.metrics.service import Metrics, Span
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
 from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
@@ -120,10 +119,7 @@ _decode = msgspec.json.Decoder(_Uses).decode
 
 
 class KeyUses:
-    """The file in a home directory, and the uses that this worker has not written yet.
-
-    After a failure it tries again a minute later.
-    """
+    """The uses in a file of a home directory, and those of this worker. After a failure it waits a minute."""
 
     def __init__(self, home: str) -> None:
         path = f"{Layout(home).own(PAGES)}/key-uses.json"
@@ -160,8 +156,7 @@ class KeyUses:
 WIDTH, HEIGHT = 600, 120  # The units of a drawing
 
 _STEPS = (1, 2, 5, 10)
-_BAR = 0.8
-"""Width of a bar, as a part of its place."""
+_BAR = 0.8  # Width of a bar, as a part of its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +259,7 @@ def _text(value: float, unit: str) -> str:
 
 _PLOTTED = 3600.0
 _MILLISECONDS = 1000
-_LONGEST_GAP = 60.0
-"""Seconds between two samples that are not joined by a line."""
+_LONGEST_GAP = 60.0  # Seconds between two samples that are not joined by a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +391,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
         "Events": "events events_days webhook",
         "More trees": "datasource",
     }.items()
-}
-"""The names of the settings by subject, as in docs/settings.md."""
+}  # The names of the settings by subject, as in docs/settings.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +423,6 @@ class SettingsPage:
 
 
 def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:
-    """Return the values that differ from their defaults, and the others."""
     every = list(values)
     return [each for each in every if each.differs], [each for each in every if not each.differs]
 
@@ -446,10 +438,8 @@ _OUTCOMES = {
     "status 3": "done: all that was found is repaired",
     "status 4": "incomplete: something is left or damaged",
     "status 5": "done: edits by hand are left",
-}
-"""Outcomes of commands in words, as docs/cli.md has their exit statuses."""
-_LARGEST = 18
-"""Digits of the number of a line."""
+}  # Outcomes of commands in words, as docs/cli.md has their exit statuses
+_LARGEST = 18  # Digits of the number of a line
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,6 @@ class LoginRecord:
             self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
 
     def succeeded(self, peer: str) -> None:
-        """Forget the failed logins of a peer that has logged in."""
         with self._file.changing() as known:
             failed = tuple(each for each in known.failed if each.peer != peer)
             self._file.write(msgspec.structs.replace(known, failed=failed))
@@ -158,7 +157,6 @@ class Administrators:
         return self.credentials(name)[1]
 
     def credentials(self, name: str) -> tuple[str | None, str | None]:
-        """Return the digests of the API key and of the password that a name has now."""
         secret = self.keys.ensured_session_secret()
         key = next((each for each in self._keys() if each.name == name), None)
         password = next((each for each in self.keys.passwords() if each.name == name), None)

@@ -35,7 +35,7 @@ from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.limits import LARGEST_FORM, LONGEST_CELL, LONGEST_DETAIL
-from persistence.model.instants import Instant, from_datetime
+from persistence.model.texts import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.pages.sessions import Sessions, forget
 
@@ -50,10 +50,7 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The page before an action, with a link ``back``.
-
-    ``sent`` are fields of its form that replace those of the request, such as the entity tag of the revision.
-    """
+    """The page before an action, with a link ``back``; ``sent`` are fields that replace those of the request."""
 
     title: str
     effects: tuple[str, ...]
@@ -108,10 +105,8 @@ _RICH_TAGS = frozenset(
         *("a", "b", "blockquote", "br", "code", "del", "div", "em", "hr", "i", "ins", "li", "ol", "p", "pre", "s"),
         *("small", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul"),
     }
-)
-"""The elements of rich text that are shown; the others leave their content."""
-_NOTHING = "\u2013"
-"""The dash in place of a missing value."""
+)  # The elements of rich text that are shown; the others leave their content
+_NOTHING = "\u2013"  # The dash in place of a missing value
 
 
 def bytes_of(count: float | None) -> str:
@@ -127,7 +122,6 @@ def bytes_of(count: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a number with a thin space between thousands, a dash for ``None``."""
     return _NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
 
 
@@ -179,7 +173,6 @@ def rich_text(text: str) -> Markup:
 
 
 def moment(seconds: float | None) -> Markup:
-    """Return a time in seconds since 1970 as an instant."""
     return instant(None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:_SECOND]}Z")
 
 
@@ -191,7 +184,6 @@ def ago(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in its largest unit."""
     for size, one, several in _LENGTHS:
         count = int(seconds // size)
         if count or size == 1:
@@ -210,6 +202,10 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
     return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
+def _refused(error: PersistenceError) -> Response:
+    return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+
+
 def _http_error(error: HTTPException) -> Response:
     status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, MethodNotAllowed):
@@ -225,8 +221,7 @@ def _unexpected(error: Exception) -> Response:
 
 NAME = "pages"
 ROOT = "/admin/"
-_OPEN = frozenset({f"{NAME}.login", f"{NAME}.asset"})
-"""Endpoints that need no session."""
+_OPEN = frozenset({f"{NAME}.login", f"{NAME}.asset"})  # Endpoints that need no session
 
 _POLICY = (
     "default-src 'none'",
@@ -274,12 +269,7 @@ class Site:
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        self._blueprint.register_error_handler(
-            PersistenceError,
-            lambda error: page(
-                status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError)
-            ),
-        )
+        self._blueprint.register_error_handler(PersistenceError, _refused)
         self._blueprint.register_error_handler(HTTPException, _http_error)
         self._blueprint.register_error_handler(Exception, _unexpected)
         self._route("/admin/static/<name>", "asset", self._asset)
@@ -303,7 +293,6 @@ class Site:
         self._route(path, name, view, "GET", "HEAD", "POST")
 
     def action(self, action: Action) -> None:
-        """Add an action: GET asks its question, POST does it."""
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
@@ -333,17 +322,8 @@ class Site:
         self._route("/admin/<path:unknown>", "unknown", _unknown, "GET", "HEAD", "POST")
         app.jinja_env.add_extension(Translating)
         app.jinja_env.globals.update(translated=translated, page_language=page_language)
-        app.jinja_env.filters.update(
-            translated=translated,
-            bytes=bytes_of,
-            number=number,
-            cut=cut,
-            instant=instant,
-            moment=moment,
-            ago=ago,
-            duration=duration,
-            rich_text=rich_text,
-        )
+        filters = (translated, number, cut, instant, moment, ago, duration, rich_text)
+        app.jinja_env.filters.update({each.__name__: each for each in filters}, bytes=bytes_of)
         app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
         app.register_blueprint(self._blueprint)
 

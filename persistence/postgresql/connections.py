@@ -145,8 +145,7 @@ _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str
     ((codes.InsufficientPrivilege,), ConfigurationError, ""),
     ((psycopg.OperationalError, psycopg.InterfaceError), BusyError, _UNAVAILABLE),
 )
-"""First match first, with the domain error and its text; the message of the database follows one that ends in ``: ``.
-"""
+"""First match first, with the domain error and its text, which ends in ``: `` where that of the database follows."""
 
 
 # Errors of the database as domain errors: the only place that knows their codes.
@@ -195,7 +194,6 @@ def outcome_unknown(error: psycopg.Error, action: str, subject: object) -> Outco
 
 
 def cause(error: psycopg.Error) -> str:
-    """Return the first line of the message."""
     text = error.diag.message_primary or str(error)
     return text.strip().partition("\n")[0]
 
@@ -313,7 +311,6 @@ class Probe:
         self.is_doubted = False
 
     def cause(self) -> str | None:
-        """Return the cause that keeps the database from being written."""
         try:
             with self._connected("looking at", self._address) as connection:
                 if connection.execute(_WRITABLE).fetchone() != (False, "off"):
@@ -396,11 +393,7 @@ class _OfThread(threading.local):
 
 
 class PooledConnections(Closable):
-    """The connections of a process to the database at an ``address``; ``lock_timeout`` is in seconds.
-
-    ``generation`` changes with each new connection: the server may be a different one. ``probe`` hears of what takes
-    too long.
-    """
+    """The connections of a process; ``generation`` changes with each new one, as the server may be a different one."""
 
     def __init__(self, address: DatabaseAddress, lock_timeout: float, most: int, probe: Probe) -> None:
         self.address = address

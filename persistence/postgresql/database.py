@@ -83,6 +83,16 @@ class Database(PooledConnections):
             with self.apart(action, subject) as connection:
                 yield connection
 
+    def rows(self, action: str, subject: object, statement: str, values: Sequence[object] = ()) -> list[TupleRow]:
+        """Return the rows that a statement finds in the transaction of this thread, if it is in one."""
+        with self.reading(action, subject) as connection:
+            return connection.execute(statement.encode(), values, binary=True).fetchall()
+
+    def run(self, action: str, subject: object, statement: str, values: Sequence[object]) -> None:
+        """Run a statement apart from transactions of this thread."""
+        with self.apart(action, subject) as connection:
+            connection.execute(statement.encode(), values)
+
     def listed(
         self, action: str, subject: object, statement: str, values: Sequence[object], last: tuple[object, ...]
     ) -> Iterator[TupleRow]:
@@ -187,10 +197,7 @@ def _swallowed(action: str, subject: object) -> DiskError:
 
 
 def _roll_back(connection: Session, error: BaseException) -> None:
-    """End the transaction of a connection, or the connection, if a statement has failed on it.
-
-    The library would take statements that the server has skipped for prepared ones.
-    """
+    """End a transaction, or the connection if a statement has failed: it takes skipped ones for prepared."""
     # Then another server is the one to write to now.
     is_lost = any(isinstance(each, codes.ReadOnlySqlTransaction) for each in (error, error.__cause__))
     status = connection.info.transaction_status
@@ -322,17 +329,14 @@ class DatabaseJob(JobRecord):
                     connection.execute(_GIVE, (self._key,))
 
     def is_taken(self) -> bool:
-        with self._database.reading(f"looking for a running {self._name}") as connection:
-            return connection.execute(_TRY_TO_SHARE, (self._key,)).fetchone() == (False,)
+        return self._database.rows("looking for a running", self._name, _TRY_TO_SHARE, (self._key,)) == [(False,)]
 
     def read(self) -> bytes:
-        with self._database.reading(f"looking at the progress of the {self._name}") as connection:
-            row = connection.execute(_READ, (self._name,), binary=True).fetchone()
-        return b"" if row is None else bytes(row[0])
+        rows = self._database.rows("looking at the progress of the", self._name, _READ, (self._name,))
+        return bytes(rows[0][0]) if rows else b""
 
     def write(self, text: bytes) -> None:
-        with self._database.apart(f"recording the progress of the {self._name}") as connection:
-            connection.execute(_WRITE, (self._name, text))
+        self._database.run("recording the progress of the", self._name, _WRITE, (self._name, text))
 
 
 class DatabaseOutbox(Outbox):

@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 from persistence.errors import DamagedError
 from persistence.limits import PIECE, UNCLAIMED_SECONDS
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, digest_text
+from persistence.model.texts import Instant
 from persistence.postgresql.database import DATA, DEFINITION, DRAFT, Database, FormNumbers, Rows, rows_after
 from persistence.postgresql.database_index import recount
 from persistence.postgresql.database_storage import DatabaseStorage
@@ -94,10 +94,7 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RevisionInspection:
-    """Inspects the revisions and contents of a database.
-
-    ``is_deep`` compares every digest; ``body_fault`` judges the bodies of records.
-    """
+    """Inspects revisions and contents; ``is_deep`` compares every digest, ``body_fault`` judges bodies of records."""
 
     database: Database
     is_deep: bool
@@ -114,7 +111,7 @@ class RevisionInspection:
                 for row in revisions:
                     yield from self._revision(connection, row)
                 if not any(row.is_current for row in revisions):
-                    mend = partial(self._changed, _MAKE_CURRENT, newest.place, newest[:4] * 3)
+                    mend = partial(self.database.run, "repairing", newest.place, _MAKE_CURRENT, newest[:4] * 3)
                     message = f"of {len(revisions)} revisions none is current"
                     yield FindingKind.NO_CURRENT.at(newest.place, message, mend=mend)
                 elif not newest.is_current:
@@ -167,11 +164,11 @@ class RevisionInspection:
 
     def _contents(self, connection: Rows) -> Iterator[Finding]:
         for (content,) in connection.execute(_STRAY).fetchall():
-            mend = partial(self._changed, _REMOVE_STRAY, content, (content,))
+            mend = partial(self.database.run, "repairing", content, _REMOVE_STRAY, (content,))
             yield FindingKind.STRAY_CONTENT.at(f"content {content}", "no revision has it", mend=mend)
         for (content,) in connection.execute(_IN_USE).fetchall():
             message = "a revision has it, and it would be removed as if none had"
-            mend = partial(self._changed, _CLAIM, content, (content,))
+            mend = partial(self.database.run, "repairing", content, _CLAIM, (content,))
             yield FindingKind.IN_USE_UNCLAIMED.at(f"content {content}", message, mend=mend)
         (count,) = connection.execute(_OVERDUE, (2 * UNCLAIMED_SECONDS,)).fetchone() or (0,)
         if count:
@@ -181,10 +178,6 @@ class RevisionInspection:
     def _sweep(self) -> None:
         while sweep(self.database):
             continue
-
-    def _changed(self, statement: str, subject: str, values: tuple[object, ...]) -> None:
-        with self.database.apart("repairing", subject) as connection:
-            connection.execute(statement.encode(), values)
 
 
 _DOCUMENTS = """
@@ -254,34 +247,31 @@ WHERE source = %s AND arriving.form = form.id AND form.app = ended.app AND form.
 """
 
 
+@dataclass(frozen=True, slots=True)
 class DatabaseMoveJournal(Arrivals):
     """Forms that are being moved here: they came by the move alone, so a move that goes on may replace them."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._numbers = FormNumbers(database)
+    database: Database
+    numbers: FormNumbers
 
     def begun(self, source: str) -> set[Form]:
-        with self._database.reading("looking what is being moved to", self._database.address) as connection:
-            return {Form(*row) for row in connection.execute(_BEGUN, (source,)).fetchall()}
+        rows = self.database.rows("looking what is being moved to", self.database.address, _BEGUN, (source,))
+        return {Form(*row) for row in rows}
 
     def begin(self, source: str, form: Form) -> None:
-        number = self._numbers.require(form)
-        with self._database.apart("beginning to move", form) as connection:
-            connection.execute(_BEGIN, (source, number))
+        self.database.run("beginning to move", form, _BEGIN, (source, self.numbers.require(form)))
 
     def end(self, source: str, forms: Iterable[Form]) -> None:
         ended = list(forms)
-        with self._database.apart("ending a move to", self._database.address) as connection:
-            connection.execute(_END, ([form.app for form in ended], [form.name for form in ended], source))
+        values = [form.app for form in ended], [form.name for form in ended], source
+        self.database.run("ending a move to", self.database.address, _END, values)
 
     def bring_drafts(self, source: str, etags: Iterable[str]) -> None:
-        with self._database.apart("moving drafts to", self._database.address) as connection:
-            connection.execute(_BRING, (source, list(etags)))
+        self.database.run("moving drafts to", self.database.address, _BRING, (source, list(etags)))
 
     def drafts_of(self, source: str) -> set[str]:
-        with self._database.reading("looking what was moved to", self._database.address) as connection:
-            return {etag for (etag,) in connection.execute(_DRAFTS, (source,)).fetchall()}
+        rows = self.database.rows("looking what was moved to", self.database.address, _DRAFTS, (source,))
+        return {etag for (etag,) in rows}
 
 
 def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:
@@ -297,7 +287,7 @@ def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> Maint
     return MaintainedDatabase(
         str(database.address),
         storage,
-        DatabaseMoveJournal(database),
+        DatabaseMoveJournal(database, storage.numbers),
         database.snapshot,
         storage.keeping_writers_out,
         inspect,

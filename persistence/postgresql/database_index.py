@@ -40,8 +40,8 @@ from persistence.limits import (
     SEARCH_WAITS_PER_DOCUMENT,
 )
 from persistence.model.addresses import Form
-from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, TextMatch
+from persistence.model.texts import Instant
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers, Rows
 from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState, plain
@@ -114,7 +114,6 @@ def _together(documents: Iterator[str], reread: Callable[[Sequence[str]], None],
 
 
 def recount(database: Database, form: Form, number: int) -> None:
-    """Correct the totals of a form with a number. Raises domain errors."""
     with database.transaction("counting the documents of", form) as connection:
         connection.execute(_RECOUNT, (number,))
 
@@ -245,7 +244,6 @@ class DatabaseIndex(Closable):
                     budget.stop()
 
     def rebuild(self, forms: Sequence[Form], version: int | None = None) -> None:
-        """Write all rows of forms again, or those of one version."""
         everything = (self._everything(form, version, _READERS) for form in forms)
         self._work(lambda: sum(map(self._total, forms)), chain.from_iterable(everything))
 
@@ -270,10 +268,7 @@ class DatabaseIndex(Closable):
                     raise closed("the index")
 
     def _outdated(self, form: Form, at_once: int = 1) -> Iterator[int]:
-        """Read the documents again that were read by an older state of a definition, ``at_once`` batches at a time.
-
-        Yield how many were looked at after each batch.
-        """
+        """Read outdated documents again, ``at_once`` batches at a time; yield how many after each batch."""
         number = self._numbers.require(form)
         while partitions := self._partitions(number):
             before = self._count(partitions)
@@ -291,8 +286,7 @@ class DatabaseIndex(Closable):
         for each in source.versions() if version is None else (version,):
             with self._database.transaction("indexing", form):
                 self._rows.versions.renew(form, each)
-        with self._database.reading("looking for strays of", form) as connection:
-            strays = [document for (document,) in connection.execute(_STRAY, (number,)).fetchall()]
+        strays = [document for (document,) in self._database.rows("looking for strays of", form, _STRAY, (number,))]
 
         def rewrite(documents: Sequence[str]) -> None:
             self._rows.reread(form, documents, is_rewritten=True, version=version)
@@ -301,19 +295,18 @@ class DatabaseIndex(Closable):
         recount(self._database, form, number)
 
     def _total(self, form: Form) -> int:
-        with self._database.reading("counting the documents of", form) as connection:
-            row = connection.execute(_TOTAL_OF_FORM, (self._numbers.require(form),)).fetchone()
-        return int(row[0]) if row is not None else 0
+        number = self._numbers.require(form)
+        ((total,),) = self._database.rows("counting the documents of", form, _TOTAL_OF_FORM, (number,))
+        return int(total)
 
     def _partitions(self, number: int) -> list[int]:
-        with self._database.reading("looking for outdated documents") as connection:
-            found = connection.execute(_OUTDATED, (number, DefinitionState.DELETED.name)).fetchall()
+        asked = number, DefinitionState.DELETED.name
+        found = self._database.rows("looking for outdated documents", "", _OUTDATED, asked)
         return [partition for (partition,) in found]
 
     def _count(self, partitions: Sequence[int]) -> int:
-        with self._database.reading("counting documents") as connection:
-            row = connection.execute(_TOTAL, (list(partitions),)).fetchone()
-        return int(row[0]) if row is not None else 0
+        ((total,),) = self._database.rows("counting documents", "", _TOTAL, (list(partitions),))
+        return int(total)
 
 
 def _being_read(form: Form) -> BusyError:

@@ -306,10 +306,7 @@ class FlatRows:
                 self._views(connection, form, found).write(connection, self._source_of(form), [document])
 
     def fill(self, connection: Rows, form: Form, number: int, documents: Sequence[str]) -> bool:
-        """Bring the rows of documents up to date in one generation; return whether that is kept.
-
-        A document that another transaction changes meanwhile is left to it.
-        """
+        """Bring rows up to date in one generation, but for documents that others change; return whether it is kept."""
         found = tuple(each for each in ask_states(connection, form) if each[0] == number)
         if not found or found[0][-1] == GenerationState.DROPPED:
             return False

@@ -23,9 +23,9 @@ from persistence.errors import BusyError, LockedError, NotFoundError, ReplacedEr
 from persistence.index.outbox import Before, event_of, has_events
 from persistence.limits import MOST_LEASES_BESIDE_NEW_IDS, MOST_LEASES_OF_A_DIRECTORY
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import User
 from persistence.model.sidecar import Sidecar, later_than
+from persistence.model.texts import Instant
 from persistence.model.versions import DocumentLease, LeaseHolder, Moment
 from persistence.postgresql.connections import RETRY_AFTER, Session, database_errors
 from persistence.postgresql.database import (
@@ -145,10 +145,7 @@ class DatabaseWriter(Writing):
         self.definitions: dict[tuple[Form, int], None] = {}
 
     def begin(self, address: Address, number: int | None, key: int, gate: int) -> None:
-        """Take the lock ``key`` of an address, share ``gate``, and look at what its scope usually needs.
-
-        ``number`` is that of the form, where it is known.
-        """
+        """Take the lock ``key``, share ``gate``, look at what the scope needs; ``number`` is that of the form."""
         locked = self._connection.execute(_LOCK, (key, gate))
         found = None if number is None else self._ask(number, address)
         row = locked.fetchone()

@@ -87,10 +87,7 @@ def keys_of(text: str) -> tuple[NumberedKey, ...]:
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """The state of a form version by which documents are read; ``keys`` are its indexed controls, as JSON.
-
-    In another ``generation`` the same document has other entries.
-    """
+    """How documents of a version are read: entries differ between generations; ``keys`` are indexed controls (JSON)."""
 
     generation: int
     state: DefinitionState
@@ -115,10 +112,7 @@ class VersionState:
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
     def following(self, now: VersionState) -> VersionState:
-        """Return the next state, with the definition of ``now``.
-
-        A version that is deleted begins a new generation too: what was read before is hidden (spec search 2.5).
-        """
+        """Return the next state; what was read before a deletion is hidden by a new generation (spec search 2.5)."""
         is_same = self._indexed == now._indexed
         return replace(now, generation=self.generation if is_same else self.generation + 1)
 
@@ -159,7 +153,6 @@ class IndexedVersions:
         return indexed
 
     def renew(self, form: Form, version: int) -> None:
-        """Index a version by its definition as it is now, in the transaction of this thread."""
         number = self._numbers.require(form)
         with self._database.reading("indexing", form) as connection:
             connection.execute(_KEEP_VERSION, (number, version, *_NEVER.row))  # there is a row to lock
@@ -171,7 +164,6 @@ class IndexedVersions:
                 connection.execute(_REPLACE_VERSION, (*now.row, number, version))
 
     def is_current(self, form: Form, version: int, indexed: VersionState) -> bool:
-        """Return whether a version is indexed by its definition as it is now."""
         source = self._source_of(form)
         if indexed.data_format != source.described.data_format or not source.is_by_rules(indexed.fingerprint):
             return False

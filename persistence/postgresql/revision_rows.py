@@ -26,8 +26,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.texts import Instant
 from persistence.postgresql.database import (
     DATA,
     DEFINITION,
@@ -92,10 +92,7 @@ def facts(sidecar: Sidecar) -> StoredRevision:
 
 
 class Lookup:
-    """The current sidecars that were found, and the definitions of forms, while they decide something.
-
-    ``drafts`` are the documents whose whole draft is known.
-    """
+    """The current sidecars and definitions that were found; ``drafts`` are the documents whose whole draft is known."""
 
     def __init__(self) -> None:
         self.sidecars: dict[Address, Sidecar | None] = {}
@@ -237,9 +234,8 @@ class DatabaseReader(Readable):
             wanted, found, key = instants[begin:end], list[ListedRevision](), self._key_of(address)
             if not wanted or key is None:
                 return []
-            with self.database.reading("listing the revisions of", address) as connection:
-                rows = connection.execute(_PAGE, (*key, wanted[-1], wanted[0]), binary=True).fetchall()
-            listed = set(wanted)
+            of_range = *key, wanted[-1], wanted[0]
+            rows, listed = self.database.rows("listing the revisions of", address, _PAGE, of_range), set(wanted)
             for instant, data in (row for row in rows if row[0] in listed):
                 try:
                     found.append(ListedRevision(instant, decoded(data, address)))
@@ -257,10 +253,7 @@ class DatabaseReader(Readable):
 
     def names(self, main: Address) -> list[str]:
         key = self._key_of(main)
-        if key is None:
-            return []
-        with self.database.reading("listing", main) as connection:
-            return [str(name) for (name,) in connection.execute(_NAMES_BESIDE, key[:3]).fetchall()]
+        return [] if key is None else [name for (name,) in self.database.rows("listing", main, _NAMES_BESIDE, key[:3])]
 
     def sidecars(self, main: Address) -> Iterator[tuple[str, Instant, Sidecar]]:
         for row in self.folder(main):
@@ -323,8 +316,7 @@ class DatabaseReader(Readable):
         number = self.numbers.find(form)
         if number is None:
             return []
-        with self.database.reading("listing the versions of", form) as connection:
-            rows = connection.execute(_VERSIONS, (FORM_XHTML, number, DEFINITION)).fetchall()
+        rows = self.database.rows("listing the versions of", form, _VERSIONS, (FORM_XHTML, number, DEFINITION))
         return sorted(((int(folder), content) for folder, content in rows), reverse=True)
 
     def _number(self, address: Address) -> int | None:
@@ -336,15 +328,12 @@ class DatabaseReader(Readable):
         return None if number is None else key_of(number, address)
 
     def _row(self, columns: str, address: Address, instant: Instant | None = None) -> TupleRow | None:
-        """Return columns of the current revision, or of the one of an instant."""
         key = self._key_of(address)
         if key is None:
             return None
-        at = "is_current" if instant is None else "modified = %s"
-        with self.database.reading("reading", address) as connection:
-            statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
-            values = key if instant is None else (*key, instant)
-            return connection.execute(statement.encode(), values, binary=True).fetchone()
+        at, values = ("is_current", ()) if instant is None else ("modified = %s", (instant,))
+        statement = f"SELECT {columns} FROM revision WHERE {_AT} AND {at}"
+        return next(iter(self.database.rows("reading", address, statement, (*key, *values))), None)
 
     def _sidecar(self, address: Address, instant: Instant | None = None) -> Sidecar | None:
         row = self._row("sidecar", address, instant)
@@ -364,21 +353,17 @@ class DatabaseReader(Readable):
 
         def read(begin: int, _: int) -> memoryview:
             number, skipped = divmod(begin, PIECE)
-            with self.database.reading("reading", "a content") as connection:
-                piece = connection.execute(_READ, (sidecar.id, number), binary=True).fetchone()
-            if piece is None or len(piece[0]) != min(PIECE, sidecar.size - number * PIECE):
+            pieces = self.database.rows("reading", "a content", _READ, (sidecar.id, number))
+            if not pieces or len(pieces[0][0]) != min(PIECE, sidecar.size - number * PIECE):
                 raise ReplacedError("the content was replaced while it was read, and is gone")
-            return memoryview(piece[0])[skipped:]
+            return memoryview(pieces[0][0])[skipped:]
 
         file = io.BufferedReader(RangedFile(sidecar.size, read))
         return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
 
     def _instants(self, address: Address) -> list[Instant]:
         key = self._key_of(address)
-        if key is None:
-            return []
-        with self.database.reading("listing the revisions of", address) as connection:
-            rows = connection.execute(_INSTANTS, key).fetchall()
+        rows = [] if key is None else self.database.rows("listing the revisions of", address, _INSTANTS, key)
         return [Instant(each) for (each,) in rows]
 
 
@@ -444,7 +429,6 @@ class DatabaseUpload(Upload):
 
     @property
     def is_large(self) -> bool:
-        """True if the content is stored in pieces."""
         return self.size > INLINE
 
     def flush(self) -> None:
@@ -458,14 +442,13 @@ class DatabaseUpload(Upload):
         number, folder = self._folder()
         self._has_pieces = True  # from now on there is something to give up
         self._database.require_committing()
-        with self._database.apart("storing", "a body") as connection:
-            connection.execute(_BEGIN, (self.id, number, folder))
+        self._database.run("storing", "a body", _BEGIN, (self.id, number, folder))
         with self.opened() as file:
             for at in range(-(-self.size // PIECE)):
                 piece = file.read(PIECE)
                 self._database.require_committing()
-                with self._database.apart("storing", "a body") as connection:  # briefly: others wait for connections
-                    connection.execute(_PIECE, (self.id, at, piece))
+                # Each alone, because others wait for connections.
+                self._database.run("storing", "a body", _PIECE, (self.id, at, piece))
         self._is_stored = True
 
     def body(self) -> bytes | None:
@@ -484,8 +467,7 @@ class DatabaseUpload(Upload):
             if self._has_pieces and not isinstance(error, OutcomeUnknownError):
                 with suppress(PersistenceError):
                     self._database.require_committing()
-                    with self._database.apart("giving up", "a body") as connection:
-                        connection.execute(_GIVE_UP, (self.id,))
+                    self._database.run("giving up", "a body", _GIVE_UP, (self.id,))
         finally:
             super().__exit__(kind, error, trace)
 
@@ -517,8 +499,8 @@ class DatabaseDocumentFiles(DocumentFiles):
                 sidecar = decoded(row.sidecar, address)
                 name = str(address) if row.is_current else f"{address} of {row.modified}"
                 yield DocumentFile(name, sidecar.size, sidecar.digest or "")
-        with self.reader.database.reading("looking for contents of", self.document) as connection:
-            rows = connection.execute(_UNCLAIMED, (self.document, number)).fetchall()
+        asked = self.document, number
+        rows = self.reader.database.rows("looking for contents of", self.document, _UNCLAIMED, asked)
         yield from (DocumentFile(f"content {content}", 0, "") for (content,) in rows)
 
     def remove(self, links: list[str]) -> None:  # noqa: ARG002 - there are none

@@ -303,7 +303,6 @@ def require(database: Database) -> None:
 
 
 def init(database: Database) -> bool:
-    """Prepare an empty database; return whether it was empty."""
     with database.connected() as connection:
         if _applied(connection, database):
             return False

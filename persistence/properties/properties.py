@@ -14,9 +14,9 @@ from persistence.errors import BadRequestError, ConfigurationError, StartupError
 from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.instants import RetentionPeriods, is_retention, retention
 from persistence.model.network_addresses import SCHEME, Bucket, is_bucket, object_endpoint, parse_bucket
 from persistence.model.permissions import Permissions
+from persistence.model.texts import RetentionPeriods, is_retention, retention
 from persistence.model.versions import DATA_FORMATS, is_data_format
 from persistence.properties.property_table import (
     ANY,

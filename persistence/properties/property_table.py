@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.model.instants import FOREVER
 from persistence.model.network_addresses import SCHEME
+from persistence.model.texts import FOREVER
 from persistence.model.versions import DATA_FORMATS
 
 ANY = "*"  # The token of a stored name that stands for every token

@@ -59,10 +59,7 @@ class WrittenDatabase:
 
 
 class Databases(Engine):
-    """The engine of databases. Providers with one address share its connections.
-
-    Bodies on their way in wait in the directory of this instance.
-    """
+    """The engine of databases: one pool for an address. Bodies on their way in wait in a directory of this instance."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -107,12 +104,10 @@ class DatabasePlace:
             return str(database.address), schema.init(database)
 
     def require(self) -> None:
-        """Raise ``StartupError`` if it has no tables, or those of another version."""
         with _known(self.settings, self.uri) as database:
             schema.require(database)
 
     def probe(self) -> str | None:
-        """Return the reason why it cannot be written for now."""
         with _known(self.settings, self.uri) as database:
             schema.require(database)
             return database.probe()

@@ -59,7 +59,6 @@ def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
 
 
 def base_of(provider: ProviderProperties) -> str | None:
-    """Return the directory of a provider of attachments; ``None`` where they are elsewhere."""
     if provider.attachments_kind != TREE:
         return None
     if not provider.base_path or "{" in provider.base_path:
@@ -75,7 +74,6 @@ def bases_of(properties: Properties) -> list[str]:
 
 
 def buckets_of(properties: Properties) -> list[Bucket]:
-    """Return the buckets of providers of attachments, each once."""
     found = dict.fromkeys(each.place for each in properties.attachment_providers)
     return [place for place in found if place is not None]
 
@@ -127,7 +125,6 @@ def served_locations(settings: Settings, properties: Properties) -> Iterator[Ser
 
 
 def shown_location(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -> str:
-    """Return where a provider keeps forms, or attachments, as it may be shown."""
     if is_of_forms:
         found = located(provider, roots)
         return str(roots.place(provider.datasource)) if found.kind == TREE else found.uri
@@ -153,11 +150,7 @@ def bodies_by_form(
 
 
 def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
-    """Return the root of the tree by whose definitions the index of a tree reads data of a form.
-
-    It differs only where the form has its data in the tree and its definitions in another tree: an index asks no
-    service.
-    """
+    """Return the root with the definitions by which the index of a tree reads a form: an index asks no service."""
     route = properties.of(form).route
     there = root_of(route.definition, roots) if root_of(route.data, roots) == root else None
     return there or root
@@ -188,7 +181,6 @@ def own_directories(settings: Settings, properties: Properties) -> tuple[str, ..
 
 
 def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
-    """Yield the addresses of all databases that settings and properties name, each once."""
     places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
     yield from dict.fromkeys(each for each in places if each is not None)
 

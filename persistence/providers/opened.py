@@ -82,7 +82,6 @@ def init_place(settings: Settings, address: str) -> tuple[str, bool]:
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
-    """Make every missing tree, and the tables of every database; return each by name, and whether it was made."""
     check(properties, settings.roots)
     return [init_place(settings, each) for each in (*settings.roots, *databases_of(settings, properties))]
 
@@ -244,7 +243,6 @@ class Providers(Closable):
                 yield FreeSpace(place.root, None, str(error))
 
     def connections(self) -> tuple[int, int]:
-        """Return how many connections to databases this process has open, and how many it may have."""
         pools = [pool() for engine in self._engines.values() for pool in engine.pools]
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
@@ -379,11 +377,7 @@ class PublicationServers:
     def publisher(
         self, target: RemoteTarget, form: Form, *, user: str | None, source: str | None, flat_view: bool
     ) -> Iterator[RemotePublisher]:
-        """Call a server for a block; ``user`` is named to it as the one who publishes, and no other header is sent.
-
-        Redirects are not followed, and no proxy of the environment is used. ``source`` and ``flat_view``: see
-        ``RemotePublisher``.
-        """
+        """Call a server for a block in the name of ``user``, without headers of the client, redirects and proxies."""
         # Loads the HTTP client, which other services do not need.
         from persistence.remote.remote_calls import Client, ProviderNames, RemotePublisher  # noqa: PLC0415
         from persistence.wire import CallPolicy, Connection  # noqa: PLC0415

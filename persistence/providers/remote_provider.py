@@ -22,10 +22,7 @@ from persistence.wire import CallPolicy, Connection
 
 
 class Remotes(Engine):
-    """The engine of other services. Providers with one address share their connections.
-
-    Bodies are received in the home of the settings, and its locks keep writers here apart.
-    """
+    """The engine of other services, which share connections by address. Bodies and locks are in the home directory."""
 
     calls_others = True
 

@@ -76,11 +76,7 @@ class Writable(Protocol):
         """Its path or name."""
 
     def free_bytes(self) -> int | None:
-        """Return the space that the service may still use there; ``None`` where nobody knows.
-
-        Raises:
-            DiskError, BusyError: it cannot write there.
-        """
+        """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
 
 
 class Engine(ABC):
@@ -216,7 +212,6 @@ class Router:
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
-        """Rebuild the indexes of all active providers, one after the other."""
         for provider in _distinct(self._keeping_data()):
             provider.reindexer.all()
 
@@ -278,7 +273,6 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
 
 
 def only(provider: Provider, properties: Properties) -> Router:
-    """Route each form to one provider, which has everything."""
     return within(provider, properties, lambda _: provider)
 
 

@@ -77,7 +77,6 @@ class Trees(Engine):
 
 
 def catalogs(integrity: Integrity) -> CatalogAt:
-    """Return a function to one catalog for each root."""
     lock = threading.Lock()  # two threads that ask first would make two of them
     made = cache(lambda root: Catalog(StoreReader(root, integrity)))
 
@@ -89,7 +88,6 @@ def catalogs(integrity: Integrity) -> CatalogAt:
 
 
 def open_index(settings: Settings, properties: Properties, path: str, catalog_at: CatalogAt | None = None) -> TreeIndex:
-    """Open the index of the tree of a root, with its flat views and its journal."""
     path, roots = os.path.realpath(path), settings.roots
     dialect, hand_edits = DIALECTS[settings.dialect], HandEdits(settings.hand_edits)
     extracted, integrity = ExtractionCache(), Integrity(hand_edits)
@@ -132,6 +130,5 @@ def open_store(
 
 
 def integrity_of(settings: Settings) -> Integrity:
-    """Return how the settings judge contents that do not match their sidecars."""
     verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)

@@ -12,15 +12,7 @@ from urllib.parse import quote
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import (
-    STATUS,
-    BadRequestError,
-    BusyError,
-    PersistenceError,
-    RemoteError,
-    RemoteFailureError,
-    RemoteTimeoutError,
-)
+from persistence.errors import STATUS, BadRequestError, BusyError, RemoteError, RemoteFailureError, RemoteTimeoutError
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions
 from persistence.model.addresses import Address, DefinitionAddress, Form
@@ -41,8 +33,7 @@ from persistence.wire import (
     whole_number,
 )
 
-EncodedField = tuple[str, bytes]
-"""A header field whose value is in the encoding that the other side reads."""
+EncodedField = tuple[str, bytes]  # A header field whose value is in the encoding that the other side reads
 
 _NOT_FORWARDED = frozenset(
     {
@@ -73,8 +64,7 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _USER = frozenset(("username", "group", "roles"))
 
-_NUMBER = "x-request-id"
-"""The id of the request, which is this service's."""
+_NUMBER = "x-request-id"  # The id of the request, which is this service's
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +87,9 @@ class ProviderNames:
         return pair.get(app, app)
 
     def of_form(self, api: str, form: Form, *rest: str) -> str:
-        """Return a percent-encoded path about a form, below the base of the provider."""
         return path_of(api, self.app(form.app), form.name, *rest)
 
     def path(self, address: Address) -> str:
-        """Return the percent-encoded path of a resource, below the base of the provider."""
         if isinstance(address, DefinitionAddress):
             return self.of_form("crud", address.form, "form", address.name)
         return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
@@ -187,8 +175,7 @@ def _decoded(sent: str) -> str:
     return sent
 
 
-DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
-"""The statuses of changes that were done."""
+DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)  # The statuses of changes that were done
 
 _PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
 """Refusals that concern the client, as the errors of this service (spec crud 13)."""
@@ -234,24 +221,18 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def require(self, answer: Answer, action: str, *statuses: int) -> None:
-        if answer.status not in statuses:
-            raise self.refusal(answer, action)
-
-    def refusal(self, answer: Answer, action: str) -> PersistenceError:
-        """Return the error for a refusal, with its line of text, and close it.
-
-        It is ``RemoteError`` where the refusal does not concern the client.
-        """
+        """Close an answer with any other status, and raise ``RemoteError`` if it does not concern the client."""
+        if answer.status in statuses:
+            return
         line = answer.line()
         message = f"{self.label} says: {line}" if line else f"{self.label} answers {action} with {answer.status}"
         if answer.status in (429, 503):
             seconds = whole_number(answer.headers.get("Retry-After", "")) or 1
-            return BusyError(message, min(seconds, 60))
-        kind = _PASSED_ON.get(answer.status)
-        if kind is not None:
-            return kind(message)
+            raise BusyError(message, min(seconds, 60))
+        if answer.status in _PASSED_ON:
+            raise _PASSED_ON[answer.status](message)
         failed = RemoteFailureError if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else RemoteError
-        return failed(f"{message} ({answer.status})" if line else message)
+        raise failed(f"{message} ({answer.status})" if line else message)
 
     def own(self, answer: Answer) -> OwnFields:
         return OwnFields(answer.headers, self.names.theirs)
@@ -267,11 +248,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RemotePublisher:
-    """Publishes versions of a form on another server.
-
-    ``fields`` go with each request, and so does ``source``, the id of the unpublished definition. ``flat_view`` asks
-    for flat views (spec search 7.1). With ``is_forced`` attachments are sent although the server has them.
-    """
+    """Publishes a form on another server. ``source`` is the unpublished one; ``is_forced`` sends all attachments."""
 
     client: Client
     form: Form
@@ -329,9 +306,8 @@ class RemotePublisher:
         return self.client.names.path(DefinitionAddress(self.form, 1, file.name))
 
     def _asked(self, asked: VersionRequest) -> HeaderFields:
-        if asked.wants_next:
-            return (self.client.names.version("next"),)
-        return () if asked.number is None else (self.client.names.version(asked.number),)
+        number = "next" if asked.wants_next else asked.number
+        return () if number is None else (self.client.names.version(number),)
 
     def _version(self, answer: Answer) -> int | None:
         text = self.client.own(answer).text("Form-Definition-Version") or ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import count
 from typing import TypeVar
@@ -19,9 +19,8 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import Collection, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.model.queries import (
     Comparison,
@@ -38,12 +37,12 @@ from persistence.model.queries import (
     Sort,
 )
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.texts import Instant
 from persistence.remote.remote_calls import Client
 from persistence.wire import XML, Call, HeaderField, OutgoingContent, whole_number
 from persistence.xml import Streaming, XmlCheck
 
-_LONGEST = 24 * 3600.0
-"""Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
+_LONGEST = 24 * 3600.0  # Seconds without a byte while an index is rebuilt: the answer comes when it is done
 
 _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100
@@ -51,6 +50,7 @@ _PAGE = 100
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
 class RemoteIndex:
     """Searches the data of a provider, which decides by its definitions what a user may see.
 
@@ -59,18 +59,10 @@ class RemoteIndex:
     ``is_exact``: a provider that has them finds only what a GET shows; others follow spec search 1.8.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        versions_of: Callable[[Form], Iterable[int]],
-        is_judged_there: Callable[[Form], bool],
-        *,
-        is_exact: bool,
-    ) -> None:
-        self._client = client
-        self._is_exact = is_exact
-        self._versions_of = versions_of
-        self._is_judged_there = is_judged_there
+    client: Client
+    versions_of: Callable[[Form], Iterable[int]]
+    is_judged_there: Callable[[Form], bool]
+    is_exact: bool
 
     def checking(self, definition: Definition) -> Streaming:  # noqa: ARG002 - other indexes look at it
         return XmlCheck()
@@ -90,7 +82,7 @@ class RemoteIndex:
             if scope.drafts.kind is Drafts.ONLY:
                 return Hits()
             scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be another user's
-        found = _asked(self._client, form, scope, query)
+        found = _asked(self.client, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
         page = tuple(hit for hit in hits if owner is None or hit.facts.creator == owner)
@@ -111,16 +103,16 @@ class RemoteIndex:
                 f"the provider that knows the distinct values of {form} does not have its permissions"
             )
         body = write_distinct_request(by)
-        values = _answer(self._client, "distinct-values", form, scope, body, read_distinct_answer)
+        values = _answer(self.client, "distinct-values", form, scope, body, read_distinct_answer)
         if budget is not None:
             for value in values:
                 budget.hold_value(value)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:
-        if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
+        if self.is_judged_there(form) and (self.is_exact or not scope.seen.is_by_saved):
             return frozenset()
-        versions = tuple(self._versions_of(form)) if scope.versions is None else scope.versions
+        versions = tuple(self.versions_of(form)) if scope.versions is None else scope.versions
         found = {scope.seen.of_version(version) for version in versions or (1,)}
         if all(NOBODY in each for each in found):
             return frozenset({NOBODY})
@@ -198,16 +190,16 @@ def _hit(found: SearchResult, version: int) -> Hit:
 
 def _instant(text: str) -> Instant:
     try:
-        return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
+        return texts.from_datetime(texts.parse_time(text, "a time in the answer to a search"))
     except BadRequestError as error:
         raise RemoteError(f"the answer to a search has a time that is not valid: {text!r}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class RemoteReindexing:
     """Passes requests on; a provider without indexes takes no part."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    client: Client
 
     def all(self) -> None:
         self._make("/reindex")
@@ -216,10 +208,10 @@ class RemoteReindexing:
         if number is None:
             self.all()
         else:
-            self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+            self._make(self.client.names.of_form("reindex", form), self.client.names.version(number))
 
     def status(self) -> ReindexingStatus:
-        answer = self._client.send(Call("GET", "/reindex/status"))
+        answer = self.client.send(Call("GET", "/reindex/status"))
         if answer.status != HTTPStatus.OK:
             answer.close()
             return ReindexingStatus()
@@ -230,7 +222,7 @@ class RemoteReindexing:
                 state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))
             )
         except (MalformedXmlError, ValueError) as error:
-            raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
+            raise RemoteError(f"provider {self.client.who!r} does not say how far its index is") from error
 
     def _make(self, path: str, *fields: HeaderField) -> None:
-        self._client.change(Call("POST", path, fields, silence=_LONGEST), *_NO_PART)
+        self.client.change(Call("POST", path, fields, silence=_LONGEST), *_NO_PART)

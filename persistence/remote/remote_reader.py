@@ -29,10 +29,10 @@ from persistence.errors import (
 from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import FoundHistory, read_history
 from persistence.limits import LARGEST_ANSWER, MOST_HISTORY_CALLS, MOST_RECEIVED, REMOTE_HISTORY_PAGE
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, ListedRevision, Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata
 from persistence.remote.remote_calls import Client
 from persistence.storage.commit import Upload
@@ -44,8 +44,7 @@ from persistence.xml import WordWatch
 
 FOUND = (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
 
-MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
-"""For what was never there, or was deleted."""
+MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)  # For what was never there, or was deleted
 
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 
@@ -107,19 +106,17 @@ def go_to(at: int, answer: Answer) -> None:
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
 _TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_ENCRYPTED = "sealed"
-"""Stands for the algorithm where the hash of an encrypted content was encrypted too."""
+_ENCRYPTED = "sealed"  # Stands for the algorithm where the hash of an encrypted content was encrypted too
 
 _NOBODY = FormMetadata(permissions="<permissions/>")
 
 
 def sidecar_of(answer: Answer, client: Client, address: Address) -> Sidecar:
-    """Return the sidecar of the revision that a GET or HEAD has found."""
     own = client.own(answer)
     modified = _instant(answer, own, "Last-Modified")
     if modified is None:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
-    if modified == instants.LAST:
+    if modified == texts.LAST:
         raise RemoteError(f"the answer for {address} says that it was modified at {modified}, which nothing can follow")
     algorithm, value = own.text("Hash-Algorithm"), own.text("Hash-Value")
     is_encrypted = algorithm == _ENCRYPTED
@@ -184,8 +181,8 @@ def _instant(answer: Answer, own: OwnFields, name: str) -> Instant | None:
     text, common = own.text(name), answer.headers.get(name)
     try:
         if text is not None:
-            return instants.from_datetime(instants.parse_time(text, name))
-        return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
+            return texts.from_datetime(texts.parse_time(text, name))
+        return None if common is None else texts.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
     except (BadRequestError, ValueError, OverflowError):
         return None
 
@@ -324,7 +321,7 @@ class _HistoryPages:
 
     def _instant(self, text: str) -> Instant:
         try:
-            return instants.from_datetime(instants.parse_time(text, "modified-time"))
+            return texts.from_datetime(texts.parse_time(text, "modified-time"))
         except BadRequestError as error:
             raise self._not_a_history("has a time that is not valid") from error
 
@@ -368,13 +365,10 @@ class RemoteReader:
 
     def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
         """Return the facts of the current revision, and its entity tag, for an ``If-Match``; ``None`` without one."""
-        answer = self._ask("HEAD", address, ())
-        try:
+        with self._ask("HEAD", address, ()) as answer:
             if answer.status != HTTPStatus.OK:
                 return _missing(self._client, address, answer), None
             sidecar = sidecar_of(answer, self._client, address)
-        finally:
-            answer.close()
         size = UNKNOWN_SIZE if answer.length is None else answer.length
         # As it was sent: the form runtime compares text (spec crud 4.6). A weak one never matches (RFC 9110 13.1.1).
         sent = answer.headers.get("ETag", "").strip()
@@ -383,16 +377,13 @@ class RemoteReader:
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """Return the sidecar of an attachment, which says whether it is encrypted."""
-        answer = self._ask("GET", address, (), [("Range", f"bytes=0-{len(frames.MAGIC) - 1}")])
-        try:
+        with self._ask("GET", address, (), [("Range", f"bytes=0-{len(frames.MAGIC) - 1}")]) as answer:
             if answer.status not in FOUND:
                 is_empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
                 found = self.read(address, content=False) if is_empty else _missing(self._client, address, answer)
                 return None if found is None else found.sidecar
             is_encrypted = answer.beginning().startswith(frames.MAGIC)
             return msgspec.structs.replace(sidecar_of(answer, self._client, address), encrypted=is_encrypted)
-        finally:
-            answer.close()
 
     def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: Answer) -> StoredRevision:
         size, watch = answer.length, WordWatch(MARKER_WORD)
@@ -410,14 +401,10 @@ class RemoteReader:
         if size is not None:
             file = opened_remotely(size, partial(self._part, address, query, sidecar, size))
             return StoredRevision(sidecar, sidecar.id, size, file)
-        answer = self._ask("GET", address, query)
-        try:
+        with self._ask("GET", address, query) as answer:
             self._client.require(answer, f"{address}", HTTPStatus.OK)
             sidecar = sidecar_of(answer, self._client, address)
             return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
-        except Exception:
-            answer.close()
-            raise
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), Upload(self._root) as upload:

@@ -29,11 +29,11 @@ from persistence.errors import (
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
+from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
 from persistence.remote.remote_calls import DONE, Client
 from persistence.remote.remote_index import document_ids
@@ -133,8 +133,7 @@ class RemoteBodies(Bodies, BodyChanges):
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
     ) -> StoredRevision | None:
         call = self._call("GET" if content else "HEAD", address, sidecar)
-        answer = self._client.send(replace(call, query=(("last-modified-time", instant),)))
-        try:
+        with self._client.send(replace(call, query=(("last-modified-time", instant),))) as answer:
             if answer.status in MISSING or answer.length not in (None, sidecar.size):
                 return None
             self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
@@ -147,8 +146,6 @@ class RemoteBodies(Bodies, BodyChanges):
                         return None
                 is_same = (upload.size, upload.digest) == (sidecar.size, sidecar.digest)
                 return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
-        finally:
-            answer.close()
 
     @contextmanager
     def placing(
@@ -248,11 +245,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 
 
 class RemoteStore(RemoteReader, Storage):
-    """Another service as a storage. Methods raise ``RemoteError`` too.
-
-    ``root`` and ``locks`` belong to this service: a body is received wholly below the root before the other side sees
-    any of it, and two writers here do not decide by outdated facts.
-    """
+    """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
     is_remote = True
     reencryption = property(unsupported)
@@ -485,7 +478,6 @@ class ListedDefinition:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The fingerprint of its ``form.xhtml``."""
         return (self.sum, epoch_nanoseconds(self.modified), self.number), None
 
 
@@ -499,7 +491,6 @@ class PublishedList:
         self._client = client
 
     def versions(self, form: Form) -> Definitions:
-        """Return the published versions of a form, highest first."""
         return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
 
     def forms(self, app: str | None) -> Iterator[Form]:
@@ -530,7 +521,7 @@ class PublishedList:
             if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
                 continue
             with suppress(BadRequestError):
-                modified = instants.from_datetime(instants.parse_time(each.modified, "last-modified-time"))
+                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
                 definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
         return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}

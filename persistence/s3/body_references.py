@@ -53,7 +53,6 @@ class BodyReference:
 
     @property
     def key(self) -> str:
-        """The key of the body, below the prefix."""
         paths = NAMES.paths(self.address)
         return f"{paths.directory}/{paths.name}/{self.id}".lstrip("/")
 
@@ -84,7 +83,6 @@ class BodyReference:
 
 
 def require_short(place: Bucket, reference: BodyReference) -> str:
-    """Return the key of a reference below the prefix of a place."""
     key = reference.key
     if len(place.prefix.encode()) + 1 + len(key.encode()) > LONGEST_KEY:
         raise BadAddressError(f"too long together for a key in {place}: {reference.address}")
@@ -127,16 +125,14 @@ class BodyNote:
         self._descriptor = descriptor
 
     def add(self, place: Bucket, reference: BodyReference) -> None:
-        """Note a body. Raises ``OSError``."""
         files.write_all(self._descriptor, msgspec.json.encode(_Noted(str(place), reference.key)) + b"\n")
 
     def remove(self) -> None:
-        """Remove the note: what it says is done."""
         files.remove_quietly(self._path)
         self.close()
 
     def close(self) -> None:
-        """Leave the note to the sweep; do nothing if it is closed."""
+        """Leave the note to the sweep."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -147,10 +143,7 @@ MainOf = Callable[[Form], Revisions | None]
 
 
 def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_OBJECT_AFTER) -> int:
-    """Remove the objects that notes name and no record does; return how many. Raises ``OSError`` too.
-
-    A note whose records or objects cannot be looked at stays.
-    """
+    """Remove the objects that notes name and no record does; return how many. Raises ``OSError`` too."""
     count, place = 0, str(bodies.place)
     for path in bodies.notes.left(age):
         with suppress(PersistenceError, FileNotFoundError):
@@ -164,8 +157,8 @@ def settle_notes(bodies: ObjectBodies, main_of: MainOf, age: float = ABANDONED_O
                         references.append(reference)
             if lines.strip() and not references:
                 continue  # of another place
-            unnamed = [each for each in references if _is_unnamed(each, main_of)]
-            bodies.objects.remove([each.key for each in unnamed])
+            unnamed = [each.key for each in references if _is_unnamed(each, main_of)]
+            bodies.objects.remove(unnamed)
             files.remove_quietly(path)
             count += len(unnamed)
     return count
@@ -179,11 +172,7 @@ def _is_unnamed(reference: BodyReference, main_of: MainOf) -> bool:
 def stray_objects(
     bodies: ObjectBodies, main_of: MainOf, below: str = "", age: float = ABANDONED_OBJECT_AFTER
 ) -> Iterator[tuple[str, BodyReference | None] | None]:
-    """Yield key and reference of the objects below the names of a key that no record names, ``None`` for all others.
-
-    A key that is not one that the service gives has no reference. An object younger than ``age`` seconds is in order:
-    its record may be about to be committed.
-    """
+    """Yield key and reference of objects older than ``age`` seconds without a record, ``None`` for each other."""
     limit = datetime.now(UTC) - timedelta(seconds=age)
     for found in bodies.objects.listed(below):
         reference = BodyReference.of_key(found.key)

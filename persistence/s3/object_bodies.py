@@ -32,9 +32,9 @@ from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.limits import AT_ONCE, FIRST_PIECE, KEYS_AT_ONCE, LARGEST_PIECE, LARGEST_SINGLE, MOST_PARTS, PART
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket, object_endpoint
 from persistence.model.sidecar import Sidecar, described, digest_text
+from persistence.model.texts import Instant
 from persistence.s3.body_references import BodyNote, BodyNotes, BodyReference, require_short
 from persistence.storage.commit import Upload
 from persistence.storage.storage import (
@@ -78,10 +78,7 @@ class ListedObject:
 
 
 class Objects:
-    """The objects of a place. Keys are relative to its prefix.
-
-    Methods raise ``BusyError`` where the store cannot be used now, and ``DiskFullError`` where it is full.
-    """
+    """The objects below the prefix of a place. Methods raise ``BusyError``, or ``DiskFullError`` of a full store."""
 
     def __init__(self, place: Bucket, limits: ObjectLimits) -> None:
         """Connect to nothing yet: a process must have forked before the first call."""
@@ -132,7 +129,6 @@ class Objects:
             return size
 
     def read(self, key: str, start: int, end: int) -> memoryview | None:
-        """Return the bytes of an object from one offset to another."""
         with self._calling("reading a body"):
             try:
                 found = memoryview(obstore.get_range(self._store, key, start=start, end=end))
@@ -149,11 +145,7 @@ class Objects:
         return found
 
     def put(self, key: str, file: BinaryIO, size: int) -> None:
-        """Store an object of ``size`` bytes, wholly or not at all, and never over another one.
-
-        A large one is sent in parts. The library has no condition for that: its key has a random id, which no other
-        object has.
-        """
+        """Store an object wholly or not at all, and never over another one: a large one, in parts, has a random key."""
         with self._calling("storing a body"):
             try:
                 if size <= LARGEST_SINGLE:
@@ -172,7 +164,6 @@ class Objects:
                 obstore.delete(self._store, keys[begin : begin + KEYS_AT_ONCE])
 
     def listed(self, below: str = "") -> Iterator[ListedObject]:
-        """Yield the objects below the names of a key, in the order of keys; pages are asked for as they are needed."""
         with self._translated("listing bodies"):
             pages = obstore.list(self._store, below or None, chunk_size=KEYS_AT_ONCE)
         while True:
@@ -198,10 +189,11 @@ class Objects:
             raise self._unusable(action, error) from None
 
     def _unusable(self, action: str, error: Exception) -> PersistenceError:
-        text, place = str(error), self.place
-        code, status = _CODE.search(text), _status_of(error)
-        answer = " ".join(filter(None, (status, code[1] if code else "")))
-        if (code is not None and code[1] in _FULL) or status == "507":
+        text, place, status = str(error), self.place, _status_of(error)
+        found = _CODE.search(text)
+        code = found[1] if found else ""
+        answer = f"{status} {code}".strip()
+        if code in _FULL or status == "507":
             return DiskFullError(f"{action}: {place} is full ({answer})")
         if "NoSuchBucket" in text:
             cause = f"the bucket {place.name} does not exist"
@@ -225,16 +217,12 @@ def _status_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentObjects(DocumentFiles):
-    """The objects of a document below ``folders``, the beginnings of keys.
-
-    A store that keeps versions of objects keeps those of removed ones: that is for its administrators.
-    """
+    """The objects of a document below ``folders``. Older versions that a store keeps are for its administrators."""
 
     objects: Objects
     folders: tuple[str, ...]
 
     def listed(self) -> Iterator[DocumentFile]:
-        """Yield all objects; each is read for its digest."""
         for each in self._objects():
             hashing = hashlib.sha256()
             for start in range(0, each.size, LARGEST_PIECE):
@@ -253,10 +241,7 @@ class DocumentObjects(DocumentFiles):
 
 
 class ObjectBodies(Bodies):
-    """The bodies of a place in an object store. Methods raise ``OSError`` too.
-
-    Bodies are received below ``root``, a directory of this machine, which has the notes, too.
-    """
+    """The bodies of a place; ``root`` has those that are being received, and notes. Methods raise ``OSError``, too."""
 
     def __init__(self, objects: Objects, root: str, keeps_history: KeepsHistory = keeps_all) -> None:
         self.objects = objects
@@ -431,7 +416,6 @@ class ObjectChanges(BodyChanges):
             self._note.close()
 
     def leave(self) -> None:
-        """Leave everything to the sweep."""
         for note in (*self._stored, *filter(None, [self._note])):
             note.close()
 

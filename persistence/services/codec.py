@@ -246,7 +246,7 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
         return ()
     try:
         with upload.opened() as file:
-            return unusable_marks(file.read(LARGEST_TREE + 1))
+            return unusable_marks(file.read(LARGEST_TREE + 1), is_checked=True)
     except OSError as error:
         raise as_disk_error(error, "receiving") from error
 

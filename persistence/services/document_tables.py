@@ -30,7 +30,6 @@ from persistence.forms.form_data import CellPlace, CellReader, Column, PathState
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.queries import (
     Comparison,
     DraftFilter,
@@ -47,6 +46,7 @@ from persistence.model.queries import (
     TextMatch,
 )
 from persistence.model.sidecar import DocumentFacts, Sidecar
+from persistence.model.texts import Instant
 from persistence.providers.router import Route
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
 from persistence.services.spreadsheets import SheetDocument, workbook

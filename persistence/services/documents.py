@@ -21,9 +21,9 @@ from persistence.errors import (
 from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import LeaseHolder, Precondition, Tags, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.codec import AS_STORED, Codec, EncodedContent, ReceivedContent, receiving

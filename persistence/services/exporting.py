@@ -37,9 +37,9 @@ from persistence.model.addresses import (
     entry_of,
     extended_timestamps,
 )
-from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.queries import ExportedContent, ExportQuery, RevisionHistory, VersionFilter
 from persistence.model.sidecar import HashedPieces, Sidecar
+from persistence.model.texts import Instant, next_after, to_datetime
 from persistence.providers.router import Route, Router
 from persistence.services.codec import Codec
 from persistence.services.rules import Get, Read

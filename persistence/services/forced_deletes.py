@@ -18,10 +18,10 @@ from persistence.forms.messages import attribute, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import LAST, Instant
 from persistence.providers.router import Route, Router
 from persistence.services.documents import Documents, protecting
 from persistence.services.exporting import SelectedForm, select_forms

@@ -39,9 +39,9 @@ from persistence.forms.diffs import (
 from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import DefinitionAddress, DocumentAddress
-from persistence.model.instants import LAST, Instant
 from persistence.model.permissions import Bearer
 from persistence.model.sidecar import HistoryPage, ListedRevision, PageRequest, Sidecar
+from persistence.model.texts import LAST, Instant
 from persistence.model.versions import NO_PRECONDITION, VersionRequest
 from persistence.providers.router import Route, Router
 from persistence.services.definitions import Definitions, Part

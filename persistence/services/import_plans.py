@@ -16,9 +16,9 @@ from persistence.forms.definition_metadata import read_permissions
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
-from persistence.model.instants import LAST, Instant, next_after
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, tombstone
+from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
 from persistence.services.transfers import KINDS, TransferOutcome, TransferReport, TransferResult

@@ -44,7 +44,7 @@ from persistence.limits import (
     LONGEST_PATH,
     MOST_FILES,
 )
-from persistence.model import instants
+from persistence.model import texts
 from persistence.model.addresses import (
     DATA_XML,
     ERRORS_ENTRY,
@@ -61,9 +61,8 @@ from persistence.model.addresses import (
     parse_entry,
     times_in,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION
-from persistence.model.texts import without_encoding
+from persistence.model.texts import Instant, without_encoding
 from persistence.services.import_plans import (
     NO_FACTS,
     Content,
@@ -561,7 +560,7 @@ def _instant(text: str | None) -> Instant | None:
     if text is None:
         return None
     try:
-        return instants.first_from(instants.parse_time(text, "a time"))
+        return texts.first_from(texts.parse_time(text, "a time"))
     except OverflowError as error:
         raise BadRequestError(f"{text!r} is after the year 9999") from error
 

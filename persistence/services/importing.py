@@ -41,10 +41,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant, from_datetime, next_after, to_datetime
 from persistence.model.permissions import ANONYMOUS
 from persistence.model.queries import Query, Scope
 from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of
+from persistence.model.texts import Instant, from_datetime, next_after, to_datetime
 from persistence.model.versions import V4_0_0
 from persistence.providers.router import Route, Router
 from persistence.services.codec import (

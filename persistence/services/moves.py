@@ -25,10 +25,10 @@ from persistence.errors import (
 from persistence.index.protocol import ReportTables
 from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
+from persistence.model.texts import Instant
 from persistence.services.documents import DataRevision, living_revisions, opened_revision
 from persistence.services.transfers import (
     KINDS,

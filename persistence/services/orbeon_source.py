@@ -28,9 +28,9 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant, from_datetime, one_later
 from persistence.model.queries import FormPattern
 from persistence.model.sidecar import ClientHash
+from persistence.model.texts import Instant, from_datetime, one_later
 from persistence.model.versions import LeaseHolder
 from persistence.providers.router import Router
 from persistence.services.import_plans import Content, ImportedRevision, ImportFacts, ImportUnit, refused

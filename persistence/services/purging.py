@@ -27,8 +27,8 @@ from persistence.errors import (
 from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
 from persistence.limits import CHUNK, PURGE_PAUSE, PURGED_AT_ONCE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import LAST, Instant, RetentionPeriods, before, one_later
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import LAST, Instant, RetentionPeriods, before, one_later
 from persistence.providers.router import Route
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import BodiesOf, DocumentFile, DocumentFiles, RevisionStorage, Storage, Writing

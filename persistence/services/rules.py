@@ -38,9 +38,9 @@ from persistence.errors import (
 from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form, TokenSubject
-from persistence.model.instants import Instant, next_after, to_datetime
 from persistence.model.permissions import (
     ANONYMOUS,
+    CREATE,
     DELETE,
     EVERYBODY,
     FINDING,
@@ -53,6 +53,7 @@ from persistence.model.permissions import (
 )
 from persistence.model.queries import DraftFilter, Drafts, Query, Scope, VisibleOwners
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
+from persistence.model.texts import Instant, next_after, to_datetime
 from persistence.model.versions import (
     ABSENT,
     NO_PRECONDITION,
@@ -478,14 +479,8 @@ class Issuing:
         return self.tokens.issue(subject, operations, seconds, route.properties.token_validity)
 
 
-READING = (permissions.READ,)
-PURGING = (permissions.DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
-_CREATE = (permissions.CREATE,)
-_CREATE_ATTACHMENT = (permissions.CREATE, permissions.UPDATE)
-_UPDATE = (permissions.UPDATE,)
-_DELETE = (permissions.DELETE,)
-_DELETE_ATTACHMENT = (permissions.DELETE, permissions.UPDATE)
-_DISCARD = (permissions.UPDATE, permissions.DELETE)
+READING = (READ,)
+PURGING = (DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
 
 
 def permissions_of(version: PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
@@ -534,13 +529,13 @@ class Access:
     def to_write(self, subject: Subject, user: User, token: str | None) -> Operations:
         """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
-            return self.allow(_UPDATE, subject, user, token)
-        return self.allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user, token)
+            return self.allow((UPDATE,), subject, user, token)
+        return self.allow((CREATE,) if subject.address.is_main else (CREATE, UPDATE), subject, user, token)
 
     def to_delete(self, subject: Subject, user: User, token: str | None) -> Operations:
         if subject.is_of_saved:
-            return self.allow(_DISCARD, subject, user, token)
-        return self.allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user, token)
+            return self.allow((UPDATE, DELETE), subject, user, token)
+        return self.allow((DELETE,) if subject.address.is_main else (DELETE, UPDATE), subject, user, token)
 
     def allow(self, any_of: tuple[str, ...], subject: Subject, user: User, token: str | None) -> Operations:
         defined = permissions_of(subject.definition, subject.configured)

@@ -19,7 +19,6 @@ from persistence.forms.search_xml import read_distinct_request, read_form_query,
 from persistence.index.protocol import Budget
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import DESIGNER_VERSION, LIBRARY_FORM, Form
-from persistence.model.instants import to_datetime
 from persistence.model.permissions import (
     EVERYBODY,
     FINDING,
@@ -53,7 +52,7 @@ from persistence.model.queries import (
     Sort,
     VisibleOwners,
 )
-from persistence.model.texts import nearest, similar
+from persistence.model.texts import nearest, similar, to_datetime
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
@@ -277,10 +276,15 @@ def searched_versions(
     return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
 
 
-def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
+def scope_of(
+    searched: SearchedVersions,
+    defined: Permissions | None,
+    drafts: DraftFilter,
+    user: User,
+    any_of: tuple[str, ...] = FINDING,
+) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
-    configured, definition, indexed = searched.configured, searched.definition, searched.indexed
-    defined = permissions_of(definition, configured)
+    configured, indexed = searched.configured, searched.indexed
     by_definition = (indexed.version, indexed.fingerprint)
     if not configured.restricts_searches:
         owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
@@ -288,13 +292,10 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
 
     @cache  # each partition of an index asks
     def of_version(version: int) -> OwnerSets:
-        if version == definition.version:
-            return readable_owners(defined, user, any_of)
         try:
-            own = permissions_of(_version(searched, version), configured)
+            return readable_owners(_permissions(searched, defined, version), user, any_of)
         except DamagedError:
             return frozenset({NOBODY})
-        return readable_owners(own, user, any_of)
 
     seen = VisibleOwners(of_version, is_by_saved=True)
     if not configured.has_drafts:  # a GET of one is refused
@@ -303,24 +304,24 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
     return Scope(searched.numbers, drafts, seen, any_of, by_definition)
 
 
-def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
+def operations_on(
+    searched: SearchedVersions, defined: Permissions | None, hits: Iterable[Hit], user: User
+) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
-    configured = searched.configured
-    if not configured.restricts_searches:
-        by_owner = on_data_of(permissions_of(searched.definition, configured), user)
+    if not searched.configured.restricts_searches:
+        by_owner = on_data_of(defined, user)
         return lambda hit: by_owner(hit.facts.owner)
-    by_version = {
-        number: on_data_of(permissions_of(_version(searched, number), configured), user)
-        for number in {hit.facts.version for hit in hits}
-    }
+    numbers = {hit.facts.version for hit in hits}
+    by_version = {number: on_data_of(_permissions(searched, defined, number), user) for number in numbers}
     return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
 
 
-def _version(searched: SearchedVersions, number: int) -> Definition:
+def _permissions(searched: SearchedVersions, defined: Permissions | None, number: int) -> Permissions | None:
+    """Return the permissions of a version; ``defined`` are those of the definition."""
     definition = searched.definition
     if number in (0, definition.version):
-        return definition
-    return searched.catalog.of(definition.form, number)
+        return defined
+    return permissions_of(searched.catalog.of(definition.form, number), searched.configured)
 
 
 # A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
@@ -363,7 +364,8 @@ class Searching:
         request = read_search_request(sent, user, is_strict=self.dialect.is_strict)
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
-        scope = scope_of(searched, request.drafts, user, request.any_of)
+        defined = permissions_of(searched.definition, searched.configured)
+        scope = scope_of(searched, defined, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
@@ -377,7 +379,7 @@ class Searching:
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
-        return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
+        return SearchAnswer(hits, paths, operations_on(searched, defined, hits.page, user)), notice
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         searched, definition, version = asked.searched, asked.searched.definition, asked.version
@@ -417,7 +419,7 @@ class Searching:
         route = self.router.of(form)
         searched = self._searched(route, version, searcher)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = scope_of(searched, drafts, user)
+        scope = scope_of(searched, permissions_of(searched.definition, searched.configured), drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
         context = Asked(version, searched, paths, user)
         if scope.is_empty:

@@ -26,8 +26,8 @@ from typing import Self, TypeGuard
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
+from persistence.model.texts import Instant
 from persistence.storage import commit, files, owner, root, stored_revision
 from persistence.storage.commit import Upload
 from persistence.storage.files import DurableDirectories

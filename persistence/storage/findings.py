@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 from persistence.storage import files
 from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
 

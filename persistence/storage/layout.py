@@ -55,7 +55,7 @@ from urllib.parse import unquote
 from persistence.errors import BadAddressError
 from persistence.limits import LONGEST_NAME, NAMES_KEPT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
-from persistence.model.instants import Instant, is_in_calendar
+from persistence.model.texts import Instant, is_in_calendar
 
 LAYOUT = "layout.json"
 LOCKS = ".locks"

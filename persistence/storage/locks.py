@@ -36,7 +36,7 @@ import msgspec
 from persistence.closable import closed
 from persistence.errors import BusyError, StartupError
 from persistence.metrics.observations import LOCK_TIMEOUTS, LOCK_WAITS
-from persistence.model.instants import Instant, next_after
+from persistence.model.texts import Instant, next_after
 from persistence.storage import files
 from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LEASE, LEASE_LOCKS, LOCKS, READ_ONLY, SERVICE
 

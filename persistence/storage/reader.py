@@ -23,8 +23,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant, is_in_calendar
 from persistence.model.sidecar import ListedRevision, Sidecar
+from persistence.model.texts import Instant, is_in_calendar
 from persistence.storage import files, root, stored_revision
 from persistence.storage.layout import (
     INSTANT_IN_NAME,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ import msgspec
 from persistence import processes
 from persistence.errors import ConflictError, DamagedError, StartupError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_SMALL_FILE
-from persistence.model.instants import Instant
 from persistence.model.sidecar import fresh_id
+from persistence.model.texts import Instant
 from persistence.storage import files, owner
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import LAYOUT, LOCKS, OTHERS, OWN_DIRECTORIES, PAGES, SERVICE, SPOOL, is_unfinished_own
@@ -226,17 +227,20 @@ class KeyFile(Generic[T]):
         self._seen: tuple[object, T] = (None, nothing)
 
     def read(self) -> T:
-        """Return its content now. Costs one ``stat`` unless the file has changed."""
+        """Return its content now. Costs one ``stat`` unless the file has changed, and one more where it is a link."""
+        is_link = False
         try:
-            version = files.state_of(os.stat(self._path))
+            status = os.lstat(self._path)
+            if is_link := stat.S_ISLNK(status.st_mode):
+                status = os.stat(self._path)
         except FileNotFoundError:
-            if os.path.islink(self._path):
+            if is_link:
                 raise DamagedError(f"the {self._what} {self._path} are a link that leads nowhere") from None
             return self._nothing
         except OSError as error:
             raise as_disk_error(error, f"reading the {self._what}") from error
         known, content = self._seen
-        if version == known:
+        if files.state_of(status) == known:
             return content
         with disk_errors(f"reading the {self._what}"):
             return self._load()

@@ -19,10 +19,10 @@ import msgspec
 from persistence.errors import DamagedError, ForbiddenError, NotSupportedError, ReplacedError
 from persistence.limits import FIRST_PIECE, LARGEST_PIECE
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, one_later
 from persistence.model.network_addresses import Bucket
 from persistence.model.permissions import User, may_remove
 from persistence.model.sidecar import ListedRevision, Sidecar, digest_text
+from persistence.model.texts import Instant, one_later
 from persistence.model.versions import DocumentLease, LeaseHolder
 from persistence.storage.commit import Upload
 from persistence.storage.findings import Finding, FindingKind

@@ -21,8 +21,8 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_error, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id
+from persistence.model.texts import Instant, next_after
 from persistence.storage import commit, files, root, stored_revision
 from persistence.storage.commit import Committed, Upload
 from persistence.storage.document_leases import DocumentLeases

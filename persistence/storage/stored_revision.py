@@ -31,8 +31,8 @@ from persistence.bounded_cache import BoundedCache
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, DamagedError, MalformedXmlError
 from persistence.limits import CHUNK, LARGEST_SMALL_FILE
-from persistence.model.instants import Instant, epoch_seconds, one_later, to_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, digest_of, shows_stamp, stamp
+from persistence.model.texts import Instant, epoch_seconds, one_later, to_datetime
 from persistence.storage import files
 from persistence.storage.files import NotOpenedError
 from persistence.storage.layout import FilePaths, revision_of, unfinished_of

@@ -30,7 +30,7 @@ from urllib.parse import quote
 import pytest
 
 from persistence.app import Service, create_app
-from persistence.model.instants import next_after
+from persistence.model.texts import next_after
 from persistence.providers.opened import init_places
 from persistence.settings import load
 from tests import encrypted_form, orders

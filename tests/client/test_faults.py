@@ -25,7 +25,7 @@ from persistence.errors import (
     RemoteTimeoutError,
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 from tests.providers import dripping
 
 FACTS = "Svc-Form-Definition-Version: 1\r\nETag: x\r\n"

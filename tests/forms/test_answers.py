@@ -11,10 +11,10 @@ import pytest
 from persistence.forms.answers import DiffsAnswer, FormListAnswer, HistoryAnswer, SearchAnswer, WrittenForms
 from persistence.forms.diffs import ComparedRevisions, DiffsWriter
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import UNRESTRICTED, GrantCondition, Permission, UserRole
 from persistence.model.queries import Hit, Hits
 from persistence.model.sidecar import DocumentFacts, HistoryPage, ListedRevision, PageRequest, Sidecar
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata, PublishedVersion
 from tests.forms.test_diffs import TRIP, diff, outline_of, trip
 

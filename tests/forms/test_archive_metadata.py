@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms.archive_metadata import ForeignFacts, read_metadata, write_metadata
-from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Body, ClientHash, Sidecar, fresh_id, tombstone
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata
 
 TIME, LATER = Instant("2025-03-04T05:06:07.089Z"), Instant("2025-04-04T05:06:07.000Z")

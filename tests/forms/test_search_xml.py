@@ -17,7 +17,6 @@ from persistence.forms import messages
 from persistence.forms.answers import DistinctAnswer, SearchAnswer
 from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_FILTERS, MOST_TOKENS
-from persistence.model.instants import Instant
 from persistence.model.permissions import ANONYMOUS, UNRESTRICTED, Operations, User
 from persistence.model.queries import (
     Comparison,
@@ -41,6 +40,7 @@ from persistence.model.queries import (
     TextMatch,
 )
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.texts import Instant
 
 ANN = User("ann")
 _EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN

@@ -17,8 +17,8 @@ import pytest
 from persistence.errors import ForbiddenError, MisdirectedError, StartupError, UnauthorizedError
 from persistence.http.application import AllowedSites, Opens, Policy, caller, policy, presented
 from persistence.keys import Key, Keys
-from persistence.model.instants import Instant
 from persistence.model.network_addresses import UNIX, Peer, Trusted, parse_trusted
+from persistence.model.texts import Instant
 from tests.http.test_permissions import OWNERS, definition
 from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of

@@ -20,8 +20,8 @@ from persistence.dialect import DIALECTS
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
 from persistence.keys import Keys
 from persistence.model.addresses import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
-from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant
 from persistence.services import exporting
 from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from lxml import etree
 
-from persistence.model.instants import LAST, Instant, next_after, one_later
+from persistence.model.texts import LAST, Instant, next_after, one_later
 from persistence.services import histories
 from tests import service as services
 from tests.encrypted_form import DEFINITION, SECRETS, data

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from lxml import etree
 
-from persistence.model.instants import LAST
+from persistence.model.texts import LAST
 from persistence.remote import remote_reader
 from persistence.services import histories
 from tests import orders

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 from persistence.services import histories
 from persistence.services.documents import Documents
 from tests.encrypted_form import DEFINITION, SECRETS, data, path

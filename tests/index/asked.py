@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import (
     Comparison,
@@ -20,6 +19,7 @@ from persistence.model.queries import (
     TextMatch,
     VisibleOwners,
 )
+from persistence.model.texts import Instant
 from tests.index.memory import Content
 
 PATHS = ("a", "s/b", "s/r/c", 'x[@id = "q"]/*', "never/indexed")

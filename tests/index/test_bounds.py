@@ -19,10 +19,10 @@ from persistence.index.sources import CachingExtraction, ExtractionCache, Indexe
 from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
-from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Field, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.texts import Instant
 from persistence.model.versions import IndexKey, PathStep
 from persistence.postgresql import database_index
 from persistence.postgresql.database_index import PostgresDialect

@@ -14,9 +14,9 @@ from persistence.index.search_compiler import Condition, Partition, Search, Sql
 from persistence.index.sqlite.sqlite_dialect import CardTest, Sample, SqliteDialect, install, passing
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, INDEXES, TABLES
 from persistence.limits import SEARCHED_OWNERS
-from persistence.model.instants import Instant
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Query, Scope, TextMatch
+from persistence.model.texts import Instant
 
 _SEARCHED = Partition(1, 1, {"name": 1, "topics": 2})
 _DAY = Instant("2024-05-01T10:00:00.000Z")

@@ -17,7 +17,6 @@ from persistence.dialect import SVC
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.instants import Instant
 from persistence.model.permissions import (
     ANONYMOUS,
     Admin,
@@ -31,6 +30,7 @@ from persistence.model.permissions import (
     is_admin,
 )
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, FormSort, PageRequest, Wanted
+from persistence.model.texts import Instant
 from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.rules import Put

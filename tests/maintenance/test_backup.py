@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import PersistenceError
 from persistence.maintenance import backup_files
-from persistence.model import instants
+from persistence.model import texts
 from persistence.storage import files
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop
@@ -29,7 +29,7 @@ FRESH = "app/form/data/fresh/data.xml"
 def set_clock(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
     """Let instants be so many milliseconds after a second."""
     clock = SimpleNamespace(time_ns=lambda: 1_772_600_767 * SECOND + milliseconds * 1_000_000)
-    monkeypatch.setattr(instants, "time", clock)
+    monkeypatch.setattr(texts, "time", clock)
 
 
 def keep_whole_seconds(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from persistence.metrics.instruments import GAUGES, Instruments
+from persistence.metrics.service import GAUGES, Instruments
 
 
 def known() -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:

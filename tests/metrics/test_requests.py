@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.metrics.instruments import LATENCIES, PLOTS, PLOTS_BYTES, SPAN, Plots, Totals, kind_of
+from persistence.metrics.service import LATENCIES, PLOTS, PLOTS_BYTES, SPAN, Plots, Totals, kind_of
 from tests.service import PUBLIC
 
 

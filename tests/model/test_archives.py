@@ -18,7 +18,7 @@ from persistence.model.addresses import (
     entry_of,
     parse_entry,
 )
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 
 FORM = Form("hr", "leave")
 TIME = Instant("2025-03-04T05:06:07.089Z")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.model.instants import cutoff, retention
+from persistence.model.texts import cutoff, retention
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89_000, UTC)
 DAY = 86_400

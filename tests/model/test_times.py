@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.model.instants import Instant, first_from, parse_time, shortest
+from persistence.model.texts import Instant, first_from, parse_time, shortest
 
 
 def moment(*fields: int) -> datetime:

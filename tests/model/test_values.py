@@ -5,18 +5,25 @@ import time
 import pytest
 
 from persistence.errors import BadRequestError, one_line
-from persistence.model.instants import Instant, epoch_nanoseconds, from_datetime, next_after, parse, to_datetime
 from persistence.model.permissions import ANONYMOUS, Role, User, from_headers, parse_credentials
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.model.texts import short
+from persistence.model.texts import (
+    Instant,
+    epoch_nanoseconds,
+    from_datetime,
+    next_after,
+    parse_instant,
+    short,
+    to_datetime,
+)
 from persistence.model.versions import NO_PRECONDITION, parse_precondition, parse_tags
 
 LATER = Instant("2999-12-31T23:59:59.999Z")
 
 
 def test_an_instant_has_three_digits_always() -> None:
-    assert parse("2025-03-04T05:06:07Z") == "2025-03-04T05:06:07.000Z"
-    assert parse("2025-03-04T06:06:07.089+01:00") == "2025-03-04T05:06:07.089Z"
+    assert parse_instant("2025-03-04T05:06:07Z") == "2025-03-04T05:06:07.000Z"
+    assert parse_instant("2025-03-04T06:06:07.089+01:00") == "2025-03-04T05:06:07.089Z"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +31,7 @@ def test_an_instant_has_three_digits_always() -> None:
 )
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        parse(text)
+        parse_instant(text)
 
 
 def test_the_next_instant_is_now_or_a_millisecond_later() -> None:

@@ -26,7 +26,7 @@ from persistence.errors import (
 )
 from persistence.limits import DEFINITIONS_FORESEEN
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 from persistence.postgresql import revision_rows
 from persistence.postgresql.connections import parse
 from persistence.postgresql.database_storage import CommitListener, DatabaseStorage

@@ -8,8 +8,8 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError, ConfigurationError, StartupError, status_of
 from persistence.model.addresses import Form
-from persistence.model.instants import RetentionPeriods
 from persistence.model.permissions import Permission
+from persistence.model.texts import RetentionPeriods
 from persistence.properties import properties as module
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties, RouteProperties
 

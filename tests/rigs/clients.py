@@ -10,7 +10,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from persistence.model.addresses import FORM_XHTML
-from persistence.model.instants import Instant, shortest
+from persistence.model.texts import Instant, shortest
 from tests.orders import found
 from tests.rigs import world
 from tests.rigs.judging import mismatch

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 from persistence.errors import DamagedError
 from persistence.index.sync import staleness
 from persistence.model.addresses import DefinitionAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.texts import Instant
 from persistence.storage import stored_revision
 from persistence.storage.layout import Layout
 from persistence.storage.stored_revision import Integrity

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import PurePosixPath
 
-from persistence.model.instants import parse, to_datetime
+from persistence.model.texts import parse_instant, to_datetime
 from tests.rigs.scenarios import Chain, Moment, Resource, Scenario, Step, lease_probe, lease_told, send
 from tests.service import Answer, Service
 
@@ -130,7 +130,7 @@ class Comparison:
         if same and before.headers["svc-created"] != found.headers["svc-created"]:
             yield f"{resource.path} was created at another time than before"
         for name in ("last-modified", "created"):
-            exact = to_datetime(parse(found.headers[f"svc-{name}"])).replace(microsecond=0)
+            exact = to_datetime(parse_instant(found.headers[f"svc-{name}"])).replace(microsecond=0)
             if parsedate_to_datetime(found.headers[name]) != exact:
                 yield f"{resource.path} has two different instants for {name}"
 

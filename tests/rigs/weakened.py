@@ -22,8 +22,8 @@ from persistence.http.responses import BareResponse, Headers
 from persistence.index.sync.updater import Updater
 from persistence.metrics import service as shared
 from persistence.model.addresses import Address, DocumentAddress, Form
-from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import Instant, next_after
 from persistence.providers.router import Route
 from persistence.services import histories, purging, rules
 from persistence.storage import commit, files, locks, stored_revision

@@ -12,8 +12,8 @@ import pytest
 
 from persistence.errors import BadAddressError, BusyError, DamagedError, DiskError, DiskFullError, PersistenceError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.instants import LAST
 from persistence.model.network_addresses import parse_bucket
+from persistence.model.texts import LAST
 from persistence.s3.body_references import BodyReference, stray_objects
 from persistence.s3.object_bodies import ObjectBodies, ObjectLimits, Objects
 from persistence.services.purging import Erasing, PurgeRules

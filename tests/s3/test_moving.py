@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persistence.model.instants import LAST
+from persistence.model.texts import LAST
 from persistence.services.purging import PurgeRules, StoragePurge
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store

@@ -14,8 +14,8 @@ import pytest
 
 from persistence.errors import DamagedError, NotFoundError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import LAST, Instant
 from persistence.model.sidecar import Sidecar
+from persistence.model.texts import LAST, Instant
 from persistence.services.purging import Erasing, PurgeRules, StoragePurge, remove_file
 from persistence.storage.attachments import RevisionRewriter, SplitStorage
 from persistence.storage.storage import Bodies, Storage

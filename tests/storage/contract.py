@@ -19,8 +19,8 @@ import pytest
 
 from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.instants import LAST, Instant, next_after, one_later
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.model.texts import LAST, Instant, next_after, one_later
 from persistence.storage.storage import RevisionStorage, Storage
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision

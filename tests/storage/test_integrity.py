@@ -250,7 +250,7 @@ def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
 ) -> None:
     store = store_at(root)
     saved = put(store, DATA, b"<d>one</d>")
-    monkeypatch.setattr("persistence.model.instants.time.time_ns", lambda: 10**18)
+    monkeypatch.setattr("persistence.model.texts.time.time_ns", lambda: 10**18)
     draft = put(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     assert draft.modified > saved.modified
     again = put(store, DATA, b"<d>two</d>")

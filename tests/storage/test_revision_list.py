@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from persistence.errors import DamagedError
 from persistence.limits import FIRST_PIECE, LARGEST_PIECE
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.instants import LAST, Instant, from_datetime
 from persistence.model.sidecar import Sidecar, digest_text
+from persistence.model.texts import LAST, Instant, from_datetime
 from persistence.storage import reader, stored_revision
 from persistence.storage.layout import FilePaths, file_name, revision_of
 from persistence.storage.storage import RangedFile, RevisionList

@@ -17,8 +17,8 @@ from persistence.index.protocol import NOTHING, SEPARATOR, Budget, Fact, decode,
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_row
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
-from persistence.model.instants import Instant
 from persistence.model.queries import ControlFilter, Scope, TextMatch
+from persistence.model.texts import Instant
 
 TRIGRAM = 3
 _MOST_TRIGRAMS = 5

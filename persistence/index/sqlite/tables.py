@@ -23,7 +23,7 @@ from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
 from persistence.index.protocol import SEPARATOR, Card
 from persistence.index.sources import DocumentName
-from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.storage import files
 from persistence.storage.layout import SPOOL
 

@@ -42,8 +42,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.instants import Instant
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
+from persistence.model.texts import Instant
 from persistence.storage import files
 from persistence.storage.layout import EVENTS, Layout
 from persistence.storage.locks import Machine

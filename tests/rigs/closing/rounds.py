@@ -21,7 +21,7 @@ from persistence.app import create_app
 from persistence.http.responses import rfc1123
 from persistence.limits import OBSERVATIONS_KEPT
 from persistence.metrics.observations import FSYNCS, LOCK_WAITS
-from persistence.model.instants import epoch_seconds, from_datetime
+from persistence.model.texts import epoch_seconds, from_datetime
 from persistence.settings import load
 from tests import encrypted_form, orders
 from tests.orders import found
@@ -32,7 +32,7 @@ WARM_UP = 60
 """Rounds until everything is imported, and memory has found its size."""
 
 _INSTANTS = 1024
-"""As many as the caches of ``model.instants`` and ``http.responses`` keep."""
+"""As many as the caches of ``model.texts`` and ``http.responses`` keep."""
 
 ENVIRONMENT = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
 
