@@ -92,8 +92,7 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
         return None
     sidecar = found.sidecar
     metadata = sidecar.metadata or FormMetadata()
-    if found.file is not None:
-        metadata = _parsed_metadata(address, found.file)
+    metadata = metadata if found.file is None else _parsed_metadata(address, found.file)
     return PublishedVersion(
         form=address.form,
         version=address.version,
@@ -128,21 +127,12 @@ def _content_of(storage: Readable, address: DefinitionAddress, read: Callable[[B
         return read(file)
 
 
-def _controls_in(file: BinaryIO) -> tuple[Control, ...]:
-    return read_controls(file.read(LARGEST_TREE + 1))
-
-
-def _controls_if_encrypted(file: BinaryIO) -> tuple[Control, ...]:
-    """Read the controls of a definition; one that does not mention encryption counts as one without controls."""
-    if not may_mention(iter(partial(file.read, CHUNK), b""), ENCRYPT):
+def _controls_in(file: BinaryIO, *, if_encrypted: bool = False) -> tuple[Control, ...]:
+    """Read controls; ``if_encrypted`` none of a definition that does not mention encryption."""
+    if if_encrypted and not may_mention(iter(partial(file.read, CHUNK), b""), ENCRYPT):
         return ()
     file.seek(0)
-    return _controls_in(file)
-
-
-def has_flat_views(storage: Readable, address: DefinitionAddress) -> bool:
-    sidecar = storage.sidecar(address)
-    return sidecar is not None and sidecar.flat_view
+    return read_controls(file.read(LARGEST_TREE + 1))
 
 
 def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
@@ -228,11 +218,7 @@ class Definition:
 
     @property
     def encrypted(self) -> EncryptedControls | None:
-        """The encrypted controls; ``None`` where the version is not published.
-
-        A definition that does not mention encryption is not parsed for them. Raises ``BadRequestError`` for a
-        definition that is too large, or has too many controls.
-        """
+        """The encrypted controls; ``None`` if not published. Raises ``BadRequestError`` for too large a definition."""
         return self._part("encrypted", self._read_encrypted)
 
     def outline(self, data_format: str) -> Outline | None:
@@ -253,11 +239,10 @@ class Definition:
                 keys = _content_of(
                     storage, address, lambda file: read_index_keys(file.read(LARGEST_TREE + 1), data_format)
                 )
-                if keys is None:
-                    return IndexKeys(is_deleted=storage.sidecar(address) is not None)
+                is_deleted = keys is None and storage.sidecar(address) is not None
             except (DamagedError, BadRequestError):
                 return IndexKeys()
-            return IndexKeys(keys, is_published=True)
+            return IndexKeys(keys or (), keys is not None, is_deleted)
 
         return self._part(data_format, read)
 
@@ -268,8 +253,13 @@ class Definition:
     @property
     def has_flat_views(self) -> bool:
         """True if flat views of its data were asked for; false for a definition that cannot be read."""
+
+        def read(storage: Readable, address: DefinitionAddress) -> bool:
+            sidecar = storage.sidecar(address)
+            return sidecar is not None and sidecar.flat_view
+
         try:
-            return self._part("flat views", has_flat_views)
+            return self._part("flat views", read)
         except DamagedError:
             return False
 
@@ -281,12 +271,11 @@ class Definition:
         return self._catalog.storage.fingerprint(self.address) == self.fingerprint
 
     def stored(self) -> StoredRevision | None:
-        """Return the stored revision, its content open; ``None`` where the version was never published."""
         return self._catalog.storage.read(self.address, content=True)
 
     def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
-        known = _CONTROLS in self.parts
-        controls = self.controls if known else _content_of(storage, address, _controls_if_encrypted)
+        read = partial(_controls_in, if_encrypted=True)
+        controls = self.controls if _CONTROLS in self.parts else _content_of(storage, address, read)
         if controls:  # it was parsed
             self._part(_CONTROLS, lambda *_: controls)
         return None if controls is None else EncryptedControls.of(controls)

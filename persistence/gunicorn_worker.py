@@ -241,11 +241,7 @@ def _date(second: int) -> str:
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotations
-    """gunicorn's worker with threads. It watches its memory, calls ``tick`` of the service, and logs no queries.
-
-    ``processor`` is the one that it stays on; ``None`` if it may use all. ``number`` is the smallest that no other
-    worker of the first process has.
-    """
+    """gunicorn's worker with threads; ``number`` is the smallest free one, ``processor`` its own unless it uses all."""
 
     _running: ClassVar[WeakSet[Worker]] = WeakSet()
     """In the first process, the workers that it has made and that have not ended."""

@@ -42,8 +42,6 @@ _comparing = threading.Lock()
 #
 # A person chooses a password, so it can be guessed, and its digest is slow (scrypt). One comparison takes some 100 ms
 # and 16 MB, so each process makes one at a time.
-
-
 class Password(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The password of an administrator, as the file of the keys has it; ``repr`` shows the name only."""
 
@@ -65,12 +63,9 @@ def is_right_password(text: str, kept: Password | None) -> bool:
 
 
 def _password_digest(text: str, salt: bytes) -> str:
-    cost, block, parallel = SCRYPT_COST, SCRYPT_BLOCK, SCRYPT_PARALLEL
+    given, costs = _bytes(text), {"n": SCRYPT_COST, "r": SCRYPT_BLOCK, "p": SCRYPT_PARALLEL, "maxmem": SCRYPT_MEMORY}
     with _comparing:
-        digest = hashlib.scrypt(
-            _bytes(text), salt=salt, n=cost, r=block, p=parallel, maxmem=SCRYPT_MEMORY, dklen=_DIGEST
-        )
-    return digest.hex()
+        return hashlib.scrypt(given, salt=salt, dklen=_DIGEST, **costs).hex()
 
 
 def _bytes(text: str) -> bytes:
@@ -164,11 +159,8 @@ _decode = msgspec.json.Decoder(_File).decode
 def key_of(secret: str, keys: Iterable[Key]) -> Key | None:
     """Return the key that is ``secret`` and not expired. All are compared, each in constant time."""
     digest = _digest(secret)
-    found = None
-    for key in keys:
-        if hmac.compare_digest(digest, key.sha256) and not key.is_expired:
-            found = key
-    return found
+    found = [key for key in keys if hmac.compare_digest(digest, key.sha256) and not key.is_expired]
+    return found[-1] if found else None
 
 
 def second_key_of(secret: str, keys: Iterable[Key], named: Collection[str], caller: str = "") -> str:
@@ -238,7 +230,7 @@ class Keys:
         return self._file.read().signing
 
     def signing_secrets(self) -> tuple[bytes, ...]:
-        """Return the secrets of ``signing``, of which the last signs and all verify; raises as ``KeyFile.read``."""
+        """Return the secrets of ``signing``, of which the last signs and all verify."""
         return tuple(bytes.fromhex(key.secret) for key in self.signing())
 
     def ensured_signing_secrets(self) -> tuple[bytes, ...]:
@@ -263,10 +255,9 @@ class Keys:
     def remove_signing(self, key_id: str) -> None:
         """Forget a key that signs: the tokens that it has signed are refused from now on."""
         with self._file.changing() as known:
-            left = tuple(key for key in known.signing if key.id != key_id)
-            if len(left) == len(known.signing):
+            if key_id not in {key.id for key in known.signing}:
                 raise NotFoundError(f"there is no signing key {key_id}")
-            self._file.write(replace(known, signing=left))
+            self._file.write(replace(known, signing=tuple(key for key in known.signing if key.id != key_id)))
 
     def passwords(self) -> tuple[Password, ...]:
         return self._file.read().passwords
@@ -291,10 +282,9 @@ class Keys:
     def remove_password(self, name: str) -> None:
         """Forget a password; the sessions that it has begun end."""
         with self._file.changing() as known:
-            left = tuple(each for each in known.passwords if each.name != name)
-            if len(left) == len(known.passwords):
+            if name not in {each.name for each in known.passwords}:
                 raise NotFoundError(f"{name} has no password")
-            self._file.write(replace(known, passwords=left))
+            self._file.write(replace(known, passwords=tuple(each for each in known.passwords if each.name != name)))
 
     def session_secret(self) -> bytes:
         """Return the secret that signs sessions, empty before the first login; raises as ``KeyFile.read``."""

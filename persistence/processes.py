@@ -76,8 +76,6 @@ def all_of_them() -> Iterator[None]:
 # ``python -I -m persistence.processes ARGUMENT...`` starts another one with the arguments of Python, and passes on
 # the first lines of its streams and the last one, so that no file of them grows for ever. It is a process of its own,
 # because a command of the pages goes on when the worker that has begun it is replaced.
-
-
 Child = subprocess.Popen[bytes]
 
 

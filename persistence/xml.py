@@ -90,11 +90,7 @@ def may_mention(pieces: Iterable[bytes], word: bytes) -> bool:
 
 
 def codec_of(begin: bytes, declared: str | None) -> str:
-    """Return the name of Python's codec for a document.
-
-    ``begin`` are the first bytes: a byte order mark, or a character of ASCII with a zero, distinguishes the two kinds
-    of UTF-16 (XML 1.0, appendix F). ``declared`` is the encoding in the XML declaration.
-    """
+    """Return Python's codec by the first bytes (XML 1.0, appendix F), else by the declared encoding."""
     if begin.startswith(codecs.BOM_UTF16_BE) or begin[:1] == b"\0":
         return "utf-16-be"
     if begin.startswith(codecs.BOM_UTF16_LE) or begin[1:2] == b"\0":
@@ -360,8 +356,6 @@ _DEEPEST = 40  # Levels that are indented; deeper ones are not moved further to 
 # XML with its tags on lines of their own, indented, for people: as it is written, without parsing it.
 #
 # A document that is cut off, or is not XML, is shown as far as possible.
-
-
 def decoded(data: bytes) -> str:
     """Return the text of XML; encodings other than Unicode are read as Latin-1, without a look at the declaration."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

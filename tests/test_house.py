@@ -48,7 +48,6 @@ SHORT_MODULES: dict[str, str] = {
     "bounded_cache.py": "for all layers, and imports nothing",
     "client_request.py": "what a provider forwards of a request: of no layer",
     "metrics/observations.py": "every layer may append to its queues, and imports nothing with it",
-    "providers/bucket_provider.py": "it loads an optional library",
     "providers/remote_provider.py": "it loads a heavy library",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""

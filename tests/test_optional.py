@@ -16,10 +16,7 @@ for module in pkgutil.walk_packages(persistence.__path__, "persistence."):
         importlib.import_module(module.name)
 """
 NEEDING = (
-    "persistence.s3.object",
-    "persistence.postgresql.",
-    "persistence.providers.bucket_provider",
-    "persistence.providers.database_provider",
+    *("persistence.s3.object", "persistence.postgresql.", "persistence.providers.database_provider"),
     "persistence.services.orbeon_",
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from html import escape
 from http import HTTPStatus
 from importlib.resources import files
+from string import Template
 
 from flask import Blueprint, Response, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
@@ -142,29 +143,11 @@ def _text(lines: list[tuple[str, str]]) -> str:
     return "".join(f"  {path:<{width}}  {text}\n" if path else f"{text}\n" for path, text in lines)
 
 
-_STYLE = """body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 40rem; padding: 2rem 1.25rem;
-  background: Canvas; color: CanvasText }
-:root { color-scheme: light dark }
-h1 { font-size: 1.5rem; line-height: 1.25 }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .5rem 1.5rem }
-dd { margin: 0 } a { color: LinkText }
-@media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: .75rem } }"""
-
-
 def _page(lines: list[tuple[str, str]]) -> str:
     remarks = "".join(f"<p>{escape(text)}</p>\n" for path, text in lines[1:] if not path)
     links = "".join(f"<dt>{_shown(path)}</dt><dd>{escape(text)}</dd>\n" for path, text in lines if path)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>persistence</title><style>{_STYLE}</style></head>
-<body><main>
-<h1>{escape(lines[0][1])}</h1>
-{remarks}<dl>
-{links}</dl>
-</main></body>
-</html>
-"""
+    page = Template(_reference("about.html").decode())
+    return page.substitute(title=escape(lines[0][1]), remarks=remarks, links=links)
 
 
 def _shown(path: str) -> str:

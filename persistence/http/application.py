@@ -200,12 +200,9 @@ class CallersOnly:
     """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
 
     A caller who has shown a key may reach the service under any name: no page of a third party has the key. The pages
-    for administrators decide by their sessions who may see them.
-
-    ``has_pages`` returns whether the pages are on; like ``keys`` it raises ``DiskError`` and ``DamagedError``.
-    ``readers_of_metrics`` may read ``/metrics`` without a key, and nothing else. Where there is an ``admin_bind``, the
-    pages are there alone: what is stored has another origin for a browser. ``used`` is called with the name of each key
-    that opened something.
+    for administrators, if it ``has_pages``, decide by their sessions who may see them. Where there is an
+    ``admin_bind``, they are there alone: what is stored has another origin for a browser. ``readers_of_metrics`` need
+    no key for ``/metrics``. ``used`` is called with the name of each key that opened something.
     """
 
     app: WSGIApplication
@@ -343,9 +340,6 @@ class CleanRequests:
             raise ValueError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")
 
 
-_OF_DOCUMENTS = frozenset(each.value for each in Collection)
-
-
 @dataclass(frozen=True, slots=True)
 class KeySetting:
     """A setting that names API keys with a right of their own. With ``may_be_trusted`` it may name ``trusted``, too."""
@@ -355,11 +349,7 @@ class KeySetting:
     may_be_trusted: bool = False
 
     def require(self, environ: WSGIEnvironment, action: str) -> str:
-        """Return the name of the key that the caller of a request has shown.
-
-        A trusted address is enough only if the setting names ``trusted``, which no key can be called. So it is where
-        everybody is let in, and nobody has shown a key.
-        """
+        """Return the caller's key, or ``trusted``, if the setting has it: where anybody may call, too."""
         name: str = environ.get(CALLER, TRUSTED)
         if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
             raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
@@ -549,7 +539,7 @@ def _http_error(error: HTTPException) -> Response:
     # The directory of a document or definition was asked for, perhaps.
     own = request.path.removesuffix("/")
     names = own.split("/")
-    if names[-5:-4] == ["crud"] and names[-2] in _OF_DOCUMENTS:
+    if names[-5:-4] == ["crud"] and names[-2] in {each.value for each in Collection}:
         cause += f"; the document is {own}/{DATA_XML}"
     elif names[-4:-3] == ["crud"] and names[-1] == "form":
         cause += f"; the definition is {own}/{FORM_XHTML}"

@@ -135,8 +135,7 @@ class RequestAudit:
         if route is None or not route.is_read:
             is_strangers = rule.startswith(f"/{_PAGES}/") and CALLER not in request.environ
             return None if is_strangers else route
-        names = request.view_args or {}
-        is_noted = "action" in request.environ.get(_FACTS, ())
+        names, is_noted = request.view_args or {}, "action" in request.environ.get(_FACTS, ())
         if route is _PAGE and (not is_noted or "form" not in names):  # the search of all forms notes what it read
             return route if is_noted else None
         if route.collection == "form" or "form" not in names:  # definitions have no form data

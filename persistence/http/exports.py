@@ -62,11 +62,7 @@ _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTI
 @exports.route("/export/<app>/<form>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
 @exports.route("/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
 def export(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``GET`` or ``POST /export/$app/$form/$document``.
-
-    The archive is sent while it is made, so that no length is known. What cannot be done is refused before it begins.
-    An archive that must stop breaks the connection.
-    """
+    """Answer ``/export/$app/$form/$document`` with an archive without length, made while it is sent."""
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from flask import Request
@@ -72,8 +72,6 @@ TOKEN = "fr-access-token"  # noqa: S105 - the name of a parameter
 """The parameter with the access token; it has the same name in both dialects (spec crud 1)."""
 
 _INTERNAL_TOKEN = "fr-internal-admin-token"  # noqa: S105 - the name of a parameter, and of a header
-"""The mark of the searches of a runtime's own export and purge."""
-
 _USER = "persistence.user"  # Environ key: the user of a request, which is read once
 
 _NO_ARGUMENTS: Mapping[str, str] = {}  # The parameters of most requests: an empty query is not worth parsing
@@ -84,12 +82,15 @@ class RequestParser:
 
     With ``is_public`` an ``If-Match`` does not hold where nothing is stored (RFC 9110 13.1.1). A proxy has looked at
     that itself, and its runtime expects that such a PUT is a creation (spec crud 4.6).
+
+    The proxy of a runtime (``is_proxied``) passes on the headers of its caller, and adds its findings. It finds the
+    version of a document, migrates definitions and removes data that is not relevant itself (spec crud 11, forms 5.6).
+    Its HTTP client writes header values in Latin-1 (spec runtime 3).
     """
 
-    _are_utf8 = True  # the values of headers
-
-    def __init__(self, dialect: Dialect, *, is_public: bool) -> None:
+    def __init__(self, dialect: Dialect, *, is_public: bool, is_proxied: bool = False) -> None:
         self._is_public = is_public
+        self._is_proxied = is_proxied
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
 
     def get(self, request: Request) -> Get:
@@ -123,6 +124,8 @@ class RequestParser:
             flat_view=_is_true(sent.get("Create-Flat-View")),
             holder=sent.get("Path-To-Holder"),
             token=args.get(TOKEN) or None,
+            origin=self._origin(environ, sent),
+            is_singleton=self._is_proxied and _is_true(sent.get("Singleton")),
         )
 
     def delete(self, request: Request) -> Delete:
@@ -130,7 +133,8 @@ class RequestParser:
             raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
         if request.args.get("last-modified-time") or request.args.get("as-of"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
-        return self._delete(request)
+        deleted, environ = self._delete(request), request.environ
+        return replace(deleted, origin=self._origin(environ, self._sent(environ))) if self._is_proxied else deleted
 
     def forced_delete(self, request: Request) -> tuple[Delete, Instant | None]:
         """Read a DELETE that leaves no trace, and the instant of the revision that is meant (spec crud 4.9)."""
@@ -169,11 +173,13 @@ class RequestParser:
 
     def definition_format(self, request: Request) -> str | None:
         """Return the format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
+        if self._is_proxied:
+            return None
         word = request.args.get("form-definition-format-version")
         return migration_target(word) if request.method == "GET" else word or None
 
     def nonrelevant(self, request: Request) -> str | None:
-        return request.args.get("nonrelevant")
+        return None if self._is_proxied else request.args.get("nonrelevant")
 
     def remote_authorization(self, request: Request) -> str | None:
         """Return how another server is to be called: the header of its own, else the two parameters (spec crud 8.3)."""
@@ -185,12 +191,10 @@ class RequestParser:
 
     def version_header(self, request: Request) -> str | None:
         """Return the header with a version, which searches and rebuilds read in ways of their own."""
-        header: str | None = request.environ.get(self._keys["Form-Definition-Version"])
-        return header
+        return cast("str | None", request.environ.get(self._keys["Form-Definition-Version"]))
 
     def user(self, request: Request) -> User:
-        known: User | None = request.environ.get(_USER)
-        return known or self._user(request.environ, self._sent(request.environ))
+        return self._user(request.environ, {} if _USER in request.environ else self._sent(request.environ))
 
     def bearer(self, request: Request) -> Bearer:
         return Bearer(self.user(request), request.args.get(TOKEN) or None)
@@ -202,12 +206,19 @@ class RequestParser:
     def flat_view(self, request: Request) -> bool:
         return _is_true(self._sent(request.environ).get("Create-Flat-View"))
 
-    def is_administrator(self, request: Request) -> bool:  # noqa: ARG002 - a proxy's requests say so
-        """Return whether permissions do not count for a search."""
-        return False
+    def is_administrator(self, request: Request) -> bool:
+        """Return whether permissions do not count: a proxy's own search, for an export or a purge (spec runtime 5).
+
+        The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
+        """
+        has_token = _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
+        return self._is_proxied and has_token
 
     def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
         sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
+        if self._is_proxied:
+            whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
+            return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
         for name, value in sent.items():
             if not value.isascii():
                 with suppress(UnicodeError):
@@ -215,11 +226,10 @@ class RequestParser:
         return sent
 
     def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:
-        return versions.parse(
-            environ.get(self._keys["Form-Definition-Version"]),
-            sent.get("For-Document-Id"),
-            environ.get(self._keys["For-Document-IsDraft"]),
-        )
+        number = environ.get(self._keys["Form-Definition-Version"])
+        if self._is_proxied:
+            return versions.parse(number, None, None)
+        return versions.parse(number, sent.get("For-Document-Id"), environ.get(self._keys["For-Document-IsDraft"]))
 
     def _precondition(self, environ: WSGIEnvironment) -> Precondition:
         since, if_match = environ.get("HTTP_IF_UNMODIFIED_SINCE"), environ.get("HTTP_IF_MATCH")
@@ -228,13 +238,12 @@ class RequestParser:
         return parse_precondition(if_match, none_match, unmodified_since, must_exist=self._is_public)
 
     def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
-        user: User | None = environ.get(_USER)
-        if user is not None:  # the audit asks once more
-            return user
+        if _USER in environ:  # the audit asks once more
+            return cast("User", environ[_USER])
         has_credentials = bool(sent.get("Credentials", "").strip())
         for name in ("Credentials",) if has_credentials else _OF_USERS:
             value = sent.get(name, "")
-            if self._are_utf8 and not value.isascii() and value == environ[self._keys[name]]:
+            if not (self._is_proxied or value.isascii()) and value == environ[self._keys[name]]:
                 raise BadRequestError(f"the header that ends in {name} is not UTF-8")
         if has_credentials:
             user = permissions.parse_credentials(sent["Credentials"])
@@ -245,51 +254,11 @@ class RequestParser:
         environ[_USER] = user
         return user
 
-
-class ProxiedParser(RequestParser):
-    """Reads requests of the proxy of a runtime, which passes on the headers of its caller and adds its findings.
-
-    The proxy itself finds the version of a document, migrates definitions and removes data that is not relevant
-    (spec crud 11, forms 5.6). Its HTTP client writes header values in Latin-1 (spec runtime 3).
-    """
-
-    _are_utf8 = False
-
-    def is_administrator(self, request: Request) -> bool:
-        """Return whether the search is the proxy's own, for an export or a purge (spec runtime 5).
-
-        The token is encrypted by the runtime and cannot be checked: who may call this API is trusted.
-        """
-        return _INTERNAL_TOKEN in request.args or environ_key(_INTERNAL_TOKEN) in request.environ
-
-    def put(self, request: Request) -> Put:
-        put = super().put(request)
-        is_singleton = _is_true(self._sent(request.environ).get("Singleton"))
-        return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
-
-    def delete(self, request: Request) -> Delete:
-        delete = super().delete(request)
-        return replace(delete, origin=self._origin(request, delete.user))
-
-    def definition_format(self, request: Request) -> None:
-        """Return ``None``: definitions are sent as they are stored."""
-
-    def nonrelevant(self, request: Request) -> None:
-        """Return ``None``: data is sent as it is stored."""
-
-    def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:  # noqa: ARG002 - inherited
-        return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
-
-    def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
-        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
-        whole = {name: environ.get(self._keys[name] + _WHOLE_KEY) for name in sent if name in _WHOLE}
-        return sent | {name: unquote(value) for name, value in whole.items() if value is not None}
-
-    def _origin(self, request: Request, user: User) -> Origin | None:
-        sent = self._sent(request.environ)
-        created = instant_of(sent.get("Created-Existing"), "the creation that exists")
+    def _origin(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> Origin | None:
+        created = instant_of(sent.get("Created-Existing"), "the creation that exists") if self._is_proxied else None
         if created is None:
             return None
+        user = self._user(environ, sent)
         name = short(sent.get("Username-Existing"), "owner's name") or user.name
         group = short(sent.get("Group-Existing"), "owner's group") or user.group
         organization = user.organization if name == user.name else ()
@@ -297,8 +266,7 @@ class ProxiedParser(RequestParser):
 
 
 def parsers(dialect: Dialect) -> tuple[RequestParser, RequestParser]:
-    provider = ProxiedParser if dialect.has_proxy else RequestParser
-    return RequestParser(dialect, is_public=True), provider(dialect, is_public=False)
+    return RequestParser(dialect, is_public=True), RequestParser(dialect, is_public=False, is_proxied=dialect.has_proxy)
 
 
 def reader_of_users(dialect: Dialect) -> Callable[[Request], User]:

@@ -42,6 +42,7 @@ from persistence.errors import (
 from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
 from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import WHOLE, Instant, epoch_seconds, in_latin_1, json_line, to_datetime
 from persistence.services.codec import UNKNOWN
@@ -143,16 +144,14 @@ def answered(environ: WSGIEnvironment, answer: WrittenAnswer, headers: Headers |
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    block: list[bytes] = []
-    size = 0
+    block = bytearray()
     for piece in pieces:
-        block.append(piece)
-        size += len(piece)
-        if size >= _BLOCK:
-            yield b"".join(block)
-            block, size = [], 0
+        block += piece
+        if len(block) >= _BLOCK:
+            yield bytes(block)
+            block.clear()
     if block:
-        yield b"".join(block)
+        yield bytes(block)
 
 
 def refusal(
@@ -268,19 +267,14 @@ class ResponseHeaders:
         return headers
 
     def of_write(self, written: Written) -> Headers:
-        headers = self._of_change(written.sidecar.version, written.sidecar)
-        if written.operations is not None:
-            headers.append((self._names["Operations"], written.operations.text))
+        headers = self._of_change(written.sidecar.version, written.sidecar, written.operations)
         if written.sidecar.encrypted and not written.address.is_main:
             headers.append((self._names["Did-Encrypt"], "true"))
         return headers
 
     def of_removal(self, removed: Removed) -> Headers:
         """Return the headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
-        headers = self._of_change(removed.version, removed.tombstone)
-        if removed.operations is not None:
-            headers.append((self._names["Operations"], removed.operations.text))
-        return headers
+        return self._of_change(removed.version, removed.tombstone, removed.operations)
 
     def _wire(self, text: str) -> str:
         if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
@@ -295,7 +289,7 @@ class ResponseHeaders:
     def of_notice(self, notice: str | None) -> Headers:
         return [] if notice is None else [(self._names["Notice"], self._wire(one_line(notice)))]
 
-    def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
+    def _of_change(self, version: int, sidecar: Sidecar | None, operations: Operations | None) -> Headers:
         headers = [(self._names["Form-Definition-Version"], str(version))]
         if sidecar is not None:
             headers += [
@@ -303,7 +297,7 @@ class ResponseHeaders:
                 ("Last-Modified", rfc1123(sidecar.modified)),
                 (self._names["Last-Modified"], sidecar.modified),
             ]
-        return headers
+        return headers if operations is None else [*headers, (self._names["Operations"], operations.text)]
 
 
 @lru_cache(maxsize=1024)

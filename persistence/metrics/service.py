@@ -1,19 +1,14 @@
 """The metrics of a service: instruments that its workers share, samples of them for plots, and what is looked up.
 
-The master makes a directory before there are workers, and removes it when it ends. It is in memory where there is
-room: each count is a write to a mapped file. One whose master was killed is removed by the next service that starts.
+The master makes a directory, in memory where there is room, and removes it when it ends; one whose master was killed
+is removed by the next service. Its files are those of prometheus_client's multiprocess mode. Each worker has the number
+of a place that no living one has (``count_as``): one that follows a dead one goes on counting in its files, so that no
+count gets smaller. The room of files is taken before they are mapped, as a write where there is none kills the process.
+A file that cannot be read costs what it counted.
 
-The files are those of prometheus_client's multiprocess mode. Each worker has the number of a place that no living one
-has (``count_as``), and not its process id: one that follows a dead one goes on counting in its files, so that there are
-as many files as workers at one time, and no count gets smaller. The room of these files is taken before they are
-mapped, as a write where there is none kills the process. A file that cannot be read, as a process that was killed or a
-full disk may leave one, costs what it counted.
-
-``docs/metrics.md`` explains the instruments. Labels have few values, whatever clients send: no names of users, forms or
-documents. What is known of a request is put down while it is answered, and counted a second later: most of the work is
-done for many requests at once, and no client waits for it. The samples are what was counted by the end of each ten
-seconds, for three hours, in one file that all workers map. Whichever worker looks first in a span takes its sample; the
-place of a sample follows from its time. If two do so at once they write the same.
+``docs/metrics.md`` explains the instruments. Labels have few values, whatever clients send. Requests are put down while
+they are answered, and counted a second later. A sample is what was counted by the end of ten seconds, for three hours;
+its place in the file that all workers map follows from its time, so two workers write the same.
 """
 
 from __future__ import annotations
@@ -229,11 +224,7 @@ _LONGEST_GAP = 6 * SPAN  # Seconds between two samples between which nothing can
 
 
 class Totals(NamedTuple):
-    """Sums of what all workers have counted since the service was started.
-
-    ``at`` is in seconds since the epoch, ``errors`` are statuses from 500, ``seconds`` the sum of all latencies.
-    ``classes`` are the requests by class of latency, as ``LATENCIES`` has them.
-    """
+    """Sums since the start, ``at`` in seconds; ``errors`` are statuses from 500, ``classes`` those of ``LATENCIES``."""
 
     at: float
     requests: float

@@ -273,12 +273,11 @@ class DocumentPages:
         plan = Reverting(self.documents).plan(address, asked)
         older, is_deleted = plan.file.older, plan.file.is_deleted
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
-        effects = [
-            translated(
-                "The revision of {revision} becomes the current one, as a new revision of yours.",
-                revision=f"{older.modified}{by}",
-            )
-        ]
+        text = translated(
+            "The revision of {revision} becomes the current one, as a new revision of yours.",
+            revision=f"{older.modified}{by}",
+        )
+        effects = [text]
         if count := len(plan.attachments):
             effects.append(translated("{count} attachments come back as they were then.", count=count))
         effects += [] if is_deleted else [translated("What is current now stays in the history.")]

@@ -363,12 +363,10 @@ def _ask_to_reencrypt(values: Values) -> Question:
 
 
 def _findings(output: Output | None) -> list[CheckFinding]:
-    found = []
+    found = list[CheckFinding]()
     for line in () if output is None else output.lines:
-        try:
+        with suppress(msgspec.DecodeError):
             found.append(_finding(line))
-        except msgspec.DecodeError:
-            continue
     return found
 
 

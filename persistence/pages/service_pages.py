@@ -115,17 +115,12 @@ class _Uses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     used: dict[str, float] = {}
 
 
-_decode = msgspec.json.Decoder(_Uses).decode
-
-
 class KeyUses:
     """The uses in a file of a home directory, and those of this worker. After a failure it waits a minute."""
 
     def __init__(self, home: str) -> None:
         path = f"{Layout(home).own(PAGES)}/key-uses.json"
-        self._file: KeyFile[_Uses] = KeyFile(
-            path, tree=home, what="uses of keys", decode=lambda data, _: _decode(data), nothing=_Uses()
-        )
+        self._file = KeyFile(path, tree=home, what="uses of keys", nothing=_Uses())
         self._due: dict[str, float] = {}
         self._next = 0.0
 

@@ -57,17 +57,12 @@ class _Logins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: tuple[_Ended, ...] = ()
 
 
-_decode = msgspec.json.Decoder(_Logins).decode
-
-
 class LoginRecord:
     """The file in a home directory. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
 
     def __init__(self, home: str) -> None:
         path = f"{Layout(home).own(PAGES)}/logins.json"
-        self._file: KeyFile[_Logins] = KeyFile(
-            path, tree=home, what="failed logins", decode=lambda data, _: _decode(data), nothing=_Logins()
-        )
+        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
 
     def begin(self, peer: str) -> None:
         """Count a login as failed before it is looked at: many at once must not all be tried."""

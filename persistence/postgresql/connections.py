@@ -151,8 +151,6 @@ _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str
 # Errors of the database as domain errors: the only place that knows their codes.
 #
 # No text has a password: libpq names hosts, database and user, and address refuses what it cannot read.
-
-
 class database_errors:  # noqa: N801 - a context manager, named like those of contextlib
     """Translate the errors of the database in a block into domain errors that name the action and its subject."""
 
@@ -295,11 +293,7 @@ _AWAITS_REPLICAS = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pi
 
 
 class Probe:
-    """Tries out whether a database can be written, one commit at a time, and not again for some seconds.
-
-    ``connected`` lends a connection for an action on the ``address``. ``is_doubted`` is set after a commit that
-    replicas did not confirm, or a statement that took too long, until a commit that is tried out succeeds.
-    """
+    """Tries out commits, one at a time and not again for some seconds; ``is_doubted`` until one succeeds."""
 
     def __init__(self, connected: Callable[[str, object], AbstractContextManager[Session]], address: object) -> None:
         self._connected = connected

@@ -141,6 +141,16 @@ class Database(PooledConnections):
         """Return the cause that keeps the database from being written, tried out by a commit."""
         return self._probe.cause()
 
+    @property
+    def root(self) -> str:
+        """The place as it is shown."""
+        return str(self.address)
+
+    def free_bytes(self) -> None:
+        """Raise ``BusyError`` if it cannot be written; its free space is unknown."""
+        if cause := self.probe():
+            raise BusyError(cause)
+
     def require_committing(self) -> None:
         """Refuse to begin what would wait for replicas, or for a disk that hangs, as another commit did."""
         cause = self._probe.cause() if self._probe.is_doubted else None

@@ -218,11 +218,8 @@ def _inspected_index(database: Database, rows: IndexRows, connection: Rows, *, i
 
     forms = {number: Form(*names) for number, *names in connection.execute("SELECT * FROM form").fetchall()}
     totals = connection.execute(_TOTALS).fetchall()
-    found: Iterable[TupleRow] = (
-        rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
-        if is_deep
-        else connection.execute(_DIFFERENT.encode())
-    )
+    every = rows_after(lambda: nullcontext(connection), _EVERY, (), (-1, ""))
+    found: Iterable[TupleRow] = every if is_deep else connection.execute(_DIFFERENT.encode())
     for number, document in found:
         form = forms.get(number)
         difference = None if form is None else rows.difference(form, document)

@@ -134,11 +134,8 @@ _DEADLINE = "SELECT set_config('statement_timeout', %s, true)"
 T = TypeVar("T")
 
 
-# The search index of a database, written in the transactions of the saves.
-#
-# So a search has to look only for definitions that index other controls than those by which documents were read.
-
-
+# Rows are written in the transactions of the saves. So a search has to look only for definitions that index other
+# controls than those by which documents were read.
 class DatabaseIndex(Closable):
     """The index of the forms in a database. Raises ``BusyError`` while many documents are read again.
 
@@ -314,7 +311,6 @@ def _being_read(form: Form) -> BusyError:
 
 
 # The SQL of searches in PostgreSQL: the tables of a schema, and indexes of trigrams (pg_trgm) of its texts.
-
 
 TRIGRAM = 3  # Characters of the shortest text that an index of texts helps to find
 

@@ -223,13 +223,12 @@ def write_rows(
     )
 
 
-def remove_purged(connection: Rows, form: Form, views: Sequence[int]) -> None:
-    connection.execute(
-        "DELETE FROM flat_row WHERE view = ANY(%s) AND NOT EXISTS (SELECT FROM revision"
-        " WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)"
-        " AND kind = 0 AND folder = document AND name = 'data.xml' AND is_current)",
-        (list(views), form.app, form.name),
-    )
+_REMOVE_PURGED = """
+DELETE FROM flat_row WHERE view = ANY(%s) AND NOT EXISTS (
+    SELECT FROM revision WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)
+    AND kind = 0 AND folder = document AND name = 'data.xml' AND is_current
+)
+"""
 
 
 def lock_documents(connection: Rows, form: Form, documents: Sequence[str]) -> list[str]:
@@ -392,7 +391,7 @@ class DatabaseReports:
                 with self._database.transaction("filling the flat views of", form) as connection:
                     for own in self._generations(connection, form, each):
                         if own.number == ready[each]:
-                            remove_purged(connection, form, list(own.numbers.values()))
+                            connection.execute(_REMOVE_PURGED, (list(own.numbers.values()), form.app, form.name))
             else:
                 self.create(form, each)
         self._clean(form)

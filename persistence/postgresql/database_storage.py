@@ -164,9 +164,7 @@ class DatabaseWriter(Writing):
         return None if sidecar is None else facts(sidecar)
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        if not isinstance(upload, DatabaseUpload):
-            raise TypeError("an upload of another storage")
-        return self._replace(address, sidecar, upload, over)
+        return self._replace(address, sidecar, _own(upload), over)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         return self._replace(address, tombstone, None, over)
@@ -177,13 +175,11 @@ class DatabaseWriter(Writing):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        if not isinstance(upload, DatabaseUpload):
-            raise TypeError("an upload of another storage")
-        place = key_of(self._numbers.require(address.form), address)
-        row = _row(place, rewritten, upload.body(), over.id)
+        own, place = _own(upload), key_of(self._numbers.require(address.form), address)
+        row = _row(place, rewritten, own.body(), over.id)
         if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
             return False
-        self._claim(upload, rewritten.id)
+        self._claim(own, rewritten.id)
         self._connection.execute(_UNCLAIM, row)
         if instant is None:
             self._note(address, rewritten)
@@ -207,12 +203,10 @@ class DatabaseWriter(Writing):
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
         number = self._numbers.find(address.form)
-        if number is None:
-            return 0
-        values = key_of(number, address)._asdict() | {"instants": list(instants)}
+        values = key_of(number or 0, address)._asdict() | {"instants": list(instants)}
         where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
-        row = self._connection.execute(_ERASE.format(where), values).fetchone()
-        return 0 if row is None else int(row[0])
+        ((count,),) = self._connection.execute(_ERASE.format(where), values).fetchall()
+        return int(count)
 
     def _ask(self, number: int, address: Address) -> Cursor[TupleRow]:
         statement, values = select_sidecars(number, address)
@@ -313,6 +307,12 @@ class DatabaseWriter(Writing):
         self.documents[form, document] = None
 
 
+def _own(upload: Upload) -> DatabaseUpload:
+    if not isinstance(upload, DatabaseUpload):
+        raise TypeError("an upload of another storage")
+    return upload
+
+
 def _record(
     connection: Rows, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False
 ) -> None:
@@ -365,8 +365,6 @@ _END = "DELETE FROM lease WHERE document = %s"
 #
 # A writer shares a lock of the document's lease until the commit, and LOCK takes it alone: so they never pass each
 # other.
-
-
 class DatabaseLeases(Leases):
     """The leases in a database; a row is a lease."""
 
@@ -408,18 +406,18 @@ class DatabaseLeases(Leases):
     def require(self, address: DocumentAddress, user: User) -> None:
         NAMES.paths(address)
         with self._database.reading("reading the lease of", address) as connection:
-            _require(_living(connection, address.document), user, address)
+            _require(connection, user, address)
 
     @contextmanager
     def protecting(self, address: DocumentAddress, user: User) -> Iterator[None]:
         NAMES.paths(address)
         with self._database.joined("reading the lease of", address) as connection:
             connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (self._key(address),))
-            _require(_living(connection, address.document), user, address)
+            _require(connection, user, address)
             yield
 
     def listed(self) -> Iterator[DocumentLease]:
-        yield from (_lease(*row) for row in self._database.listed("listing leases", "", _LISTED, (), ("",)))
+        yield from map(_lease, self._database.listed("listing leases", "", _LISTED, (), ("",)))
 
     def broken(self, document: str, user: str | None = None) -> DocumentLease:
         with self._database.joined("breaking the lease of", document) as connection:
@@ -446,14 +444,16 @@ class DatabaseLeases(Leases):
 
 def _living(connection: Rows, document: str) -> DocumentLease | None:
     row = connection.execute(_FIND, (document,)).fetchone()
-    return None if row is None or not row[3] else _lease(*row)
+    return None if row is None or not row[3] else _lease(row)
 
 
-def _lease(document: str, holder: str, group: str | None, left: int, form: str) -> DocumentLease:
+def _lease(row: TupleRow) -> DocumentLease:
+    document, holder, group, left, form = row
     return DocumentLease(document, holder, group, left, "", 0.0, time.time(), form)
 
 
-def _require(held: DocumentLease | None, user: User, address: DocumentAddress) -> None:
+def _require(connection: Rows, user: User, address: DocumentAddress) -> None:
+    held = _living(connection, address.document)
     if held is not None and held.keeps_out(user, address.form):
         raise _refusal(held)
 
@@ -504,9 +504,7 @@ class DatabaseStorage(DatabaseReader, Storage):
     def deciding(self, address: Address) -> Iterator[None]:
         lookup, number = Lookup(), self._number(address)
         if number is not None:
-            statement, values = select_sidecars(number, address)
-            with self.database.reading("reading", address) as connection:
-                lookup.add(address, connection.execute(statement.encode(), values, binary=True).fetchall())
+            lookup.add(address, self.database.rows("reading", address, *select_sidecars(number, address)))
         self._lookups.inside.append(lookup)
         try:
             yield

@@ -515,11 +515,9 @@ def _read_ahead(connection: Rows, form: int, documents: Sequence[str]) -> tuple[
         except DamagedError:
             apart.add(document)
             continue
-        if sidecar.deleted:
-            continue
-        if body is None or len(body) != sidecar.size:
+        if not sidecar.deleted and (body is None or len(body) != sidecar.size):
             apart.add(document)
-            continue
-        revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
-        found[DocumentName(document, kind == DRAFT)] = revision
+        elif not sidecar.deleted:
+            revision = StoredRevision(sidecar, sidecar.etag, sidecar.size, io.BytesIO(body))
+            found[DocumentName(document, kind == DRAFT)] = revision
     return found, apart

@@ -126,15 +126,16 @@ class Lookup:
     def sidecar(self, address: Address) -> tuple[Sidecar | None] | None:
         """Return a tuple of the current sidecar; ``None`` where it was not looked up."""
         if address not in self.sidecars:
-            if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+            known = self._definitions.get(address.form)
+            if not isinstance(address, DefinitionAddress) or not address.is_main or known is None:
                 return None
-            row = self._definitions[address.form].get(address.version)
+            row = known.get(address.version)
             self.sidecars[address] = None if row is None else decoded(row.sidecar, address)
         return (self.sidecars[address],)
 
     def content_id(self, address: Address) -> tuple[str | None] | None:
         """Return a tuple of the content id of a ``form.xhtml``; ``None`` where it was not looked up."""
-        if not isinstance(address, DefinitionAddress) or not address.is_main or self._unknown(address):
+        if not isinstance(address, DefinitionAddress) or not address.is_main or address.form not in self._definitions:
             return None
         row = self._definitions[address.form].get(address.version)
         return (None if row is None else row.id,)
@@ -150,9 +151,6 @@ class Lookup:
         self.sidecars[address] = sidecar
         if isinstance(address, DefinitionAddress):
             self._definitions.pop(address.form, None)
-
-    def _unknown(self, address: DefinitionAddress) -> bool:
-        return address.form not in self._definitions
 
 
 _AT = "form = %s AND kind = %s AND folder = %s AND name = %s"
@@ -374,7 +372,7 @@ def _fingerprint(content: str | None) -> Fingerprint:
 
 
 class FolderRow(NamedTuple):
-    """A revision in a folder, with its sidecar as bytes."""
+    """A revision in a folder."""
 
     name: str
     modified: Instant
@@ -384,9 +382,9 @@ class FolderRow(NamedTuple):
 
 _BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
 _PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"
-_GIVE_UP = (
-    "WITH own AS (DELETE FROM unclaimed WHERE id = %s RETURNING id) DELETE FROM piece USING own WHERE piece.id = own.id"
-)
+_GIVE_UP = """
+WITH own AS (DELETE FROM unclaimed WHERE id = %s RETURNING id) DELETE FROM piece USING own WHERE piece.id = own.id
+"""
 _SWEEP = """
 WITH old AS (
     SELECT id FROM unclaimed WHERE since < now() - make_interval(secs => %s)
@@ -407,8 +405,8 @@ _READ = "SELECT bytes FROM piece WHERE id = %s AND number = %s"
 def sweep(database: Database, seconds: float = UNCLAIMED_SECONDS, most: int = SWEPT_AT_ONCE) -> int:
     """Remove some contents that no revision has had for so many seconds; return how many."""
     with database.apart("removing old contents") as connection:
-        row = connection.execute(_SWEEP, (seconds, most)).fetchone()
-    return 0 if row is None else int(row[0])
+        ((count,),) = connection.execute(_SWEEP, (seconds, most)).fetchall()
+    return int(count)
 
 
 def sweep_all(database: Database) -> None:

@@ -39,7 +39,7 @@ ENGINES = {
     TREE: "persistence.providers.tree_provider:Trees",
     **dict.fromkeys(SERVICES, "persistence.providers.remote_provider:Remotes"),
     **dict.fromkeys(DATABASES, "persistence.providers.database_provider:Databases"),
-    SCHEME: "persistence.providers.bucket_provider:ObjectStores",
+    SCHEME: "persistence.providers.opened:ObjectStores",
 }
 """The ``Engine`` of each scheme of the property ``uri``, imported where a provider needs it."""
 

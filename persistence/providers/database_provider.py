@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
-from persistence.errors import BusyError, StartupError, disk_errors
+from persistence.errors import StartupError, disk_errors
 from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.model.addresses import Form
@@ -25,10 +25,13 @@ from persistence.postgresql.revision_rows import sweep_all
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
-from persistence.providers.router import Engine, Opening, Provider
+from persistence.providers.router import Engine, Provider
 from persistence.settings import Settings
 from persistence.storage import files, root
 from persistence.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +45,10 @@ class LocalDirectory:
             return root.free_in(self.root)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenDatabase:
-    """A database that must be writable; its free space is unknown."""
-
-    database: Database
-
-    @property
-    def root(self) -> str:
-        return str(self.database.address)
-
-    def free_bytes(self) -> None:
-        cause = self.database.probe()
-        if cause is not None:
-            raise BusyError(cause)
-
-
 class Databases(Engine):
     """The engine of databases: one pool for an address. Bodies on their way in wait in a directory of this instance."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Providers) -> None:
         self._opening = opening
         self._local = local = os.path.realpath(opening.settings.local)
         for place in trees_and_bases(opening.settings, opening.properties):
@@ -71,7 +58,7 @@ class Databases(Engine):
             files.ensure(local)
             root.make_own(local)
         self._at: dict[str, Provider] = {}
-        self.written: list[LocalDirectory | WrittenDatabase] = [LocalDirectory(local)]
+        self.written: list[LocalDirectory | Database] = [LocalDirectory(local)]
         self.pools: list[Callable[[], tuple[int, int]]] = []
         self.sweeps: list[Callable[[], object]] = []
 
@@ -79,7 +66,7 @@ class Databases(Engine):
         uri, opening = configured.uri, self._opening
         if uri not in self._at:
             database = opening.closing.enter_context(_known(opening.settings, uri))
-            self.written.append(WrittenDatabase(database))
+            self.written.append(database)
             self.pools.append(lambda: database.connections)
             self.sweeps.append(partial(sweep_all, database))
             opened = _OpenDatabase(opening, database, self._local)
@@ -121,7 +108,7 @@ class DatabasePlace:
 class _OpenDatabase:
     """A database whose storage tells the index of changes, and whose index reads by the storage."""
 
-    def __init__(self, opening: Opening, database: Database, local: str) -> None:
+    def __init__(self, opening: Providers, database: Database, local: str) -> None:
         properties = opening.properties
         self._opening = opening
         self._database = database

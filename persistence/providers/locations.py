@@ -85,10 +85,9 @@ def check(properties: Properties, roots: Roots) -> None:
         if os.path.commonpath((outer, inner)) == outer:
             raise StartupError(f"the directory {inner} lies within {outer}: each tree needs one of its own")
     places = buckets_of(properties)
-    for place in places:
-        for below in places:
-            if below is not place and place.holds(below):
-                raise StartupError(f"{below} lies within {place}: each place needs a prefix of its own")
+    for place, below in permutations(places, 2):
+        if place.holds(below):
+            raise StartupError(f"{below} lies within {place}: each place needs a prefix of its own")
     for provider in properties.form_providers:
         root_of(provider, roots)
     for form in properties.attachment_forms:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from persistence.catalog import Catalog
 from persistence.closable import Closable, PeriodicThread
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError
@@ -34,19 +35,10 @@ from persistence.providers.locations import (
     located,
     root_of,
 )
-from persistence.providers.router import (
-    Engine,
-    Opening,
-    Provider,
-    Router,
-    Writable,
-    by_properties,
-    engine_of,
-    loaded,
-    within,
-)
+from persistence.providers.router import Engine, Provider, Router, Writable, by_properties, loaded, within
 from persistence.providers.tree_provider import Tree, Trees, integrity_of, open_index, open_store
 from persistence.providers.webhooks import require_targets
+from persistence.s3.body_references import settle_notes
 from persistence.settings import Settings
 from persistence.storage import root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
@@ -68,6 +60,9 @@ if TYPE_CHECKING:
     from persistence.providers.database_provider import DatabasePlace
     from persistence.remote.remote_calls import RemotePublisher
     from persistence.s3.object_bodies import ObjectBodies
+
+
+_OBJECTS = "persistence.s3.object_bodies"  # Its library is loaded only where there are buckets
 
 
 def database_at(settings: Settings, uri: str) -> DatabasePlace:
@@ -93,19 +88,45 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     for base in bases_of(properties):
         FileBodies(base)
     if buckets_of(properties):
-        engine_of(ENGINES[SCHEME])  # says what to install; the store itself is asked by workers alone, after the fork
-    causes = list[str | None]()
-    for path in settings.roots:
-        with open_store(settings, path) as store:
-            causes.append(store.probe())
+        loaded(_OBJECTS)  # says what to install; the store itself is asked by workers alone, after the fork
+    with ExitStack() as opened:
+        stores = [opened.enter_context(open_store(settings, path)) for path in settings.roots]
+        causes = [store.probe() for store in stores]
     causes += (database_at(settings, each).probe() for each in databases_of(settings, properties))
-    return next((cause for cause in causes if cause is not None), None)
+    return next(filter(None, causes), None)
 
 
 def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[Bucket], ObjectBodies]:
     """Return a function to the bodies in a bucket, always the same ones; it loads the library for them."""
-    name = "persistence.providers.bucket_provider:open_bodies"
-    return cache(lambda bucket: loaded(name)(settings, keeps_history, bucket))
+
+    @cache
+    def bodies_at(bucket: Bucket) -> ObjectBodies:
+        module = loaded(_OBJECTS)
+        limits = module.ObjectLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+        bodies: ObjectBodies = module.ObjectBodies(module.Objects(bucket, limits), settings.home, keeps_history)
+        return bodies
+
+    return bodies_at
+
+
+class ObjectStores(Engine):
+    """The engine of object stores, which keep attachments alone. The home of the settings has bodies and notes."""
+
+    def __init__(self, opening: Providers) -> None:
+        self._bodies_at = opening.bodies_at
+        every = map(self._bodies_at, buckets_of(opening.properties))
+        self.sweeps = [partial(settle_notes, bodies, opening.data_of) for bodies in every]
+
+    def provider(self, configured: ProviderProperties) -> NoReturn:
+        raise StartupError(
+            f"provider {configured.name!r} keeps forms, and its uri is an object store, which keeps attachments alone:"
+            " name it in base-path"
+        )
+
+    def bodies(self, configured: ProviderProperties, main: Storage) -> ObjectBodies:  # noqa: ARG002 - others need it
+        if configured.place is None:
+            raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
+        return self._bodies_at(configured.place)
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
@@ -147,6 +168,10 @@ class Providers(Closable):
 
     A command has ``listener_at``, which returns who hears of the changes in the tree of a root, and each provider is
     opened when it is asked for: one that cannot be used concerns only the forms that need it.
+
+    Engines get it, too: ``closing`` closes what they open, the last first, and ``failed`` is called with faults.
+    ``bodies_at`` returns the bodies in a bucket, always the same ones. ``catalog_of`` and ``data_of`` must not be
+    called before all providers are open.
     """
 
     def __init__(
@@ -159,21 +184,14 @@ class Providers(Closable):
     ) -> None:
         """Try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
-        self._settings = settings
-        self._properties = properties
-        self._opened = ExitStack()
-        self._opening = Opening(
-            settings,
-            properties,
-            self._opened,
-            lambda form: self._of(properties.of(form).route.definition).catalog,
-            lambda form: self.router.of(form).data.storage,
-            bucket_bodies(settings, properties.keeps_history),
-            failed,
-            listener_at,
-        )
+        self.settings = settings
+        self.properties = properties
+        self.closing = ExitStack()
+        self.bodies_at = bucket_bodies(settings, properties.keeps_history)
+        self.failed = failed
+        self.listener_at = listener_at
         self._engines: dict[str, Engine] = {}
-        self._trees = Trees(self._opening)
+        self._trees = Trees(self)
         self._of = cache(self._open)
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
@@ -181,11 +199,11 @@ class Providers(Closable):
             try:
                 self._open_all()
             except BaseException:
-                self._opened.close()
+                self.closing.close()
                 raise
 
     def _open_all(self) -> None:
-        roots, properties = self._settings.roots, self._properties
+        roots, properties = self.settings.roots, self.properties
         self.trees: Mapping[str, Tree] = {path: self._trees.at(path) for path in roots}
         for base in bases_of(properties):
             self._trees.bodies_at(base)
@@ -196,43 +214,48 @@ class Providers(Closable):
         self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
         self.calls_others = any(engine.calls_others for engine in self._engines.values())
         if sweeps := [sweep for engine in self._engines.values() for sweep in engine.sweeps]:
-            self._opened.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self._opening.failed, None)))
+            self.closing.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self.failed, None)))
+
+    def catalog_of(self, form: Form) -> Catalog:
+        return self._of(self.properties.of(form).route.definition).catalog
+
+    def data_of(self, form: Form) -> Storage:
+        return self.router.of(form).data.storage
 
     def close(self) -> None:
         """End the threads after their current work, and close everything, the trees last."""
-        self._opened.close()
+        self.closing.close()
 
     @property
     def local(self) -> list[Provider]:
         """Return the providers whose revisions this service manages, each once."""
-        every = (*self.places.values(), *map(self._of, self._properties.form_providers))
+        every = (*self.places.values(), *map(self._of, self.properties.form_providers))
         return [each for each in {id(each): each for each in every}.values() if not each.storage.is_remote]
 
     @property
     def outboxes(self) -> dict[str, Outbox]:
         """Return the events of the places of the settings, by the names of their datasources."""
-        roots = self._settings.roots
+        roots = self.settings.roots
         named = {"": roots.default, **roots.named}
         found = ((name, self.places[place].outbox) for name, place in named.items())
         return {name: outbox for name, outbox in found if outbox is not None}
 
     def within(self, place: str) -> Router:
-        return within(self.places[place], self._properties, self._of)
+        return within(self.places[place], self.properties, self._of)
 
     @property
     def written(self) -> list[Writable]:
-        places: list[Writable] = [tree.store for tree in self.trees.values()]
-        places += map(self._trees.bodies_at, dict.fromkeys(bases_of(self._properties)))
-        places += (place for engine in self._engines.values() for place in engine.written)
-        return places
+        bodies = map(self._trees.bodies_at, dict.fromkeys(bases_of(self.properties)))
+        others = (place for engine in self._engines.values() for place in engine.written)
+        return [*(tree.store for tree in self.trees.values()), *bodies, *others]
 
     def shortage(self) -> str | None:
         """Return the reason why the service cannot write somewhere, or soon will not."""
         for space in self.free_space():
             if space.fault:
                 return space.fault
-            if space.free is not None and space.free < self._settings.min_free:
-                return f"{space.free} bytes are free in {space.place}; the floor is {self._settings.min_free}"
+            if space.free is not None and space.free < self.settings.min_free:
+                return f"{space.free} bytes are free in {space.place}; the floor is {self.settings.min_free}"
         return None
 
     def free_space(self) -> Iterator[FreeSpace]:
@@ -248,30 +271,30 @@ class Providers(Closable):
 
     def serving_link(self, found: StoredRevision) -> str:
         """Return a path below the default tree under which nginx may read an open content for an hour."""
-        default = self.trees.get(self._settings.roots.default)
+        default = self.trees.get(self.settings.roots.default)
         if default is None:
             raise DiskError("no data directory is served")
         return default.store.serving_link(found)
 
     def spooled(self) -> Upload:
         """Begin to receive something that need not become a content."""
-        default = self.trees.get(self._settings.roots.default)
-        return Upload(os.path.realpath(self._settings.home)) if default is None else default.store.upload()
+        default = self.trees.get(self.settings.roots.default)
+        return Upload(os.path.realpath(self.settings.home)) if default is None else default.store.upload()
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self._properties, self._trees.bodies_at, self._opening.bodies_at)
+        return bodies_by_form(self.properties, self._trees.bodies_at, self.bodies_at)
 
     def _engine(self, kind: str) -> Engine:
         name = ENGINES[kind]
         if name not in self._engines:
-            engine = engine_of(name)
-            self._engines[name] = self._trees if engine is Trees else engine(self._opening)
+            engine = loaded(name)
+            self._engines[name] = self._trees if engine is Trees else engine(self)
         return self._engines[name]
 
     def _open(self, configured: ProviderProperties) -> Provider:
-        roots = self._settings.roots
-        if self._opening.listener_at is None:
+        roots = self.settings.roots
+        if self.listener_at is None:
             there = located(configured, roots)
             return self._engine(there.kind).provider(there)
         # The default tree stands for another service: no command calls one.
@@ -281,24 +304,20 @@ class Providers(Closable):
         """Open a place of the settings, or a database by its address."""
         if not is_database(place):
             return self._trees.at(place).provider
-        if self._opening.listener_at is not None:
-            database_at(self._settings, place).require()
+        if self.listener_at is not None:
+            database_at(self.settings, place).require()
         return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
         kind = configured.attachments_kind
-        if self._opening.listener_at is not None and kind not in (TREE, SCHEME):
+        if self.listener_at is not None and kind not in (TREE, SCHEME):
             return None
         return self._engine(kind).bodies(configured, main)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An open storage, and its ``name``, which has no password.
-
-    ``revisions`` returns those of a form, with attachments from where the properties lead. ``keeping_writers_out``
-    yields a function that raises ``BusyError`` if writers are not kept out any more. ``reports`` are flat views.
-    """
+    """An open storage; ``keeping_writers_out`` yields a check that raises ``BusyError`` once they are not."""
 
     name: str
     storage: Storage
@@ -330,14 +349,8 @@ def open_place(settings: Settings, properties: Properties, location: str) -> Ite
         if database is None:
             raise StartupError("a database of another service cannot be moved")
         revisions = _with_bodies(settings, properties, database.storage)
-        yield Place(
-            database.name,
-            database.storage,
-            revisions,
-            database.arrivals,
-            database.keeping_writers_out,
-            provider.reports,
-        )
+        storage, arrivals = database.storage, database.arrivals
+        yield Place(database.name, storage, revisions, arrivals, database.keeping_writers_out, provider.reports)
 
 
 def bucket_of(properties: Properties, form: Form) -> Bucket | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
-from persistence.providers.router import Engine, Opening, Provider
+from persistence.providers.router import Engine, Provider
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteStore
@@ -20,13 +21,16 @@ from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
 from persistence.wire import CallPolicy, Connection
 
+if TYPE_CHECKING:
+    from persistence.providers.opened import Providers
+
 
 class Remotes(Engine):
     """The engine of other services, which share connections by address. Bodies and locks are in the home directory."""
 
     calls_others = True
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Providers) -> None:
         settings = opening.settings
         self._root = root = os.path.realpath(settings.home)
         self._opening = opening

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
@@ -14,19 +14,16 @@ from persistence.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
 from persistence.index.outbox import Outbox
 from persistence.index.protocol import Reindexer, ReindexingState, ReindexingStatus, ReportTables, SearchIndex
-from persistence.index.sync.updater import Failed
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.network_addresses import Bucket
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
-from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
-from persistence.storage.storage import Bodies, ChangeListener, MaintainedDatabase, RevisionStorage, Storage
+from persistence.storage.storage import Bodies, MaintainedDatabase, RevisionStorage, Storage
 
 if TYPE_CHECKING:
-    from persistence.s3.object_bodies import ObjectBodies
+    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +43,6 @@ class Provider:
     index_catalog: Callable[[Form], Catalog] | None = None
     database: MaintainedDatabase | None = None
     outbox: Outbox | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The service that an engine opens providers for.
-
-    ``closing`` closes all open resources, the last first. ``catalog_of`` and ``data_of`` must not be called before all
-    providers are open. ``bodies_at`` returns the bodies in a bucket, always the same ones. ``failed`` is called with
-    faults. A command has ``listener_at``, which returns who hears of changes in the tree of a root; a service has
-    updaters for them.
-    """
-
-    settings: Settings
-    properties: Properties
-    closing: ExitStack
-    catalog_of: Callable[[Form], Catalog]
-    data_of: Callable[[Form], Storage]
-    bodies_at: Callable[[Bucket], ObjectBodies]
-    failed: Failed
-    listener_at: Callable[[str], ChangeListener] | None = None
 
 
 class Writable(Protocol):
@@ -94,7 +71,7 @@ class Engine(ABC):
     sweeps: Sequence[Callable[[], object]] = ()
 
     @abstractmethod
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Providers) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
 
     @abstractmethod
@@ -114,11 +91,6 @@ _LIBRARIES = {
     "pymysql": ("orbeon", "leaving-orbeons-database"),
 }
 """Libraries that are installed where they are asked for, with the extra that brings them, and its page."""
-
-
-def engine_of(name: str) -> type[Engine]:
-    engine: type[Engine] = loaded(name)
-    return engine
 
 
 def loaded(name: str) -> Any:
@@ -252,11 +224,7 @@ def by_properties(
 
 
 def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
-    """Route each form to one provider, as its own name on the provider API leads to it.
-
-    Its own definitions count, unless the properties name others for its data: a caller by its own name must not find
-    data without the permissions of the form.
-    """
+    """Route forms to one provider, by its own definitions unless the properties name others for its data."""
 
     def route(form: Form) -> Route:
         configured = properties.of(form)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
@@ -19,7 +20,7 @@ from persistence.index.sync.updater import FlatViews, TreeIndex
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.locations import base_of, defined_elsewhere, definitions_root, root_of
-from persistence.providers.router import Engine, Opening, Provider
+from persistence.providers.router import Engine, Provider
 from persistence.settings import Settings
 from persistence.storage.attachments import FileBodies
 from persistence.storage.layout import JOURNAL, Layout
@@ -30,6 +31,9 @@ from persistence.storage.stored_revision import HandEdits, Integrity
 
 CatalogAt = Callable[[str], Catalog]
 """Leads from a root to the catalog of the definitions in its tree, always the same one."""
+
+if TYPE_CHECKING:
+    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Tree:
 class Trees(Engine):
     """The engine of file trees: each, and each directory with attachments that are kept apart, is opened once."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Providers) -> None:
         integrity, keeps_history = integrity_of(opening.settings), opening.properties.keeps_history
         self._opening = opening
         self._catalog_at = catalogs(integrity)

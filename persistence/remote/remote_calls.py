@@ -239,8 +239,6 @@ class Client:
 
 
 # Publishing on another server: its CRUD API is called as the designer calls it there (spec crud 5.1, 8.3).
-
-
 _HASH_ALGORITHM, _HASH_VALUE = "Hash-Algorithm", "Hash-Value"
 _SHA_256 = "SHA-256"
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -258,11 +256,7 @@ class RemotePublisher:
     is_forced: bool
 
     def publish(self, asked: VersionRequest, attachments: Sequence[OutgoingFile], main: OutgoingFile) -> int:
-        """Store attachments, and then ``form.xhtml``; return the version that the server names.
-
-        With ``next`` the server numbers all of them alike, unless somebody else publishes the form meanwhile. Then the
-        attachments are stored again in the version of ``form.xhtml``.
-        """
+        """Store attachments, again if ``next`` became another version, and ``form.xhtml``; return its version."""
         sent_to: list[int | None] = []
         for file in attachments:
             with _after(f"after {len(sent_to)} of {len(attachments)} attachments"):

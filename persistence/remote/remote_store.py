@@ -67,11 +67,7 @@ from persistence.wire import XML, Answer, Call, HeaderField, HeaderFields, Outgo
 
 
 class RemoteBodies(Bodies, BodyChanges):
-    """The attachments of another service, which has the current body of each, and perhaps older ones.
-
-    They are received below ``root``, a directory of this service. ``current`` returns the stored sidecar of an
-    attachment.
-    """
+    """The attachments of another service, received below ``root``; ``current`` returns the stored sidecar of one."""
 
     replacing = document_files = held = unsupported
 

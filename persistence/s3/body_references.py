@@ -93,8 +93,6 @@ def require_short(place: Bucket, reference: BodyReference) -> str:
 #
 # A note is written before an object is stored, or before a change leaves it without a record, and removed after the
 # commit. A killed process leaves it: the sweep then looks whether a record names the object, and need not list objects.
-
-
 class BodyNotes:
     """The notes of a machine, below a root. Methods raise ``OSError``."""
 

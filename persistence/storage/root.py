@@ -216,13 +216,15 @@ class KeyFile(Generic[T]):
     """A file that the user of ``tree`` can read. One in doubt is never taken for one without keys."""
 
     def __init__(
-        self, path: str, *, tree: str, what: str, decode: Callable[[bytes, os.stat_result], T], nothing: T
+        self, path: str, *, tree: str, what: str, nothing: T, decode: Callable[[bytes, os.stat_result], T] | None = None
     ) -> None:
+        """``nothing`` is what a file that is missing has; without ``decode``, one that is there is JSON of its type."""
+        of_type = msgspec.json.Decoder(type(nothing)).decode
         self._path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         self.name = os.path.basename(path)  # the others must not be shown
         self._tree = os.path.abspath(tree)
         self._what = what
-        self._decode = decode
+        self._decode = decode or (lambda data, _: of_type(data))
         self._nothing = nothing
         self._seen: tuple[object, T] = (None, nothing)
 

@@ -18,7 +18,8 @@ from persistence.cli import commands
 from persistence.errors import StartupError
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import ENGINES
-from persistence.providers.router import Opening, Provider
+from persistence.providers.opened import Providers
+from persistence.providers.router import Provider
 from persistence.providers.tree_provider import open_index, open_store, provider_of_tree
 from persistence.storage.attachments import FileBodies
 from persistence.storage.storage import Storage
@@ -268,7 +269,7 @@ class Drawers:
     written = ()
     sweeps = ()
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Providers) -> None:
         self._opening = opening
 
     def _path(self, configured: ProviderProperties) -> Path:

@@ -18,7 +18,7 @@ from persistence.errors import ConfigurationError, StartupError
 from persistence.postgresql import schema
 from persistence.postgresql.connections import parse
 from persistence.postgresql.schema import Step
-from persistence.providers.router import engine_of
+from persistence.providers.router import loaded
 from persistence.settings import load
 from tests.cli.command_runner import ended
 from tests.postgresql import server as postgresql
@@ -184,7 +184,7 @@ def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_driver_that_is_missing_is_named_with_what_installs_it(without_driver: None) -> None:
     del without_driver
     with pytest.raises(StartupError, match=r"psycopg.* is not installed: .* extra \[postgresql\]"):
-        engine_of("persistence.providers.database_provider:Databases")
+        loaded("persistence.providers.database_provider:Databases")
 
 
 def test_a_provider_may_be_a_database(

@@ -13,7 +13,6 @@ from persistence.errors import BadRequestError, StartupError
 from persistence.model.addresses import Form
 from persistence.model.network_addresses import Bucket, object_endpoint, parse_addressed_bucket, parse_bucket
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import ENGINES
 from persistence.providers import router
 from persistence.providers.locations import check
 from persistence.providers.opened import Providers
@@ -139,7 +138,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(router, "resolve_name", missing)
     with pytest.raises(StartupError, match=r"needs obstore, which is not installed: .* extra \[s3\]"):
-        router.engine_of(ENGINES["s3"])
+        router.loaded("persistence.s3.object_bodies")
 
 
 def test_the_route_is_shown_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
