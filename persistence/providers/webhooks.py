@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -81,11 +80,16 @@ def signature(secret: str, identity: str, seconds: int, body: bytes) -> str:
     return f"v1,{base64.b64encode(signed).decode()}"
 
 
+def _includes(name: str, event_type: str) -> bool:
+    """Tell whether a name of the settings, which may end with ``*``, stands for a type."""
+    return event_type == name or (name.endswith("*") and event_type.startswith(name[:-1]))
+
+
 def require_targets(settings: Settings) -> None:
     """Make sure that targets can get events: types that there are, and no target that is this service itself."""
     for name, webhook in settings.webhook.items():
         if unknown := next(
-            (each for each in webhook.types if not any(fnmatchcase(one, each) for one in EVENT_TYPES)), None
+            (each for each in webhook.types if not any(_includes(each, one) for one in EVENT_TYPES)), None
         ):
             raise StartupError(f"webhook {name}: no event has the type {unknown!r}; there are {', '.join(EVENT_TYPES)}")
         parts = urlsplit(webhook.url)
@@ -207,7 +211,7 @@ class Deliveries(Closable):
 
     def _send(self, webhook: Webhook, feed: str, event: NumberedEvent) -> Delivered:
         word: str = msgspec.json.decode(event.body, type=_Type).type
-        if webhook.types and not any(fnmatchcase(word, each) for each in webhook.types):
+        if webhook.types and not any(_includes(each, word) for each in webhook.types):
             return Delivered(0)
         identity, seconds = f"{feed}.{event.number}", int(time.time())
         fields = [

@@ -6,7 +6,6 @@ itself if it is that of an attachment, and with its document or version if it is
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ _DRAFT_ROWS = "older or deleted revisions of a draft are left out"
 _ELSEWHERE = "older revisions of attachments are left out: the runtime kept their files elsewhere, and only the newest"
 _NO_ORGANIZATION = "the organization of an owner is not in the database"
 
+_LONGEST_DATE = len("20261231")  # More digits are milliseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = {
     DEFINITIONS: "definitions",
@@ -121,7 +121,7 @@ def _parsed(value: Any) -> datetime:
     try:
         if isinstance(value, datetime):
             return value
-        if isinstance(value, int | float) or re.fullmatch("[0-9]{9,}", str(value)):
+        if isinstance(value, int | float) or (len(str(value)) > _LONGEST_DATE and str(value).isdecimal()):
             return _EPOCH + timedelta(milliseconds=int(value))
         return datetime.fromisoformat(str(value))
     except (ValueError, OverflowError) as error:
