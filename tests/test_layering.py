@@ -188,7 +188,7 @@ ONLY_IN = {
     "click": {"cli"},
     "rich": {"cli"},
     "httpx": {"wire", "client"},
-    "httpcore": {"wire"},
+    "httpcore": {"wire", "client"},
     "obstore": {"s3"},
     "sqlalchemy": {"services/orbeon_database"},
     "prometheus_client": {"metrics"},
