@@ -35,7 +35,7 @@ ALLOWED = {
     "storage": {"xml", "model", "closable", "errors"},
     "forms": {"xml", "model", "closable", "errors"},
     "wire": {"model", "dialect", "closable", "errors"},
-    "client": {"wire", "forms", "model", "dialect", "errors"},
+    "client": {"wire", "forms", "model", "dialect", "closable", "errors"},
     "index": {"catalog", "storage", "forms", "xml", "model", "closable", "errors"},
     "keys": {"storage", "model", "errors"},
     "crypto": {"storage", "model", "errors"},
