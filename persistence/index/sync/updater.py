@@ -419,7 +419,6 @@ class TreeIndex(Closable):
 
     def close(self) -> None:
         self._processes.close()
-        self._check.close()
         self.files.close()
         self.flat.close()
         self._journal.close()
