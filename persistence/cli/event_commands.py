@@ -8,20 +8,13 @@ import click
 
 from persistence.cli.declarations import command, exits
 from persistence.cli.options import TREES, ChosenTree, TreeChoice, managing, on_each
-from persistence.cli.terminal import Facts, is_json, json_option, safe, say, say_result, say_table
+from persistence.cli.terminal import Facts, json_option, safe, say_result, say_table
 from persistence.errors import NotFoundError
 from persistence.index.outbox import Outbox
 from persistence.model import texts
 from persistence.services.changes import OFF, facts_of, targets_of
 
 _CHANGES = ("pause", "resume", "replay", "renew")
-_TARGETS = (
-    ("TARGET", "target"),
-    ("DELIVERED", "delivered"),
-    ("WAITING", "waiting"),
-    ("GIVEN UP", "given_up"),
-    ("STATE", "state"),
-)
 _GIVEN_UP = (("NUMBER", "number"), ("TYPE", "type"), ("ABOUT", "about"), ("CAUSE", "cause"))
 
 
@@ -64,22 +57,38 @@ def events(*, choice: TreeChoice, after: int | None, **asked: str | bool | None)
 
 
 def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
-    facts = facts_of(outbox)
+    feed = facts_of(outbox)
+    first, last = (feed.oldest + 1, feed.newest) if feed.newest > feed.oldest else (None, None)
+    kept = "no events" if first is None else f"events {first:,} to {last:,}"
+    say_result(
+        {"tree": tree.name, "feed": feed.feed, "first": first, "last": last}, f"{prefix}feed {feed.feed}: {kept}"
+    )
     targets: list[Facts] = []
     for each in targets_of(outbox):
+        due = texts.from_datetime(datetime.fromtimestamp(each.due, UTC)) if each.due and not each.is_paused else None
+        facts = {"tree": tree.name, "target": each.name, "delivered": each.delivered, "waiting": each.waiting}
+        facts |= {"missed": each.missed, "given_up": len(each.given_up), "attempts": each.attempts, "due": due}
         state = "paused" if each.is_paused else "failed" if each.cause else "in order"
-        if each.cause:
-            state += f": {each.cause.removeprefix('paused: ')}"
-        if each.cause and not each.is_paused and each.due:
-            state += f"; again at {texts.from_datetime(datetime.fromtimestamp(each.due, UTC))}"
-        given_up = len(each.given_up)
-        targets.append({"tree": tree.name, **each._asdict(), "given_up": given_up, "target": each.name, "state": state})
-    if not is_json():
-        kept = "no events"
-        if facts.newest > facts.oldest:
-            kept = f"events {facts.oldest + 1:,} to {facts.newest:,}"
-        say(f"{prefix}feed {facts.feed}: {kept}")
+        targets.append({**facts, "state": state, "cause": each.cause.removeprefix("paused: ")})
     say_table(targets, _TARGETS)
+
+
+def _state(target: Facts) -> str:
+    known = [f"{target['state']}"]
+    if target["cause"]:
+        known.append(f": {target['cause']}")
+    if target["due"]:
+        known.append(f"; again at {target['due']}")
+    return "".join(known)
+
+
+_TARGETS = (
+    ("TARGET", "target"),
+    ("DELIVERED", "delivered"),
+    ("WAITING", "waiting"),
+    ("GIVEN UP", "given_up"),
+    ("STATE", _state),
+)
 
 
 def _act(outbox: Outbox, prefix: str, action: str, name: str, after: int | None) -> None:

@@ -171,6 +171,7 @@ Instant = NewType("Instant", str)
 
 LAST = Instant("9999-12-31T23:59:59.999Z")  # The last instant of the calendar
 
+_LONGEST_WAIT = 20  # Milliseconds that a deletion waits for the clock
 _MILLISECOND = timedelta(milliseconds=1)
 _SECOND = 1_000_000_000  # Nanoseconds
 _TIME = re.compile(
@@ -202,6 +203,15 @@ def next_after(previous: Instant | None) -> Instant:
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")
     return now if previous is None or now > previous else one_later(previous)
+
+
+def reached_after(previous: Instant) -> Instant:
+    """Return an instant after ``previous`` that is not ahead of the clock, unless the clock was set back."""
+    for _ in range(_LONGEST_WAIT):
+        if previous < next_after(None):
+            break
+        time.sleep(0.001)
+    return next_after(previous)
 
 
 def one_later(instant: Instant) -> Instant:

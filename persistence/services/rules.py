@@ -53,7 +53,7 @@ from persistence.model.permissions import (
 )
 from persistence.model.queries import DraftFilter, Drafts, Query, Scope, VisibleOwners
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
-from persistence.model.texts import Instant, next_after, to_datetime
+from persistence.model.texts import Instant, next_after, reached_after, to_datetime
 from persistence.model.versions import (
     ABSENT,
     NO_PRECONDITION,
@@ -349,8 +349,12 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
 
 
 def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
-    """The tombstone that a DELETE by a user leaves of a revision."""
-    return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
+    """The tombstone that a DELETE by a user leaves of a revision.
+
+    It is not ahead of the clock, so that an attachment that is saved after it has no earlier instant: only then a purge
+    of the tombstone keeps the document.
+    """
+    return tombstone(found.sidecar, modified=reached_after(found.latest), modifier=user.name)
 
 
 def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:

@@ -30,6 +30,7 @@ from urllib.parse import quote
 import pytest
 
 from persistence.app import Service, create_app
+from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.texts import next_after
 from persistence.providers.opened import init_places
 from persistence.settings import load
@@ -63,13 +64,14 @@ _RANDOM: list[tuple[str, str]] = [
     (r'(?<="seconds":)\d+(\.\d+)?', "0"),
     (r'(?<=exported":)(\d+),"bytes":\d+', r'\1,"bytes":0'),
     (r"[\d,]+ a second", "0 a second"),
-    (r"(?m)(?<= )5\d\d(?=(  data)?$)", "600"),
+    (r"(?m)(?<=  )5\d\d(?=(  data)?$)", "600"),
     (r"postgresql://[^\s\"',;]*[^\s\"',;:]", "{database}"),
     (r"\bt_[0-9a-f]{12}\b", "{schema}"),
     (r"\benc2:[^\"<]+", "{encrypted}"),
     (r"\b[0-9a-f]{64}\b", "{digest}"),
     (r"\b[0-9a-f]{40}\b", "{id}"),
     (r'(?<="id":")[0-9a-f]{16}(?=")', "{id}"),
+    (r'((?<=feed )|(?<=feed":")|(?<=feed is ))[0-9a-f]{16}\b', "{feed}"),
     (r"\b[\w-]{30,}\.[\w-]{43}\b", "{token}"),
     (r"(?<=127\.0\.0\.1:)\d{4,}", "{port}"),
     (rf"(?<=Z  ){_USER}(?=  )", "{user}"),
@@ -187,6 +189,13 @@ class Session:
                 kept = [each for each in file.read_text().splitlines() if each.split("=")[0] != line.split("=")[0]]
                 file.write_text("\n".join((line, *kept, "")))
                 self._end_service()
+            case ["give", "up", target]:  # the first event
+                self._end_service()
+                with TreeOutbox(f"{self._here}/data") as outbox:
+                    outbox.settle()
+                    known, (event,) = outbox.begin_target(target), outbox.after(0, 1)
+                    state = known._replace(position=event.number, cause="the target answers 500")
+                    outbox.change_target(target, known, state, event)
             case ["damage", "backup"]:
                 damage_backup(self._here)
             case ["format", "1"]:

@@ -53,7 +53,7 @@ class Following:
     @property
     def state(self) -> dict[str, Any]:
         """What is listed of the target; nothing before it was begun."""
-        return next(iter(self.command()), {})
+        return next((each for each in self.command() if "target" in each), {})
 
     def changes(self, since: str | None = None, **more: object) -> Answer:
         given = {"since": since, **more}
@@ -269,7 +269,7 @@ def test_what_is_given_up_can_be_delivered_again(
 def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> None:
     following.target.statuses[:] = [410]
     following.service.save(form, "D0")
-    eventually(lambda: following.state["state"] == "paused: the target answers 410", PATIENCE)
+    eventually(lambda: following.state["cause"] == "the target answers 410", PATIENCE)
     following.service.save(form, "D1")
     time.sleep(1.5)
     assert len(following.target.received) == 1

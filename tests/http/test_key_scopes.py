@@ -37,7 +37,7 @@ SEARCH = b"<search><page-size>10</page-size><page-number>1</page-number></search
 
 HEALTH = ("healthz", "readyz", "metrics")
 READERS = {
-    "GET HEAD": ("crud", "history", "attachments", "", "version", "openapi.yaml", "api", *HEALTH),
+    "GET HEAD": ("crud", "history", "attachments", "changes", "", "version", "openapi.yaml", "api", *HEALTH),
     "GET": ("form", "reindex", "reencrypt", "export"),
     "POST": ("form", "search", "distinct-values", "export"),
 }
@@ -78,7 +78,7 @@ class Rig:
 
     def files(self) -> dict[str, bytes]:
         found = (f"{folder}/{name}" for folder, _, names in os.walk(self.data) for name in names)
-        own = (path for path in found if "/.index/" not in path)
+        own = (path for path in found if "/.index/" not in path and "/.events/" not in path)
         return {path: Path(path).read_bytes() if os.path.getsize(path) else b"" for path in own}  # most are locks
 
 
@@ -91,6 +91,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
         keys=str(tmp_path / "keys.json"),
         dialect=request.param,
         administrators=("limited",),
+        events=True,
         token_issuers=("limited",),
     )
     rig = Rig(opened(create_app(given)), Keys(given.keys, tree=given.home), tmp_path / "data", request.param)

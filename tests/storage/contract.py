@@ -19,8 +19,10 @@ import pytest
 
 from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.model.texts import LAST, Instant, next_after, one_later
+from persistence.services.rules import tombstone_of
 from persistence.storage.storage import RevisionStorage, Storage
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
@@ -148,8 +150,7 @@ def delete(
 ) -> Sidecar:
     with storage.writing(address) as writer:
         found = writer.current(address)
-        deleted = tombstone(found.sidecar, modified=next_after(found.latest), modifier=None)
-        return writer.delete(address, deleted, over=found if finds else over)
+        return writer.delete(address, tombstone_of(found, User()), over=found if finds else over)
 
 
 def conflict(subject: Subject, address: Address) -> Sidecar:
