@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from io import SEEK_END, BytesIO, TextIOBase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote, urlencode
@@ -172,8 +172,7 @@ class Answer(Closable):
         self._seconds = seconds
         self._timeouts = {} if timeouts is None else timeouts
         self._end = math.inf
-        self._pieces = self._received()
-        self._first = b""
+        self._pieces: Iterator[bytes] = self._received()
         self.status = response.status
         self.headers = httpx.Headers(response.headers)
         self.length = whole_number(self.headers.get("Content-Length", ""))
@@ -182,8 +181,6 @@ class Answer(Closable):
 
     def __iter__(self) -> Iterator[bytes]:
         with self._peer.errors(self._peer.rest or self._action):
-            if self._first:
-                yield self._first
             # Not ``yield from``: a caller that stops iterating must not close the generator of the response.
             while (piece := next(self._pieces, None)) is not None:
                 yield piece
@@ -213,7 +210,8 @@ class Answer(Closable):
         for piece in self:
             size -= len(piece)
             if size <= 0:
-                self._first = piece[len(piece) + size :]
+                rest = piece[len(piece) + size :]
+                self._pieces = chain([rest] if rest else [], self._pieces)
                 return
         raise RemoteError(f"an answer of {self._peer.label} ends early")
 
