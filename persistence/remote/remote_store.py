@@ -361,7 +361,7 @@ class RemoteWriter(Writing):
         self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        self._seen[address] = self._reader.current(address)
+        self._seen[address] = self._reader.facts(address)
         return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
