@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
-from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, as_disk_error, disk_errors
+from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
 from persistence.index.protocol import RebuildAim, VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
@@ -61,10 +61,10 @@ class IndexFiles(Closable):
     def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
         generations, source = self.generations(form), self.source(form)
+        failure = _AgainError()
         try:
-            try:
+            with disk_errors("using the index of", form):
                 changed = [each.document for each in self._journal.outstanding() if each.form == form]
-                failure = _AgainError()
                 for _ in range(_ATTEMPTS):
                     engine.require_space(self.root)
                     path = generations.current()
@@ -79,8 +79,6 @@ class IndexFiles(Closable):
                         self._make_ready(form)
                     except _AgainError as error:
                         failure = error
-            except OSError as error:
-                raise as_disk_error(error, "using the index of", form) from error
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
