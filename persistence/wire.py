@@ -360,8 +360,9 @@ class Connection(Closable):
         timeouts = {"connect": self.policy.connect, "read": silence, "write": silence, "pool": silence}
         with turn, peer.errors(call.label):
             url = httpx.URL(self._base + call.path + (f"?{urlencode(call.query)}" if call.query else ""))
-            if url.userinfo:
-                fields.append((b"Authorization", b"Basic " + b64encode(f"{url.username}:{url.password}".encode())))
+            if url.username or url.password:  # of this service, which are sent in the place of a client's own
+                own = b"Basic " + b64encode(f"{url.username}:{url.password}".encode())
+                fields = [*(each for each in fields if each[0].lower() != b"authorization"), (b"Authorization", own)]
             request = httpcore.Request(
                 call.method,
                 httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
