@@ -366,32 +366,24 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
 }  # The names of the settings by subject, as in docs/settings.md
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsPage:
-    """The page. It changes nothing: settings are in a file, and the service reads them again on SIGHUP."""
-
-    effective: Effective
-
-    def add_to(self, site: Site) -> None:
-        site.page("/admin/settings", "settings", self.show, "Settings")
-
-    def show(self) -> str:
-        properties, roots = self.effective.properties, self.effective.settings.roots
-        shown = {each.name: each for each in effective_settings(self.effective)}
-        kept = [(each, "forms") for each in properties.form_providers]
-        kept += [(each, "attachments") for each in properties.attachment_providers]
-        # Its name, what it keeps and where, and whether it is asked where all are.
-        providers = [
-            (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
-            for each, what in kept
-        ]
-        return render_template(
-            "settings.html",
-            file=self.effective.file,
-            settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
-            properties=_own_first(effective_properties(self.effective)),
-            providers=providers,
-        )
+def settings_page(effective: Effective) -> str:
+    """Show the settings. Nothing is changed here: they are in a file, which the service reads again on SIGHUP."""
+    properties, roots = effective.properties, effective.settings.roots
+    shown = {each.name: each for each in effective_settings(effective)}
+    kept = [(each, "forms") for each in properties.form_providers]
+    kept += [(each, "attachments") for each in properties.attachment_providers]
+    # Its name, what it keeps and where, and whether it is asked where all are.
+    providers = [
+        (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
+        for each, what in kept
+    ]
+    return render_template(
+        "settings.html",
+        file=effective.file,
+        settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
+        properties=_own_first(effective_properties(effective)),
+        providers=providers,
+    )
 
 
 def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:
