@@ -180,11 +180,9 @@ def ago(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    for size, one, several in _LENGTHS:
-        count = int(seconds // size)
-        if count or size == 1:
-            return translated(one if count == 1 else several, count=count)
-    return ""
+    size, one, several = next((each for each in _LENGTHS if seconds >= each[0]), _LENGTHS[-1])
+    count = int(seconds // size)
+    return translated(one if count == 1 else several, count=count)
 
 
 def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged: bool = False) -> Response:
