@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -63,25 +63,17 @@ from persistence.storage.storage import (
 from persistence.storage.stored_revision import Integrity, StoredRevision, digest_of_file
 
 
+@dataclass(eq=False)
 class Writer(Writing):
     """Makes changes of a tree while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the store
-        self,
-        layout: Layout,
-        integrity: Integrity,
-        directories: DurableDirectories,
-        change: ChangeEvents,
-        keeps_history: KeepsHistory,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._layout = layout
-        self._integrity = integrity
-        self._directories = directories
-        self._change = change
-        self._keeps_history = keeps_history
-        self._recorder = recorder
-        self._committed: dict[Address, Committed] = {}
+    _layout: Layout
+    _integrity: Integrity
+    _directories: DurableDirectories
+    _change: ChangeEvents
+    _keeps_history: KeepsHistory
+    _recorder: EventRecorder | None
+    _committed: dict[Address, Committed] = field(default_factory=dict)
 
     def current(self, address: Address) -> StoredRevision | None:
         paths = self._layout.paths(address)
