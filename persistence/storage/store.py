@@ -47,7 +47,6 @@ from persistence.storage.locks import Lease, LockFile, Locks, stripe
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
-    AppendOnly,
     Arrivals,
     ChangeEvents,
     ChangeListener,
@@ -73,6 +72,7 @@ class Writer(Writing):
     _change: ChangeEvents
     _keeps_history: KeepsHistory
     _recorder: EventRecorder | None
+    is_append_only: bool
     _committed: dict[Address, Committed] = field(default_factory=dict)
 
     def current(self, address: Address) -> StoredRevision | None:
@@ -89,6 +89,7 @@ class Writer(Writing):
         return sidecar
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        self.require_removable(address)
         paths, tombstone = self._replace(address, tombstone, None, over)
         with suppress(OSError):
             files.remove(paths.content)
@@ -111,6 +112,7 @@ class Writer(Writing):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         if instant is not None:
             paths = paths.revision(instant)
@@ -140,6 +142,7 @@ class Writer(Writing):
         self._discard_folder(form, Collection.DRAFT, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         # A deletion that was killed leaves a content, which is known by its second name: one of those that go.
         current = commit.recover(paths, partial(self._rescue, address)).sidecar
@@ -150,6 +153,7 @@ class Writer(Writing):
         return len(removed)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         committed = self._committed.pop(address, None) or Committed.at(paths)
         committed.require(over.sidecar)
@@ -163,6 +167,7 @@ class Writer(Writing):
 
     def discard_document(self, form: Form, document: str) -> None:
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        self.require_removable(main)
         paths = self._layout.paths(main)
         committed = self._committed.pop(main, None)
         if committed is None:
@@ -468,7 +473,7 @@ class Store(StoreReader, Storage, Closable):
     ) -> None:
         """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
 
-        It closes the ``recorder``. With ``append_only``, all do, and ``AppendOnly`` applies.
+        It closes the ``recorder``. With ``append_only``, all do.
         """
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
@@ -518,10 +523,8 @@ class Store(StoreReader, Storage, Closable):
             self._require_writable()
             with self._locks.holding(LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
-                writer = Writer(
-                    self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
-                )
-                yield AppendOnly(writer) if self._append_only else writer
+                parts = self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
+                yield Writer(*parts, self._append_only)
         except OSError as error:
             raise as_disk_error(error, "writing", address) from error
         finally:
