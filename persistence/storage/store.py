@@ -23,26 +23,11 @@ from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_e
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id
 from persistence.model.texts import Instant, next_after
-from persistence.storage import commit, files, root, stored_revision
+from persistence.storage import commit, files, layout, root, stored_revision
 from persistence.storage.commit import Committed, Upload
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.files import DurableDirectories
-from persistence.storage.layout import (
-    ARRIVED_DRAFTS,
-    ARRIVING,
-    CREATIONS,
-    LOCKS,
-    QUARANTINE,
-    REENCRYPTED,
-    REENCRYPTING,
-    SERVE,
-    SERVICE,
-    TRASH,
-    FilePaths,
-    Layout,
-    file_name,
-    is_shortened,
-)
+from persistence.storage.layout import QUARANTINE, SERVE, TRASH, FilePaths, Layout, file_name
 from persistence.storage.locks import Lease, LockFile, Locks, stripe
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
@@ -226,7 +211,7 @@ class Writer(Writing):
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
-        if is_shortened(paths.name) and not is_shortened(address.name):
+        if layout.is_shortened(paths.name) and not layout.is_shortened(address.name):
             sidecar = msgspec.structs.replace(sidecar, name=address.name)
         self._tell(address)
         if over is None:
@@ -329,8 +314,8 @@ class TreeArrivals(Arrivals):
     """The ``Arrivals`` of a tree, in which one move works at a time."""
 
     def __init__(self, root: str) -> None:
-        self._path = Layout(root).own(ARRIVING)
-        self._drafts = Layout(root).own(ARRIVED_DRAFTS)
+        self._path = Layout(root).own(layout.ARRIVING)
+        self._drafts = Layout(root).own(layout.ARRIVED_DRAFTS)
 
     def begun(self, source: str) -> set[Form]:
         return {Form(app, name) for app, name in self._read().get(source, ())}
@@ -489,11 +474,13 @@ class Store(StoreReader, Storage, Closable):
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
-        self._service_path = self._layout.own(SERVICE)
+        self._service_path = self._layout.own(layout.SERVICE)
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
         self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
-        self.reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
+        self.reencryption = JobFile(
+            "re-encryption", self._layout.own(layout.REENCRYPTING), self._layout.own(layout.REENCRYPTED)
+        )
         self._listener = listener
         self._keeps_history = keeps_all if append_only else keeps_history
         self.recorder = recorder
@@ -521,7 +508,7 @@ class Store(StoreReader, Storage, Closable):
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
-            with self._locks.holding(LOCKS, stripe(address.scope)):
+            with self._locks.holding(layout.LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
                 parts = self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
                 yield Writer(*parts, self._append_only)
@@ -556,7 +543,7 @@ class Store(StoreReader, Storage, Closable):
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         number = stripe((form.app, form.name))
-        with disk_errors(f"creating a document of {form}"), self._locks.holding(CREATIONS, number):
+        with disk_errors(f"creating a document of {form}"), self._locks.holding(layout.CREATIONS, number):
             yield
 
     def document_files(self, form: Form, document: str) -> TreeDocumentFiles:
