@@ -22,10 +22,10 @@ import struct
 import tempfile
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -167,17 +167,6 @@ def kind_of(method: str, path: str) -> str:
     return _KINDS.get(names[1], _OTHER) if len(names) > 1 else _OTHER
 
 
-@dataclass(slots=True)
-class _Total:
-    """The sum of some requests of one method and kind."""
-
-    seconds: float = 0.0
-    received: int = 0
-    sent: int = 0
-    classes: list[int] = field(default_factory=lambda: [0] * len(LATENCIES))
-    statuses: dict[int, int] = field(default_factory=dict)
-
-
 class RequestFigures:
     """Counts requests in the instruments. ``add`` puts one down; ``count`` counts those that were put down."""
 
@@ -188,30 +177,28 @@ class RequestFigures:
 
     def count(self) -> None:
         """Count what was put down; several threads may do so."""
-        totals: dict[tuple[str, str], _Total] = {}
-        for method, path, status, seconds, received, sent in taken(self._answered):
-            key = (method if method in _METHODS else _OTHER, kind_of(method, path))
-            total = totals.get(key)
-            if total is None:
-                total = totals[key] = _Total()
-            total.seconds += seconds
-            total.received += received
-            total.sent += sent
-            total.classes[bisect_left(LATENCIES, seconds)] += 1
-            total.statuses[status] = total.statuses.get(status, 0) + 1
+        statuses, places = defaultdict[tuple[str, str, str], int](int), defaultdict[tuple[str, str, int], int](int)
+        sums = defaultdict[tuple[str, str], float](float)
+        received, sent = defaultdict[str, int](int), defaultdict[str, int](int)
+        for method, path, status, seconds, bytes_received, bytes_sent in taken(self._answered):
+            key = _, kind = method if method in _METHODS else _OTHER, kind_of(method, path)
+            statuses[*key, f"{status // 100}xx"] += 1
+            places[*key, bisect_left(LATENCIES, seconds)] += 1
+            sums[key] += seconds
+            received[kind] += bytes_received
+            sent[kind] += bytes_sent
         own = self._instruments
-        for (method, kind), total in totals.items():
-            for status, number in total.statuses.items():
-                own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
-            histogram = own.seconds.labels(method, kind)  # ``observe`` of the library would add one at a time
-            histogram._sum.inc(total.seconds)  # noqa: SLF001
-            for bucket, number in zip(histogram._buckets, total.classes, strict=True):  # noqa: SLF001
+        for labels, number in statuses.items():
+            own.requests.labels(*labels).inc(number)
+        # ``observe`` of the library would add one at a time.
+        for (method, kind, place), number in places.items():
+            own.seconds.labels(method, kind)._buckets[place].inc(number)  # noqa: SLF001
+        for key, seconds in sums.items():
+            own.seconds.labels(*key)._sum.inc(seconds)  # noqa: SLF001
+        for counter, numbers in ((own.received, received), (own.sent, sent)):
+            for kind, number in numbers.items():
                 if number:
-                    bucket.inc(number)
-            if total.received:
-                own.received.labels(kind).inc(total.received)
-            if total.sent:
-                own.sent.labels(kind).inc(total.sent)
+                    counter.labels(kind).inc(number)
 
 
 PLOTS = "plots"  # The file of samples for plots
