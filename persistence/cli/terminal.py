@@ -261,8 +261,8 @@ def progress(label: str, count: Callable[[], int], *, only_errors: bool = False)
         return
     from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
 
-    with rich_terminal.terminal_bar(label, count) as bar:
-        yield ProgressBar(bar.advance, only_errors=only_errors)
+    with rich_terminal.terminal_bar(label, count) as advance:
+        yield ProgressBar(advance, only_errors=only_errors)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
