@@ -374,8 +374,7 @@ class Sink(Protocol):
     def append(self, event: bytes) -> int:
         """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...
 
 
 class AuditLog(Closable):

@@ -158,8 +158,6 @@ def _first_number(path: str, seal_of: SealOf) -> int:
 
 @dataclass(slots=True)
 class _Verification:
-    """One run over all files."""
-
     _places: list[_Place]
     _head: Head | None
     _seal_of: SealOf

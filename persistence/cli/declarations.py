@@ -59,17 +59,14 @@ class Opened:
 
 
 def always(_: Params) -> bool:
-    """Say that each run has a line of the audit."""
     return True
 
 
 def unless_dry(params: Params) -> bool:
-    """Say that a run has a line of the audit unless it only says what would be done."""
     return not params.get("dry_run")
 
 
 def if_yes(params: Params) -> bool:
-    """Say that a run has a line of the audit if it was told to do what it does."""
     return bool(params.get("yes")) and unless_dry(params)
 
 

@@ -74,12 +74,8 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
 
 
 def _state(target: Facts) -> str:
-    known = [f"{target['state']}"]
-    if target["cause"]:
-        known.append(f": {target['cause']}")
-    if target["due"]:
-        known.append(f"; again at {target['due']}")
-    return "".join(known)
+    cause, due = target["cause"], target["due"]
+    return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
 
 
 _TARGETS = (

@@ -112,8 +112,7 @@ def list_api_keys(*, effective: Effective) -> None:
         used = KeyUses(settings.home).last()
     found = list[Facts]()
     for key in keys:
-        at = used.get(key.name)
-        last = None if at is None else from_datetime(datetime.fromtimestamp(at, UTC))
+        last = from_datetime(datetime.fromtimestamp(used[key.name], UTC)) if key.name in used else None
         known = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
         found.append({**known, "last_used": last, "scopes": key.scopes, "forms": key.forms})
     say_table(found, _API_KEYS, nothing="there are no keys")

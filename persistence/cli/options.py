@@ -7,7 +7,7 @@ import re
 import resource
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from typing import Literal
@@ -107,6 +107,15 @@ def second_key_name(settings: Settings) -> str:
     return second_key_of(settings.second_key, open_keys(settings).read(), settings.second_keys)
 
 
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block, or as a decorator in a function."""
+    try:
+        yield
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def seconds(text: str) -> float:
     """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
     try:
@@ -129,9 +138,10 @@ def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",
         ):
             return dict(zip(words, given, strict=True))
     *others, last = shapes
-    raise BadRequestError(f"{safe(path)} is not {' or '.join((', '.join(others), last)) if others else last}")
+    raise click.UsageError(f"{safe(path)} is not {' or '.join((', '.join(others), last)) if others else last}")
 
 
+@usage_errors()
 def form_and_version(text: str) -> tuple[Form, int | None]:
     parts = parts_of(text, "APP/FORM", "APP/FORM/VERSION")
     number = parts.get("VERSION")
@@ -150,6 +160,7 @@ NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
 """Names of parts, where those that are empty are refused as an address says it."""
 
 
+@usage_errors()
 def data_address(text: str) -> DocumentAddress:
     parts = parts_of(text, "APP/FORM/data/DOCUMENT", "APP/FORM/data/DOCUMENT/FILE", may_be_empty=NAMES)
     form = Form(parts["APP"], parts["FORM"])
@@ -160,15 +171,6 @@ def version_number(text: str) -> int:
     if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
         raise BadRequestError(f"{text!r} is not a version of a form, which is a number from 1")
     return int(text)
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block."""
-    try:
-        yield
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def allow_open_files() -> None:
@@ -267,12 +269,10 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     is_named = datasource is not None or options.get("data") is not None
     if datasource and str(datasource) not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
+    trees = all_trees(effective)
     if is_named:
         name = str(datasource or "")
-        place = roots.named[name] if name else roots.default
-        trees: tuple[ChosenTree, ...] = (ChosenTree(effective.settings, effective.properties, tree_name(name), place),)
-    else:
-        trees = all_trees(effective)
+        trees = (replace(trees[0], name=tree_name(name), place=roots.named[name] if name else roots.default),)
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
@@ -313,8 +313,7 @@ def choose_data(choice: TreeChoice, path: str | None) -> tuple[tuple[ChosenTree,
     """Return the chosen trees, or that of the data of ``path``: a form, maybe with a version."""
     if path is None:
         return choice.trees, None, None
-    with usage_errors():
-        form, version = form_and_version(path)
+    form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
 
 

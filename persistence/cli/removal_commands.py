@@ -100,15 +100,15 @@ def purge(  # noqa: PLR0913 - its options
     """
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
-    with usage_errors():
-        rules = _rules(older_than, kinds, is_retention=retention)
-        parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
+    rules = _rules(older_than, kinds, is_retention=retention)
+    parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
     form = Form(parts["APP"], parts["FORM"]) if "FORM" in parts else None
     trees = choice.trees if form is None else (choice.tree_of(form),)
     run = _Purge(parts.get("APP"), form, parts.get("DOC"), rules, is_trial=not yes)
     return on_each(trees, run.on)
 
 
+@usage_errors()
 def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
     if is_retention:
         if older_than is not None or any(kinds.values()):
@@ -263,8 +263,6 @@ def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: A
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The options of the command, but for the trees."""
-
     asked: tuple[tuple[Form, str], ...]
     user: str | None
     certificate: str | None

@@ -39,7 +39,6 @@ from persistence.cli.options import (
     load,
     read_settings,
     settings_options,
-    usage_errors,
 )
 from persistence.cli.terminal import Facts, is_json, json_option, safe, say_error, say_result
 from persistence.dialect import DIALECTS
@@ -448,8 +447,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     Then its place, whether it is active, the headers that tell it its own properties, and the place of the attachments.
     """
     effective = _effective(outer, options)
-    with usage_errors():
-        form, version = form_and_version(path)
+    form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
     explain = partial(effective.properties.explain_provider, form, kind)

@@ -236,9 +236,7 @@ def demo(*, directory: str) -> None:
     documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. To get
     rid of it, remove the directory.
     """
-    path = resolved_place(directory)
-    make_service_directory(path)
-    file = f"{path}/{DEFAULT_FILE}"
+    file, _ = make_service_directory(resolved_place(directory))
     started = time.monotonic()
     drafts = _fill(configuration.load(file, environment={}))
     shown, command = shown_path(file), own_command()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -336,8 +336,7 @@ def _database(  # noqa: PLR0913 - the last three are options
     attachments: Attachments | str | None,
     time_zone: str | None,
 ) -> OrbeonSource:
-    with usage_errors():
-        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    patterns = _patterns(matches)
     try:
         zone = None if time_zone is None else ZoneInfo(time_zone)
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
@@ -443,8 +442,7 @@ def move(  # noqa: PLR0913 - each is an option
     With --attachments DIR, attachments go out of the tree into this directory, to which properties must lead already.
     """
     settings = effective.settings
-    with usage_errors():
-        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    patterns = _patterns(matches)
     there = resolved_place(source or settings.data)
     if isinstance(attachments, str) and attachments != WITH_DATA:
         if destination is not None or command is not None or prepare:
@@ -536,11 +534,14 @@ def _last_pass(origin: Place, run: Move, advice: str, command: str | None) -> in
     return 0
 
 
-def _pattern(text: str) -> FormPattern:
-    pattern = parse_pattern(text.replace("*", ""))
-    if pattern.version is not Searched.ALL:
-        raise BadRequestError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
-    return pattern
+@usage_errors()
+def _patterns(matches: Iterable[str]) -> list[FormPattern]:
+    patterns = []
+    for text in matches:
+        patterns.append(parse_pattern(text.replace("*", "")))
+        if patterns[-1].version is not Searched.ALL:
+            raise click.UsageError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
+    return patterns or [FormPattern()]
 
 
 def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:

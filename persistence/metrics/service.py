@@ -25,7 +25,6 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -435,18 +434,23 @@ class Measure(NamedTuple):
 
 
 class Metrics(Collector):
-    """The metrics of a service. Of a process there may be several, which then count together."""
+    """The metrics of a service. Of a process there may be several, which then count together.
+
+    The state of the places is looked up, and with ``missing_keys`` and ``next_expiry`` that of the keys.
+    """
 
     def __init__(
         self,
-        measures: Callable[[], Iterable[Measure]],
-        delays: Callable[[], Mapping[str, float]] = dict,
-        connections: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        settings: Settings,
+        providers: Providers,
+        missing_keys: Callable[[], Sequence[str]],
+        next_expiry: Callable[[], Instant | None],
     ) -> None:
         """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that."""
-        self._measures = measures
-        self._delays = delays
-        self._connections = connections
+        self._settings = settings
+        self._providers = providers
+        self._missing_keys = missing_keys
+        self._next_expiry = next_expiry
         self._directory = joined()
         self._instruments = instruments()
         self._plots = plots_in(self._directory)
@@ -468,9 +472,9 @@ class Metrics(Collector):
         own.lock_timeouts.inc(len([*taken(observations.LOCK_TIMEOUTS)]))
         own.pool_timeouts.inc(len([*taken(observations.POOL_TIMEOUTS)]))
         own.audit_faults.inc(len([*taken(observations.AUDIT_FAULTS)]))
-        for place, seconds in self._delays().items():
-            own.index_delay.labels(place).set(seconds)
-        is_open, most = self._connections()
+        for place, tree in self._providers.trees.items():
+            own.index_delay.labels(place).set(tree.index.delay)
+        is_open, most = self._providers.connections()
         own.pool_open.set(is_open)
         own.pool_most.set(most)
         now = time.time()
@@ -497,21 +501,11 @@ class Metrics(Collector):
             metric.add_sample(each.name, dict(zip(labels, each.labels, strict=True)), each.value)
         yield from gauges.values()
 
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """Looks up the state of the places of a service, its missing encryption keys, and when its next key expires."""
-
-    settings: Settings
-    providers: Providers
-    missing_keys: Callable[[], Sequence[str]]
-    next_expiry: Callable[[], Instant | None]
-
-    def measures(self) -> Iterator[Measure]:
-        yield Measure("persistence_info", 1, (__version__, self.settings.dialect))
-        places = self.providers.places.items()
+    def _measures(self) -> Iterator[Measure]:
+        yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
+        places = self._providers.places.items()
         by_name = {each.database.name if each.database else place: each for place, each in places}
-        for space in self.providers.free_space():
+        for space in self._providers.free_space():
             provider = by_name.get(space.place)
             if not space.fault and provider is not None and not provider.storage.is_remote:
                 now = moment()
@@ -522,7 +516,7 @@ class Measuring:
             yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
             if space.free is not None:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))
-        home = self.settings.home
+        home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
             yield Measure("persistence_last_check_time_seconds", _seconds(check))
@@ -537,16 +531,13 @@ class Measuring:
             if backup is not None:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
-        yield Measure("persistence_encryption_keys_missing", len(self.missing_keys()))
+        yield Measure("persistence_encryption_keys_missing", len(self._missing_keys()))
         with suppress(PersistenceError):
-            if (expires := self.next_expiry()) is not None:
+            if (expires := self._next_expiry()) is not None:
                 yield Measure("persistence_next_api_key_expiry_time_seconds", to_datetime(expires).timestamp())
-        for place, tree in self.providers.trees.items():
+        for place, tree in self._providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
-
-    def delays(self) -> dict[str, float]:
-        return {place: tree.index.delay for place, tree in self.providers.trees.items()}
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:
