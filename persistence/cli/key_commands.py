@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 
 import click
@@ -40,7 +39,7 @@ from persistence.errors import ConflictError, NotSupportedError, PersistenceErro
 from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.maintenance import records
 from persistence.model.addresses import Form, TokenSubject
-from persistence.model.texts import from_datetime
+from persistence.model.texts import from_epoch
 from persistence.pages.service_pages import KeyUses
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
@@ -112,7 +111,7 @@ def list_api_keys(*, effective: Effective) -> None:
         used = KeyUses(settings.home).last()
     found = list[Facts]()
     for key in keys:
-        last = from_datetime(datetime.fromtimestamp(used[key.name], UTC)) if key.name in used else None
+        last = from_epoch(used[key.name]) if key.name in used else None
         known = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
         found.append({**known, "last_used": last, "scopes": key.scopes, "forms": key.forms})
     say_table(found, _API_KEYS, nothing="there are no keys")
