@@ -13,7 +13,7 @@ JOBS ?= $(shell expr 1 + $$(nproc))
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit docs site wheel run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-audit bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
+.PHONY: help install lock audit docs site wheel run test test-rigs test-long test-proxy test-postgresql test-runtime test-generated test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model test-cluster test-s3 test-pages check bench bench-quick bench-aims bench-mix peers bench-encryption bench-recording bench-maintenance bench-export bench-forms bench-pages bench-search bench-cluster clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -192,8 +192,8 @@ $(PEERS): $(LOCKED)/peers.txt
 bench-encryption: install ## compare encrypted contents with plain ones (2 min)
 	$(BIN)/python bench/encryption.py
 
-bench-audit: install ## compare a PUT with and without an audit (3 min)
-	$(BIN)/python bench/audit.py
+bench-recording: install ## compare a PUT with and without an audit and events (4 min)
+	$(BIN)/python bench/recording.py
 
 bench-maintenance: install ## measure check, backup and restore of 100,000 documents, beside cp (3 min)
 	$(BIN)/python bench/maintenance.py

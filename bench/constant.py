@@ -1,4 +1,4 @@
-"""The least a Flask application can do for a GET: return a constant."""
+"""The least a Flask application can do: return a constant for a GET, and take what is sent."""
 
 from client import BODY
 from flask import Flask, Response
@@ -10,3 +10,8 @@ app = Flask(__name__)
 def constant() -> Response:
     """A constant of the size of the benchmark's document."""
     return Response(BODY, content_type="application/xml")
+
+
+@app.post("/")
+def take() -> tuple[str, int]:
+    return "", 204

@@ -1,27 +1,27 @@
 """Connections to another service, calls and their answers, with a deadline for each step.
 
-Redirects are not followed, and no proxy of the environment or cookie is used: users share connections. Only this
-module and the client of a service know httpx.
+httpcore follows no redirect, and uses no proxy of the environment. Users share connections, so there are no cookies.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from io import SEEK_END, BytesIO, TextIOBase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, cast
-from urllib.parse import quote, unquote
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote, unquote, urlencode
 
 import httpcore
 import httpx
@@ -116,6 +116,12 @@ class Call:
         return f"{self.method} {self.path}"
 
 
+_ERRORS = (
+    *(httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol),
+    httpx.InvalidURL,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The other side in the words of errors: its ``label``, and the sentence about a connection that ``broke``.
@@ -129,46 +135,20 @@ class Peer:
 
     @contextmanager
     def errors(self, action: str) -> Iterator[None]:
-        """Translate the errors of httpx. Their texts may hold addresses, and those a password: they are left out."""
+        """Translate the errors of httpcore. Their texts may hold addresses, and those a password: they are left out."""
         try:
             yield
-        except httpx.TimeoutException as error:
+        except httpcore.TimeoutException as error:
             raise RemoteTimeoutError(f"{self.label} does not answer in time: {action}") from error
-        except httpx.ConnectError as error:
+        except httpcore.ConnectError as error:
             raise RemoteError(f"{self.label} cannot be reached: {action}") from error
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except _ERRORS as error:
             raise RemoteError(f"{self.broke}: {action} ({type(error).__name__})") from error
 
 
 _LARGEST_LINE = 4096  # Bytes of a refusal that are read: a line has at most 300 characters
 _MOST_LEFT, _LEFT_WITHIN = 2, 1.0
 """Pieces, the last one and the end, and seconds for what is left of a response that is closed."""
-
-
-class _TimedStream(httpx.SyncByteStream):
-    """The bytes of a response as they arrive, and none after a deadline where there is one.
-
-    ``timeouts`` are those of the request: httpcore looks at them when the first byte of the body is read.
-    """
-
-    def __init__(self, stream: httpx.SyncByteStream, timeouts: dict[str, float | None]) -> None:
-        self._stream = stream
-        self._timeouts = timeouts
-        self._end: float | None = None
-
-    def end_within(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        silence = self._timeouts.get("read")
-        self._timeouts["read"] = seconds if silence is None else min(silence, seconds)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self._stream:
-            if self._end is not None and time.monotonic() > self._end:
-                raise httpx.ReadTimeout("the deadline of the response is over")
-            yield piece
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 class Answer(Closable):
@@ -180,34 +160,48 @@ class Answer(Closable):
 
     def __init__(
         self,
-        response: httpx.Response,
+        response: httpcore.Response,
         peer: Peer,
         action: str,
         seconds: float = ANSWER_SECONDS,
-        timeouts: dict[str, float | None] | None = None,
+        timeouts: dict[str, float] | None = None,
     ) -> None:
         self._response = response
         self._peer = peer
         self._action = action
         self._seconds = seconds
-        own = {} if timeouts is None else timeouts
-        self._stream = _TimedStream(response.stream, own)  # type: ignore[arg-type]  # httpx.Client makes no asynchronous one
-        response.stream = self._stream
-        self._pieces = response.iter_raw(CHUNK)
-        self._first = b""
-        self.status = response.status_code
-        self.headers: httpx.Headers = response.headers
+        self._timeouts = {} if timeouts is None else timeouts
+        self._end = math.inf
+        self._pieces: Iterator[bytes] = self._received()
+        self.status = response.status
+        self.headers = httpx.Headers(response.headers)
         self.length = whole_number(self.headers.get("Content-Length", ""))
         """The length in bytes; ``None`` where the content is made while it is sent. For a HEAD, that of a GET."""
         self.content_type: str = self.headers.get("Content-Type", "application/octet-stream")
 
     def __iter__(self) -> Iterator[bytes]:
         with self._peer.errors(self._peer.rest or self._action):
-            if self._first:
-                yield self._first
             # Not ``yield from``: a caller that stops iterating must not close the generator of the response.
             while (piece := next(self._pieces, None)) is not None:
                 yield piece
+
+    def _received(self) -> Iterator[bytes]:
+        left = bytearray()
+        for piece in self._response.iter_stream():
+            if time.monotonic() > self._end:
+                raise httpcore.ReadTimeout("the deadline of the response is over")
+            left += piece
+            while len(left) >= CHUNK:
+                yield bytes(left[:CHUNK])
+                del left[:CHUNK]
+        self._response.close()
+        if left:
+            yield bytes(left)
+
+    def _end_within(self, seconds: float) -> None:
+        """Let no byte be read any more after so many seconds."""
+        self._end = time.monotonic() + seconds
+        self._timeouts["read"] = min(self._timeouts.get("read", seconds), seconds)  # read with the first byte
 
     def read(self) -> bytes:
         return b"".join(self)
@@ -216,19 +210,20 @@ class Answer(Closable):
         for piece in self:
             size -= len(piece)
             if size <= 0:
-                self._first = piece[len(piece) + size :]
+                rest = piece[len(piece) + size :]
+                self._pieces = chain([rest] if rest else [], self._pieces)
                 return
         raise RemoteError(f"an answer of {self._peer.label} ends early")
 
     def beginning(self) -> bytes:
         """Return the first piece of the content, at most CHUNK bytes."""
-        self._stream.end_within(self._seconds)
+        self._end_within(self._seconds)
         return next(iter(self), b"")
 
     def whole(self, limit: int, too_large: PersistenceError | None = None) -> bytes:
         """Return the whole content, and close it; raise ``too_large`` or ``RemoteError`` if it has more bytes."""
         data = bytearray()
-        self._stream.end_within(self._seconds)
+        self._end_within(self._seconds)
         try:
             for piece in self:
                 data += piece
@@ -259,8 +254,8 @@ class Answer(Closable):
     def close(self) -> None:
         """Release the connection, to be used again if little is left; a content may have no end."""
         if (self.length or 0) <= _LARGEST_LINE:
-            self._stream.end_within(_LEFT_WITHIN)
-            with suppress(httpx.HTTPError, httpx.StreamError):
+            self._end_within(_LEFT_WITHIN)
+            with suppress(*_ERRORS):
                 deque(islice(self._pieces, _MOST_LEFT), maxlen=0)
         self._response.close()
 
@@ -335,66 +330,80 @@ class Connection(Closable):
         self._turns = None if calls is None else threading.BoundedSemaphore(calls)
         self._is_provider = is_provider
         self._opening = threading.Lock()
-        self._http: httpx.Client | None = None
+        self._pool: httpcore.ConnectionPool | None = None
         self._opened_by = 0
         self._is_closed = False
 
     def close(self) -> None:
         with self._opening:
             self._is_closed = True
-            http, self._http = self._http, None
-            if http is not None and self._opened_by == os.getpid():
-                http.close()
+            pool, self._pool = self._pool, None
+            if pool is not None and self._opened_by == os.getpid():
+                pool.close()
 
     def call(self, call: Call, peer: Peer) -> Answer:
         """Return the answer, with any status; its content is not read yet. Raises ``BusyError`` if too many wait."""
-        http = self._opened(peer)
+        pool = self._opened(peer)
         fields = [
             (name.encode("ascii"), value if isinstance(value, bytes) else value.encode())
             for name, value in (*self._fields, *call.fields)
         ]
         if call.content is not None and call.content.length is not None:
             fields.append((b"Content-Length", b"%d" % call.content.length))
-        elif call.content is None and call.method in ("PUT", "POST"):
+        elif call.content is not None:
+            fields.append((b"Transfer-Encoding", b"chunked"))
+        elif call.method in ("PUT", "POST"):
             fields.append((b"Content-Length", b"0"))
         refusal = BusyError(f"{peer.label} is slow, and other requests wait for it already")
         turn = nullcontext() if self._turns is None else taking(self._turns, refusal, timeout=self.policy.connect)
+        silence = call.silence or self.policy.silence
+        timeouts = {"connect": self.policy.connect, "read": silence, "write": silence, "pool": silence}
         with turn, peer.errors(call.label):
-            request = http.build_request(
+            url = httpx.URL(self._base + call.path + (f"?{urlencode(call.query)}" if call.query else ""))
+            if url.username or url.password:  # of this service, which are sent in the place of a client's own
+                own = b"Basic " + b64encode(f"{url.username}:{url.password}".encode())
+                fields = [*(each for each in fields if each[0].lower() != b"authorization"), (b"Authorization", own)]
+            request = httpcore.Request(
                 call.method,
-                self._base + call.path,
-                params=list(call.query) or None,
-                headers=fields,
+                httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                headers=[(b"Host", url.netloc), *fields],
                 content=None if call.content is None else iter(call.content),
-                timeout=httpx.Timeout(call.silence or self.policy.silence, connect=self.policy.connect),
+                extensions={"timeout": timeouts},
             )
             began = time.monotonic()
+            before = _in_head.set(self._is_provider)
             try:
-                response = http.send(request, stream=True)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                response = pool.handle_request(request)
+            except (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError):
                 # A server may close a kept connection in the moment in which it is used again. That shows at once; one
                 # that closes late was waited for long enough.
                 is_late = time.monotonic() - began > self.policy.connect
                 if is_late or not self._is_provider or call.method not in ("GET", "HEAD"):
                     raise
-                response = http.send(request, stream=True)
-        return Answer(response, peer, call.label, self.policy.answer, request.extensions["timeout"])
+                response = pool.handle_request(request)
+            finally:
+                _in_head.reset(before)
+        return Answer(response, peer, call.label, self.policy.answer, timeouts)
 
-    def _opened(self, peer: Peer) -> httpx.Client:
-        """Return the client of this process: a connection must not be shared with the process that forked it."""
+    def _opened(self, peer: Peer) -> httpcore.ConnectionPool:
+        """Return the connections of this process: they must not be shared with the process that forked it."""
         with self._opening:
             if self._is_closed:
                 if self._is_provider:
                     raise closed(f"the client of {peer.label}")
                 raise RuntimeError("the client is closed")
-            if self._http is None or self._opened_by != os.getpid():
+            if self._pool is None or self._opened_by != os.getpid():
                 self._opened_by = os.getpid()
-                transport = TimedTransport(self.policy.tls or _trusted(), self._socket, is_provider=self._is_provider)
-                # Requests of all users go this way: a cookie of one answer must not be sent with the next request.
-                cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False, cookies=cookies)
-                self._http.headers.clear()
-            return self._http
+                self._pool = httpcore.ConnectionPool(
+                    ssl_context=self.policy.tls or _trusted(),
+                    max_connections=None,
+                    max_keepalive_connections=32,
+                    keepalive_expiry=_KEPT_FOR,
+                    retries=int(self._is_provider),  # of a connection that was never made: nothing was sent
+                    uds=self._socket,
+                    network_backend=_Network(),
+                )
+            return self._pool
 
 
 @cache
@@ -402,9 +411,9 @@ def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-# The transport of connections on which the head of a response has one deadline, however often a byte comes.
+# Connections on which the head of a response has one deadline, however often a byte comes.
 #
-# httpx limits each silence; a service that sends a header line or an interim response (1xx) now and then is never
+# httpcore limits each silence; a service that sends a header line or an interim response (1xx) now and then is never
 # silent.
 
 
@@ -416,86 +425,12 @@ _KEPT_FOR = 10.0
 """Seconds that a connection stays idle: fewer than on servers, so that none is closed while it is used again."""
 
 
-class TimedTransport(httpx.BaseTransport):
-    """Sends requests of HTTP/1.1, over a ``socket`` of Unix if there is one.
+class _Network(httpcore.SyncBackend):
+    def connect_tcp(self, *place: Any, **options: Any) -> httpcore.NetworkStream:
+        return _Connection(super().connect_tcp(*place, **options))
 
-    The timeout ``read`` is for each silence. To a provider, it is for the whole head after the request was sent, too,
-    and a connection that was never made is tried once again: nothing of the request was sent.
-    """
-
-    def __init__(self, trusted: ssl.SSLContext, socket: str | None, *, is_provider: bool) -> None:
-        self._is_provider = is_provider
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=trusted,
-            max_connections=None,
-            max_keepalive_connections=32,
-            keepalive_expiry=_KEPT_FOR,
-            retries=int(is_provider),
-            uds=socket,
-            network_backend=_Network(),
-        )
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        sent = httpcore.Request(
-            request.method,
-            httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        before = _in_head.set(self._is_provider)
-        try:
-            with _errors_of_httpx():
-                got = self._pool.handle_request(sent)
-        finally:
-            _in_head.reset(before)
-        return httpx.Response(got.status, headers=got.headers, stream=_Body(got), extensions=got.extensions)
-
-    def close(self) -> None:
-        self._pool.close()
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _errors_of_httpx():
-            yield from self._response.iter_stream()
-
-    def close(self) -> None:
-        self._response.close()
-
-
-@contextmanager
-def _errors_of_httpx() -> Iterator[None]:
-    try:
-        yield
-    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:
-        raise getattr(httpx, type(error).__name__)(str(error)) from error
-    except httpcore.UnsupportedProtocol as error:
-        raise httpx.UnsupportedProtocol(str(error)) from error
-
-
-class _Network(httpcore.NetworkBackend):
-    def __init__(self) -> None:
-        self._own = httpcore.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        return _Connection(self._own.connect_tcp(host, port, timeout, local_address, socket_options))
-
-    def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
-    ) -> httpcore.NetworkStream:
-        return _Connection(self._own.connect_unix_socket(path, timeout, socket_options))
+    def connect_unix_socket(self, *place: Any, **options: Any) -> httpcore.NetworkStream:
+        return _Connection(super().connect_unix_socket(*place, **options))
 
 
 class _Connection(httpcore.NetworkStream):

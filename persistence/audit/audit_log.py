@@ -43,7 +43,7 @@ from persistence.model.network_addresses import host_of
 from persistence.model.texts import next_after
 from persistence.settings import Settings
 from persistence.storage import files
-from persistence.storage.locks import OpenLock
+from persistence.storage.locks import LogLock
 
 _PATIENCE = 2.0
 """Seconds for which a line waits for its turn: each takes some 20 microseconds."""
@@ -103,7 +103,7 @@ class AuditTrail(Closable):
         self._seal = UNSEALED
         self._seal_of = seal_of
         self._on_fault = on_fault
-        self._lock = OpenLock(lock_path(path), _PATIENCE)
+        self._lock = LogLock(lock_path(path), _PATIENCE)
         self._descriptor = -1
         self._guard = threading.Lock()  # of the descriptor, against the thread that syncs it
         self._identity = (0, 0)
@@ -115,13 +115,10 @@ class AuditTrail(Closable):
     def append(self, event: bytes) -> int:
         """Append the line of an event, and return its number."""
         try:
-            record = self._lock.take(_BUSY)
-            try:
+            with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
                 if not self._syncs_lines:
                     self._sync_later()
-            finally:
-                self._lock.release()
             if self._syncs_lines:
                 self._sync()
         except OSError as error:

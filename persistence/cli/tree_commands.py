@@ -38,7 +38,7 @@ from persistence.cli.terminal import (
 )
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.index.outbox import Outbox
-from persistence.index.protocol import RebuildAim
+from persistence.index.protocol import RebuildAim, ReindexingState
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
@@ -113,7 +113,7 @@ def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | Non
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         with usage_errors():
             job = indexes.plan(reader, index, aim, form, version)
-        if index.is_rebuilding():
+        if index.status().state is ReindexingState.INDEXING:
             say_error(f"{prefix}waiting for another index that is being made")
         with progress(f"{prefix}{label}", job.count) as bar:
             job.run(bar.step)

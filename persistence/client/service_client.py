@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from persistence.client.client_documents import ServiceCaller, ServiceHealth
 from persistence.client.form_client import FormClient
 from persistence.client.service_connection import ServiceConnection, authorization, proper
+from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.forms.messages import (
@@ -36,7 +36,7 @@ _EVERYTHING = ExportQuery()
 _KINDS = {"zip": "application/zip", "jsonl": "application/jsonl"}
 
 
-class PersistenceClient:
+class PersistenceClient(Closable):
     """Calls a service. Use it in a ``with`` block, or ``close`` it; threads may share it.
 
     ``url`` is ``http://HOST:PORT``, ``https://…``, or ``unix:`` and the path of a socket. ``key`` is the API key of the
@@ -200,12 +200,6 @@ class PersistenceClient:
     def close(self) -> None:
         """Close the connections."""
         self._caller.connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _user(user: User | str) -> User:

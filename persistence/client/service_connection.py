@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
+import httpcore
 import httpx
 
 from persistence import __version__
@@ -201,7 +202,7 @@ class ServiceConnection:
         try:
             answer = self._connection.call(sent, _SERVICE)
         except RemoteError as error:
-            if isinstance(error.__cause__, httpx.LocalProtocolError):
+            if isinstance(error.__cause__, httpcore.LocalProtocolError):
                 raise BadRequestError(
                     f"{call.label} cannot be sent: a header has a character that is not allowed, or the content was"
                     " changed"
@@ -216,7 +217,7 @@ class ServiceConnection:
 def _may_repeat(call: Call, error: PersistenceError) -> bool:
     if call.content is not None and not call.content.is_repeatable:
         return False
-    if isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):  # nothing of it was sent
+    if isinstance(error.__cause__, httpcore.ConnectError | httpcore.ConnectTimeout):  # nothing of it was sent
         return True
     return call.is_safe and (isinstance(error, BusyError) or _is_lost(error))
 
@@ -224,4 +225,4 @@ def _may_repeat(call: Call, error: PersistenceError) -> bool:
 def _is_lost(error: PersistenceError) -> bool:
     """Return whether there was no answer, so that nobody knows what was done."""
     is_unanswered = isinstance(error, RemoteError | RemoteTimeoutError) and error.__cause__ is not None
-    return is_unanswered and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+    return is_unanswered and not isinstance(error.__cause__, httpcore.ConnectError | httpcore.ConnectTimeout)

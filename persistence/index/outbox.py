@@ -10,6 +10,7 @@ Statements here are those of both engines, with ``?`` in place of values.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -181,6 +182,7 @@ class Outbox(ABC):
 
     def settle(self) -> int:
         """Number the events that are recorded by now, and return the number of the last one."""
+        now = time.time()
         with self.transaction("numbering events") as run:
             if not run("SELECT 1 FROM outbox_event WHERE number IS NULL LIMIT 1"):
                 return int(_fact(run, "last"))
@@ -193,6 +195,7 @@ class Outbox(ABC):
             )
             ((newest,),) = run("SELECT max(number) FROM outbox_event")
             run("UPDATE outbox_fact SET value = ? WHERE name = 'last'", str(newest))
+            run("UPDATE outbox_fact SET value = ? WHERE name = 'synced'", str(now))  # which only trees have
         return int(str(newest))
 
     def bounds(self) -> tuple[int, int]:

@@ -271,8 +271,6 @@ class Search:
         self._searched = dialect.searched
         self._budget = budget
         self._controls = {path: number for each in self._searched for path, number in each.controls.items()}
-        self._few: dict[int, set[str] | None] = {}
-        """The folds of controls that have few values, by number; ``None`` where there are many."""
 
     def find(self, query: Query) -> IndexedPage:
         conditions = self.conditions(query) if self._searched else None
@@ -367,14 +365,10 @@ class Search:
         """Return the condition of a filter; the values of a control that has few are looked at before."""
         if control.match is TextMatch.EXACT:
             return self._dialect.keyed(number, control.text)
-        if number not in self._few:
-            keys = self._dialect.leaps(number, FOLDS_TRIED)
-            is_short = keys is not None and not any(is_cut(fold) for fold, _ in keys)
-            self._few[number] = {str(fold) for fold, _ in keys or () if fold} if is_short else None
-        few = self._few[number]
-        if few is None:
+        keys = self._dialect.leaps(number, FOLDS_TRIED)
+        if keys is None or any(is_cut(fold) for fold, _ in keys):
             return self._dialect.containing(number, control, None)
-        folded = control.text.casefold()
+        few, folded = {str(fold) for fold, _ in keys if fold}, control.text.casefold()
         if control.match is TextMatch.SUBSTRING:
             folds = sorted(fold for fold in few if folded in fold)
         else:

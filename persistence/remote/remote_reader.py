@@ -16,6 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from persistence import client_request
+from persistence.closable import closed_after_error
 from persistence.crypto import frames
 from persistence.errors import (
     BadRequestError,
@@ -94,14 +95,11 @@ def range_from(at: int, size: int) -> list[HeaderField]:
 
 def go_to(at: int, answer: Answer) -> None:
     """Make an answer go on from an offset; ranges are optional (spec crud 11)."""
-    try:
+    with closed_after_error(answer):
         if at and answer.status == HTTPStatus.OK:
             answer.skip(at)
-        elif at and not (answer.headers.get("Content-Range", "")).startswith(f"bytes {at}-"):
-            raise RemoteError("a provider does not send the range that it was asked for")  # noqa: TRY301
-    except RemoteError:
-        answer.close()
-        raise
+        elif at and not answer.headers.get("Content-Range", "").startswith(f"bytes {at}-"):
+            raise RemoteError("a provider does not send the range that it was asked for")
 
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
@@ -346,26 +344,20 @@ class RemoteReader:
         # The range of a content that is decrypted here is a different one of the encrypted file.
         request, decrypt = client_request.current(), self._client.names.own.header("Decrypt")
         wants_range = request.field_of("Range") is not None and request.field_of(decrypt) is None
-        is_part = content and not address.is_main and wants_range
-        answer = self._ask("GET" if content and not is_part else "HEAD", address, query)
-        try:
+        is_part = not address.is_main and wants_range
+        if not content or is_part:
+            found, _ = self.facts(address, query)
+            is_there = content and found is not None and not found.sidecar.deleted
+            return self._in_parts(address, query, found) if found is not None and is_there else found
+        answer = self._ask("GET", address, query)
+        with closed_after_error(answer):
             if answer.status != HTTPStatus.OK:
                 return _missing(self._client, address, answer)
-            sidecar = sidecar_of(answer, self._client, address)
-            if not content:
-                answer.close()
-                return StoredRevision(sidecar, sidecar.id, UNKNOWN_SIZE if answer.length is None else answer.length)
-            if is_part:
-                answer.close()
-                return self._in_parts(address, query, sidecar, answer.length)
-            return self._opened(address, query, sidecar, answer)
-        except Exception:
-            answer.close()
-            raise
+            return self._opened(address, query, sidecar_of(answer, self._client, address), answer)
 
-    def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        """Return the facts of the current revision, and its entity tag, for an ``If-Match``; ``None`` without one."""
-        with self._ask("HEAD", address, ()) as answer:
+    def facts(self, address: Address, query: Parameters = ()) -> tuple[StoredRevision | None, bytes | None]:
+        """Return a revision without its content, and its entity tag, for an ``If-Match``; ``None`` without one."""
+        with self._ask("HEAD", address, query) as answer:
             if answer.status != HTTPStatus.OK:
                 return _missing(self._client, address, answer), None
             sidecar = sidecar_of(answer, self._client, address)
@@ -397,10 +389,10 @@ class RemoteReader:
         watch.feed(data)
         return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)), watch)
 
-    def _in_parts(self, address: Address, query: Parameters, sidecar: Sidecar, size: int | None) -> StoredRevision:
-        if size is not None:
-            file = opened_remotely(size, partial(self._part, address, query, sidecar, size))
-            return StoredRevision(sidecar, sidecar.id, size, file)
+    def _in_parts(self, address: Address, query: Parameters, found: StoredRevision) -> StoredRevision:
+        if found.size != UNKNOWN_SIZE:
+            file = opened_remotely(found.size, partial(self._part, address, query, found.sidecar, found.size))
+            return replace(found, file=file)
         with self._ask("GET", address, query) as answer:
             self._client.require(answer, f"{address}", HTTPStatus.OK)
             sidecar = sidecar_of(answer, self._client, address)
@@ -424,15 +416,10 @@ class RemoteReader:
     def _part(self, address: Address, query: Parameters, sidecar: Sidecar, size: int, at: int) -> Answer:
         answer = self._ask("GET", address, query, range_from(at, size))
         self._client.require(answer, f"{address}", *FOUND)
-        try:
+        with closed_after_error(answer):
             go_to(at, answer)
-            is_same = sidecar_of(answer, self._client, address).id == sidecar.id
-        except RemoteError:
-            answer.close()
-            raise
-        if not is_same:
-            answer.close()
-            raise BusyError(f"{address} was replaced while it was read")
+            if sidecar_of(answer, self._client, address).id != sidecar.id:
+                raise BusyError(f"{address} was replaced while it was read")
         return answer
 
     def _ask(self, method: str, address: Address, query: Parameters, fields: HeaderFields = ()) -> Answer:

@@ -171,17 +171,11 @@ class RemoteBodies(Bodies, BodyChanges):
                 pass
 
     @contextmanager
-    def discarding_draft(
-        self,
-        form: Form,
-        document: str,
-        version: int | None,
-        records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002 - one request removes all
-    ) -> Iterator[None]:
-        yield
-        draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
+    def discarding_draft(self, draft: DocumentAddress, version: int | None, *_: object) -> Iterator[None]:
+        yield  # one request removes all
+        path = self._client.names.of_form("crud", draft.form, draft.collection.value, draft.document)
         fields = [] if version is None else [self._client.names.version(version)]
-        self._client.change(Call("DELETE", draft, fields), *MISSING)
+        self._client.change(Call("DELETE", path, fields), *MISSING)
 
     def _call(self, method: str, address: DocumentAddress, record: Sidecar, fields: HeaderFields = ()) -> Call:
         names = self._client.names
@@ -367,7 +361,7 @@ class RemoteWriter(Writing):
         self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        self._seen[address] = self._reader.current(address)
+        self._seen[address] = self._reader.facts(address)
         return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:

@@ -390,14 +390,11 @@ class ObjectChanges(BodyChanges):
     @contextmanager
     def discarding_draft(
         self,
-        form: Form,
-        document: str,
-        version: int | None,  # noqa: ARG002 - keys are without it
-        records: Sequence[tuple[str, Sidecar]],
+        draft: DocumentAddress,  # noqa: ARG002 - keys are of attachments
+        version: int | None,  # noqa: ARG002
+        records: Sequence[tuple[DocumentAddress, Sidecar]],
     ) -> Iterator[None]:
-        self._free(
-            [BodyReference(DocumentAddress(form, Collection.DRAFT, document, name), each.id) for name, each in records]
-        )
+        self._free([BodyReference(address, record.id) for address, record in records])
         yield
 
     def finish(self) -> None:

@@ -218,19 +218,13 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             directory = os.path.dirname(directory)
 
     @contextmanager
-    def discarding_draft(
-        self,
-        form: Form,
-        document: str,
-        version: int | None,  # noqa: ARG002 - those of all versions are removed
-        records: Sequence[tuple[str, Sidecar]],  # noqa: ARG002
-    ) -> Iterator[None]:
+    def discarding_draft(self, draft: DocumentAddress, *_: object) -> Iterator[None]:
         yield
-        draft = self._layout.document(form, Collection.DRAFT, document)
-        if files.exists(draft):
-            for directory in (os.path.dirname(draft), f"{self.root}/{TRASH}"):
+        folder = self._layout.paths(draft).directory
+        if files.exists(folder):
+            for directory in (os.path.dirname(folder), f"{self.root}/{TRASH}"):
                 files.require(directory)  # and no link to one
-            files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
+            files.rename(folder, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
 
     def _place(self, upload: Upload, paths: FilePaths, sidecar: Sidecar) -> str:
@@ -389,13 +383,14 @@ class _SplitWriter(Writing):
     def discard_draft(self, form: Form, document: str) -> None:
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
-        records = list[tuple[str, Sidecar]]()
+        records = list[tuple[DocumentAddress, Sidecar]]()
         for name in self._main.names(draft):
             with suppress(DamagedError):
-                record = self._main.sidecar(draft.moved(Collection.DRAFT, name))
+                address = draft.moved(Collection.DRAFT, name)
+                record = self._main.sidecar(address)
                 if record is not None and record.body is not None:
-                    records.append((name, record))
-        with self._changes.discarding_draft(form, document, None if known is None else known.version, records):
+                    records.append((address, record))
+        with self._changes.discarding_draft(draft, None if known is None else known.version, records):
             self._writer.discard_draft(form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:

@@ -193,32 +193,30 @@ def _remove(path: str) -> None:
 
 def listed(root: str) -> Iterator[tuple[str, DocumentLease | DamagedError]]:
     """Yield the path of every file of a lease in a tree, expired ones too, with what it says. Raises ``OSError``."""
-    top = Layout(root).own(LEASES)
-    for directory in _names(top):
-        for name in _names(f"{top}/{directory}"):
-            path = f"{top}/{directory}/{name}"
-            if name.endswith(UNFINISHED_LEASE):
-                continue
-            found: DocumentLease | DamagedError | None
-            try:
-                found = _read(path)
-            except DamagedError as error:
-                found = error
-            if found is not None:
-                yield path, found
+    for entry in _files(root):
+        found: DocumentLease | DamagedError | None = None
+        try:
+            found = None if entry.name.endswith(UNFINISHED_LEASE) else _read(entry.path)
+        except DamagedError as error:
+            found = error
+        if found is not None:
+            yield entry.path, found
 
 
 def unfinished(root: str) -> Iterator[os.DirEntry[str]]:
     """Yield the files that were to become leases, when their writer was killed. Raises ``OSError``."""
-    top = Layout(root).own(LEASES)
-    for directory in _names(top):
-        with os.scandir(f"{top}/{directory}") as entries:
-            yield from (entry for entry in entries if entry.name.endswith(UNFINISHED_LEASE))
+    return (entry for entry in _files(root) if entry.name.endswith(UNFINISHED_LEASE))
 
 
-def _names(directory: str) -> list[str]:
+def _files(root: str) -> Iterator[os.DirEntry[str]]:
+    for directory in _entries(Layout(root).own(LEASES)):
+        yield from _entries(directory.path)
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
     try:
         files.require(directory)
-        return sorted(os.listdir(directory))
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []

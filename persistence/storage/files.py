@@ -470,6 +470,19 @@ def names_in(directory: str) -> list[str]:
         return []
 
 
+def below(directory: str) -> Iterator[str]:
+    """Yield the paths of all files below a directory, sorted. Links are not followed, and the directory may be one."""
+    if os.path.islink(directory):
+        yield directory
+        return
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from below(entry.path)
+            else:
+                yield entry.path
+
+
 def exists(path: str) -> bool:
     try:
         os.lstat(path)

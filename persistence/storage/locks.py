@@ -33,7 +33,7 @@ from pathlib import Path
 
 import msgspec
 
-from persistence.closable import closed
+from persistence.closable import closed, taking
 from persistence.errors import BusyError, StartupError
 from persistence.metrics.observations import LOCK_TIMEOUTS, LOCK_WAITS
 from persistence.model.texts import Instant, next_after
@@ -93,55 +93,34 @@ class LockFile:
             yield
 
 
-class OpenLock:
-    """A lock that is taken for every line of a log: its file stays open, and has a small record of what it guards."""
+class LogLock:
+    """A lock that is taken for every line of a log. Its file has a small record of what it guards."""
 
-    # A lock on a removed file excludes no one, so the file is made again. It is opened when it is first taken, which
-    # must not be before a process forks: both would share the lock.
     def __init__(self, path: str, timeout: float) -> None:
         self._path = path
         self._timeout = timeout
         self._thread = threading.Lock()
-        self._file: FileIO | None = None
         self._is_closed = False
 
-    def take(self, otherwise: str) -> int:
-        """Take the lock, until ``release``, and return a descriptor of its file."""
+    @contextmanager
+    def holding(self, otherwise: str) -> Iterator[int]:
+        """Take the lock for a block, and lend its file, which is made if it is missing."""
         deadline = time.monotonic() + self._timeout
-        if self._thread.acquire(timeout=self._timeout):
-            try:
-                while _wait_for(descriptor := self._opened(), deadline):
-                    if os.fstat(descriptor).st_nlink:
-                        return descriptor
-                    self._forget()
-            except BaseException:
-                self._thread.release()
-                raise
-            self._thread.release()
-        raise BusyError(otherwise)
-
-    def release(self) -> None:
-        if self._file is not None:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
-        self._thread.release()
+        with taking(self._thread, BusyError(otherwise), timeout=self._timeout):
+            if self._is_closed:
+                raise closed(self._path)
+            while True:
+                with files.closing(files.open_shared(self._path)) as descriptor:
+                    if not _wait_for(descriptor, deadline):
+                        raise BusyError(otherwise)
+                    if os.fstat(descriptor).st_nlink:  # a lock on a removed file excludes no one
+                        yield descriptor
+                        return
 
     def close(self) -> None:
-        """Close the file, after a thread that holds the lock has released it; nobody can take it any more."""
+        """Let nobody take the lock any more, after a thread that holds it has released it."""
         with self._thread:
             self._is_closed = True
-            self._forget()
-
-    def _opened(self) -> int:
-        if self._is_closed:
-            raise closed(self._path)
-        if self._file is None:
-            self._file = FileIO(files.open_shared(self._path), "r+")
-        return self._file.fileno()
-
-    def _forget(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class Locks:

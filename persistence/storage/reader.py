@@ -304,8 +304,10 @@ class StoreReader:
         # Only files all of whose names are in the directory are freed.
         found = dict[int, tuple[int, os.stat_result]]()
         with disk_errors("looking at", main):
-            for status in _statuses(self._layout.paths(main).directory):
-                found[status.st_ino] = found.get(status.st_ino, (0, status))[0] + 1, status
+            for path in files.below(self._layout.paths(main).directory):
+                with suppress(FileNotFoundError):
+                    status = os.lstat(path)
+                    found[status.st_ino] = found.get(status.st_ino, (0, status))[0] + 1, status
         return sum(status.st_size for names, status in found.values() if names >= status.st_nlink)
 
     def revisions(self, address: Address) -> list[Instant]:
@@ -319,15 +321,6 @@ def _numbers(directory: str) -> list[int]:
     except FileNotFoundError:
         return []
     return sorted([int(name) for name in names if name.isascii() and name.isdigit()], reverse=True)
-
-
-def _statuses(directory: str) -> Iterator[os.stat_result]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _statuses(entry.path)
-            else:
-                yield entry.stat(follow_symlinks=False)
 
 
 def _names(directory: str) -> Iterator[str]:

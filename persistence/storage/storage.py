@@ -215,10 +215,10 @@ class BodyChanges(Protocol):
         """Remove bodies after the block, which removes their records without a trace."""
 
     def discarding_draft(
-        self, form: Form, document: str, version: int | None, records: Sequence[tuple[str, Sidecar]]
+        self, draft: DocumentAddress, version: int | None, records: Sequence[tuple[DocumentAddress, Sidecar]]
     ) -> AbstractContextManager[None]:
         """Remove the bodies of all attachments of a draft after the block, which discards it."""
-        # ``version`` is its form version where that is known, and ``records`` are those of its attachments by name.
+        # ``version`` is its form version where that is known, and ``records`` are those of its attachments.
 
     def replacing(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload

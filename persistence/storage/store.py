@@ -402,8 +402,8 @@ class TreeDocumentFiles(DocumentFiles):
             yield from files_below(directory, self.root)
 
     def links(self) -> Iterator[str]:
-        known = {_identity(path) for directory in self._directories() for path in _files(directory)}
-        yield from (path for path in _files(f"{self.root}/{SERVE}") if _identity(path) in known)
+        known = {_identity(path) for directory in self._directories() for path in files.below(directory)}
+        yield from (path for path in files.below(f"{self.root}/{SERVE}") if _identity(path) in known)
 
     def remove(self, links: list[str]) -> None:
         for path in links:
@@ -436,7 +436,7 @@ class TreeDocumentFiles(DocumentFiles):
 
 def files_below(directory: str, root: str) -> Iterator[DocumentFile]:
     """Yield the files below a directory, which may be missing, with their paths below a root. Raises ``OSError``."""
-    for path in _files(directory):
+    for path in files.below(directory):
         try:
             digest = digest_of_file(path)
         except OSError:
@@ -449,18 +449,6 @@ def remove_wholly(path: str) -> None:
     files.remove_tree(path)
     if files.exists(path):
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-
-
-def _files(directory: str) -> Iterator[str]:
-    if os.path.islink(directory):  # what it leads to is not removed, only the link
-        yield directory
-        return
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            else:
-                yield entry.path
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from persistence.audit.chain import REPAIRED, AuditEvent, Head, Seal, head_of, p
 from persistence.audit.verification import AuditVerdict, expected_head, in_order, newest, verify
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
 from persistence.storage import files
-from persistence.storage.locks import OpenLock
+from persistence.storage.locks import LogLock
 from tests.opened import close, opened
 
 EVENT = AuditEvent(action="update", app="acme", form="order", document="D", status=204, user="älice").encoded()
@@ -477,13 +477,10 @@ def test_what_is_no_file_is_refused(path: str, make: Callable[[str], object], ca
 
 def test_nobody_waits_for_ever_for_a_writer_that_is_stopped(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("persistence.audit.audit_log._PATIENCE", 0.05)
-    holder, own = OpenLock(lock_path(path), 1), trail(path)
-    holder.take("never")
-    with pytest.raises(BusyError):
+    own = trail(path)
+    with LogLock(lock_path(path), 1).holding("never"), pytest.raises(BusyError):
         own.append(EVENT)
-    holder.release()
     assert own.append(EVENT) == 1
-    holder.close()
 
 
 def test_a_line_that_is_being_written_when_it_is_closed_is_whole_and_durable(

@@ -168,7 +168,7 @@ def test_files_that_are_lost_while_nobody_serves_are_rebuilt(
     index.files.refresh(FORM, ["d1"])
     copy = tmp_path / "as it was"
     shutil.copytree(tmp_path / ".index", copy)
-    index.files._pool.discard(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
+    index.files.pool.discard(FORM)  # and its files are as those of a process that was killed
     shutil.rmtree(tmp_path / ".index")
     shutil.copytree(copy, tmp_path / ".index")
     shutil.rmtree(tmp_path / ".index/.pending")
@@ -321,14 +321,14 @@ def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     """The power cut has taken what was written last, and the notes with it."""
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    index.files._pool.discard(FORM)  # noqa: SLF001 - all is in the one file, which is durable
+    index.files.pool.discard(FORM)  # all is in the one file, which is durable
     was = file_of(tmp_path).read_bytes()
     change(memory, journal, "d1", "changed", 11)
     change(memory, journal, "new", "new", 12)
     journal.write(FORM, "d2")
     memory.delete("d2")
     index.files.refresh(FORM, ["d1", "d2", "new"])
-    index.files._pool.discard(FORM)  # noqa: SLF001
+    index.files.pool.discard(FORM)
     journal.leave()
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):

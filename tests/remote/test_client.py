@@ -44,6 +44,15 @@ def test_a_cookie_of_the_provider_is_not_sent_with_the_next_request() -> None:
         assert not [name for each in provider.received for name in each.headers if name.lower() == "cookie"]
 
 
+def test_a_password_in_the_address_is_sent_in_the_place_of_what_a_client_sends() -> None:
+    with providing(lambda _: Reply(200)) as provider:
+        client = calling(f"http://ada:s%20e@127.0.0.1:{provider.port}", CallPolicy(connect=0.5))
+        client.ask(Call("GET", "/crud", [("Authorization", "Bearer other")]))
+        sent = provider.received[0].headers
+        assert [text for name, text in sent.items() if name.lower() == "authorization"] == ["Basic YWRhOnMgZQ=="]
+        assert sent.get("Host") == f"127.0.0.1:{provider.port}"
+
+
 @pytest.mark.parametrize(
     ("first", "piece"),
     [

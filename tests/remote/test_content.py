@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import BinaryIO
 
-import httpx
+import httpcore
 import pytest
 
 from persistence import client_request
@@ -142,7 +142,8 @@ def test_a_content_without_a_length_is_not_received_without_end(
             received.append(100)
             yield b" " * 100
 
-    response = httpx.Response(200, headers=_described(names), content=endless())
+    sent = Content(endless())
+    response = httpcore.Response(200, headers=_described(names), content=sent)
     client = Client("far", names, SimpleNamespace(call=lambda *_: Answer(response, FAR, "GET")))  # type: ignore[arg-type]
     (tmp_path / SPOOL).mkdir()
     reader = RemoteReader(client, str(tmp_path))
@@ -152,8 +153,20 @@ def test_a_content_without_a_length_is_not_received_without_end(
             reader.read(DocumentAddress(Form("hr", "leave"), Collection.DATA, "1", DATA_XML), content=True)
     finally:
         client_request.begin(None)
-    assert response.is_closed
+    assert sent.is_closed
     assert sum(received) < 8 * CHUNK
+
+
+class Content:
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def _described(names: ProviderNames) -> dict[str, str]:
@@ -162,12 +175,12 @@ def _described(names: ProviderNames) -> dict[str, str]:
 
 def test_an_answer_that_does_not_describe_its_content_gives_its_connection_back() -> None:
     """A range is wanted of an attachment; its length is not known before, and the GET says less than the HEAD."""
-    names, responses = ProviderNames(SVC, SVC), list[httpx.Response]()
+    names, contents = ProviderNames(SVC, SVC), list[Content]()
 
     def answered(call: Call, _: Peer) -> Answer:
         headers = _described(names) if call.method == "HEAD" else {}
-        responses.append(httpx.Response(200, headers=headers, stream=httpx.ByteStream(BODY)))
-        return Answer(responses[-1], FAR, call.label)
+        contents.append(Content([BODY]))
+        return Answer(httpcore.Response(200, headers=headers, content=contents[-1]), FAR, call.label)
 
     client = Client("far", names, SimpleNamespace(call=answered))  # type: ignore[arg-type]
     reader = RemoteReader(client, None)  # type: ignore[arg-type]  # nothing is received
@@ -177,4 +190,4 @@ def test_an_answer_that_does_not_describe_its_content_gives_its_connection_back(
             reader.read(DocumentAddress(Form("hr", "leave"), Collection.DATA, "1", "a.bin"), content=True)
     finally:
         client_request.begin(None)
-    assert [response.is_closed for response in responses] == [True, True]
+    assert [each.is_closed for each in contents] == [True, True]

@@ -360,7 +360,10 @@ class IndexFile(Closable):
             self._identity, self._size = tables.identity_of(path), os.lstat(path).st_size
             reader = IndexReader(path)
             with closed_after_error(reader):
-                tables.require_schema(reader.connection, path)  # now its companions are there, as long as it is open
+                schema = tables.read_fact(reader.connection, tables.SCHEMA_FACT)
+                if schema != tables.SCHEMA:
+                    raise UnusableError(path) if schema is None else OutdatedError(path)
+                # It was read, and now its companions are there, as long as it is open.
                 self._companions = tables.companions(path)
         except tables.FAILURES as error:
             raise tables.meaning_of(error, path, subject) from error

@@ -15,7 +15,6 @@ from persistence.index.sources import DocumentRows
 from persistence.index.sqlite import tables
 from persistence.index.sqlite.sqlite_dialect import quoted
 from persistence.index.sqlite.tables import COMPLETE, SCHEMA_FACT, UnusableError, code_of, read_fact, write_fact
-from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
 from persistence.storage import files
 from persistence.storage.layout import FLAT, Layout
@@ -151,8 +150,6 @@ class FlatCatalogue(Closable):
         self._execute = connection.execute
         self._executemany = connection.executemany
         self._connection = connection
-        self._known: dict[Form, dict[int, tuple[FlatView, ...]]] = {}
-        self._schema = 0
 
     def close(self) -> None:
         self._connection.close()
@@ -187,14 +184,8 @@ class FlatCatalogue(Closable):
         return {version: CataloguedVersion(*entry) for version, *entry in found}
 
     def all_views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
-        """Return the views of the versions of a form, cached until tables change; to be called in a transaction."""
-        schema = self._execute("PRAGMA schema_version").fetchone()[0]
-        if schema != self._schema or (form not in self._known and len(self._known) >= INDEXES_KEPT):
-            self._schema = schema
-            self._known.clear()
-        if form not in self._known:
-            self._known[form] = {version: self.views(form, version) for version in self.versions(form)}
-        return self._known[form]
+        """Return the views of the versions of a form; to be called in a transaction."""
+        return {version: self.views(form, version) for version in self.versions(form)}
 
     def views(self, form: Form, version: int) -> tuple[FlatView, ...]:
         """Return the views of a version, the view of documents first."""

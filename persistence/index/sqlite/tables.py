@@ -409,15 +409,6 @@ def require_own(path: str) -> None:
             raise UnusableError(path)
 
 
-def require_schema(connection: sqlite3.Connection, path: str) -> None:
-    """Make sure that a connection is to an index of this version, and one as long as it says: SQLite compares that."""
-    schema = read_fact(connection, SCHEMA_FACT)
-    if schema is None:
-        raise UnusableError(path)
-    if schema != SCHEMA:
-        raise OutdatedError(path)
-
-
 @contextmanager
 def domain_errors(subject: str) -> Iterator[None]:
     """Raise the domain error for one of SQLite in a block, in which ``subject`` is used."""

@@ -86,7 +86,6 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
         self._process = 0
         self._state = 0
         self._born = 0.0
-        self._last = 0
 
     def close(self) -> None:
         with self._lock:
@@ -176,14 +175,6 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
                 last = str(key)
                 if not files.exists(layout.paths(_address(last)).sidecar):
                     yield _address(last)
-
-    def settle(self) -> int:
-        now, before = time.time(), self._last
-        self._last = super().settle()
-        if self._last != before:
-            with self.transaction("recording what is durable") as run:
-                run("UPDATE outbox_fact SET value = ? WHERE name = 'synced'", str(now))
-        return self._last
 
     # The file.
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
-from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, as_disk_error, disk_errors
+from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
 from persistence.index.protocol import RebuildAim, VersionKeys, prepared
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
@@ -53,18 +53,18 @@ class IndexFiles(Closable):
         self.generations = lru_cache(256)(lambda form: Generations(layout, form))
         self._journal = journal
         self._begin = begin
-        self._pool = engine.IndexPool()
+        self.pool = engine.IndexPool()
 
     def close(self) -> None:
-        self._pool.close()
+        self.pool.close()
 
     def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
         generations, source = self.generations(form), self.source(form)
+        failure = _AgainError()
         try:
-            try:
+            with disk_errors("using the index of", form):
                 changed = [each.document for each in self._journal.outstanding() if each.form == form]
-                failure = _AgainError()
                 for _ in range(_ATTEMPTS):
                     engine.require_space(self.root)
                     path = generations.current()
@@ -73,14 +73,12 @@ class IndexFiles(Closable):
                     try:
                         if path is not None:
                             with self._using(form, path) as used:
-                                if used.is_ready or self._has_become_ready(used):
+                                if self._has_become_ready(used):
                                     return self._current(used, source, scope, changed, work)
-                        self._pool.discard(form)
+                        self.pool.discard(form)
                         self._make_ready(form)
                     except _AgainError as error:
                         failure = error
-            except OSError as error:
-                raise as_disk_error(error, "using the index of", form) from error
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
@@ -147,13 +145,17 @@ class IndexFiles(Closable):
         with used.reading() as index:
             return work(index)
 
-    def _has_become_ready(self, used: engine.IndexFile) -> bool:
-        for _ in range(_LOOKS):
+    def is_ready(self, used: engine.IndexFile) -> bool:
+        if not used.is_ready:
             changes = changes_beside(used.path)
             with used.reading() as index:
-                if condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY:
-                    used.is_ready = True
-                    return True
+                used.is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
+        return used.is_ready
+
+    def _has_become_ready(self, used: engine.IndexFile) -> bool:
+        for _ in range(_LOOKS):
+            if self.is_ready(used):
+                return True
             time.sleep(_LOOK)  # a process may be changing it
         return False
 
@@ -177,9 +179,9 @@ class IndexFiles(Closable):
     @contextmanager
     def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
         try:
-            yield self._pool.opened(form, path)
+            yield self.pool.opened(form, path)
         except engine.UnusableError as error:
-            self._pool.discard(form)
+            self.pool.discard(form)
             self.generations(form).invalidate(path)
             raise _AgainError(error.mistake) from error
         except (DiskError, BusyError) as error:
@@ -224,7 +226,7 @@ class _Look(NamedTuple):
     known: str
 
 
-class IndexCheck(Closable):
+class IndexCheck:
     """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index."""
 
     # The service repairs some states itself before it answers, which are no findings: a missing index, one of another
@@ -243,12 +245,7 @@ class IndexCheck(Closable):
         self._update = update
         self._recover = recover
         self._layout = Layout(indexes.root)
-        self._path: str | None = None  # of the one index that is open: the tree is walked form by form
-        self._file: engine.IndexFile | None = None
-
-    def close(self) -> None:
-        self._close_file()
-        self._path = None
+        self._broken: set[str] = set()
 
     def of_document(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
         if self._is_possible:
@@ -263,7 +260,6 @@ class IndexCheck(Closable):
             for name in _names(f"{directory}/{app}", only[1:2]):
                 form = Form(unescape(app), unescape(name))
                 yield from self._unless_broken(form, self._of_form(form, deep=deep))
-        self.close()
         if not only:
             with disk_errors("looking what the index has still to take in"):
                 for path in self._journal.orphaned(_ABANDONED_AFTER):
@@ -392,45 +388,29 @@ class IndexCheck(Closable):
         for look in range(_MOST_LOOKS):
             with disk_errors("looking at the index of", form):
                 path = self._indexes.generations(form).current()
+                if path is None or path in self._broken:
+                    return None
                 try:
-                    file = self._opened(form, path)
-                    if file is None:
+                    file = self._indexes.pool.opened(form, path)
+                    if not self._indexes.is_ready(file):
                         return None
                     with file.reading() as index:
                         return work(index, *values)
+                except engine.OutdatedError:
+                    return None
                 except engine.UnusableError as error:
-                    self._close_file()
+                    self._indexes.pool.discard(form)
                     if self._indexes.generations(form).current() == path:
+                        self._broken.add(path)
                         is_there = os.path.exists(error.path)
                         cause = "it is not whole" if is_there else "the file in use is missing"
                         raise _BrokenError(error.cause or cause) from error
                 except (DiskError, BusyError):
                     # Others open and close it all the time, which may be in the way for a moment.
-                    self.close()
+                    self._indexes.pool.discard(form)
                     if look == _MOST_LOOKS - 1:
                         raise
         return None
-
-    def _opened(self, form: Form, path: str | None) -> engine.IndexFile | None:
-        if path == self._path:
-            return self._file
-        self._close_file()
-        self._path = path
-        if path is None:
-            return None
-        with suppress(engine.OutdatedError):
-            changes = changes_beside(path)
-            self._file = engine.IndexFile(path, f"the index of {form}")
-            with self._file.reading() as index:
-                condition = condition_of(index, tree_identity(self._indexes.root), changes)
-            if condition is not IndexCondition.READY:
-                self._close_file()
-        return self._file
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def _names(directory: str, only: tuple[str, ...]) -> list[str]:

@@ -18,7 +18,7 @@ from persistence.catalog import Definition
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader
-from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus, status_in
+from persistence.index.protocol import Budget, RebuildAim, ReindexingStatus, status_in
 from persistence.index.sources import DocumentName, IndexedPage, Source, flat_rows
 from persistence.index.sqlite import engine
 from persistence.index.sync.index_files import IndexCheck, IndexFiles
@@ -419,7 +419,6 @@ class TreeIndex(Closable):
 
     def close(self) -> None:
         self._processes.close()
-        self._check.close()
         self.files.close()
         self.flat.close()
         self._journal.close()
@@ -508,9 +507,6 @@ class TreeIndex(Closable):
             is_done = self._processes.run(self.job(forms, RebuildAim.REBUILT, version))
         if not is_done:
             raise DiskError("the index could not be rebuilt; the log says why")
-
-    def is_rebuilding(self) -> bool:
-        return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:
         return status_in(rebuild_record(self.files.root))
