@@ -247,7 +247,7 @@ class AuditTrail(Closable):
             def failed(error: Exception) -> None:
                 self._on_fault(str(error))
 
-            self._syncing = PeriodicThread(_SYNC_PAUSE, [self._sync_or_report], failed)
+            self._syncing = PeriodicThread("audit-sync", _SYNC_PAUSE, [self._sync_or_report], failed)
 
     def _sync_or_report(self) -> None:
         if self._is_unsynced:
