@@ -6,7 +6,7 @@ import os
 import re
 import resource
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -276,11 +276,9 @@ def choose_trees(options: Mapping[str, object]) -> TreeChoice:
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
-@contextmanager
-def _permitted(choice: TreeChoice) -> Iterator[None]:
+def _permitted(choice: TreeChoice) -> AbstractContextManager[None]:
     """Let a command with a second key remove revisions, where they are only added."""
-    with removing() if second_key_name(choice.settings) else nullcontext():
-        yield
+    return removing() if second_key_name(choice.settings) else nullcontext()
 
 
 TREES = Opened("choice", (_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT), choose_trees, _permitted)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from typing import BinaryIO, TextIO
+from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -77,29 +77,19 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-class _AboveBar(io.TextIOBase):
+class _AboveBar:
     """Stands for a stream while there is a bar, and prints whole lines above it.
 
     That of rich has no encoding, so that click writes around it.
     """
 
     def __init__(self, console: Console, stream: TextIO) -> None:
-        super().__init__()
         self._console = console
         self._stream = stream
         self._line = ""
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # which has it writable
-        return self._stream.encoding
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        return self._stream.errors
-
-    @property
-    def buffer(self) -> BinaryIO:
-        return self._stream.buffer
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -108,12 +98,6 @@ class _AboveBar(io.TextIOBase):
         for line in lines:
             self._console.print(Text.from_ansi(line), soft_wrap=True)
         return len(text)
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
 
     def end(self) -> None:
         if self._line:
@@ -142,7 +126,11 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[Callable[[int
     is_shared = sys.stdout.isatty() and (os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev)
     errors = _AboveBar(console, sys.stderr)
     output = _AboveBar(console, sys.stdout) if is_shared else None
-    with progress, redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
+    with (
+        progress,
+        redirect_stderr(cast("TextIO", errors)),
+        redirect_stdout(cast("TextIO", output)) if output is not None else nullcontext(),
+    ):
         task = progress.add_task(label, total=None)
         progress.refresh()
         progress.update(task, total=count() or None)  # 0 stands for an unknown number
