@@ -265,17 +265,10 @@ def _notes(revision: Facts) -> Iterator[str]:
 @click.argument("older", type=instant, required=False)
 @click.argument("newer", type=instant, required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
-@click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
+@click.option("--truncate", "truncation", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
-def diff(  # noqa: PLR0913 - its options
-    *,
-    path: str,
-    older: Instant | None,
-    newer: Instant | None,
-    language: str | None,
-    truncate: int | None,
-    decrypt: bool,
-    choice: TreeChoice,
+def diff(
+    *, path: str, older: Instant | None, newer: Instant | None, decrypt: bool, choice: TreeChoice, **shown: Any
 ) -> None:
     """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
 
@@ -296,8 +289,7 @@ def diff(  # noqa: PLR0913 - its options
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        shown = DiffOptions(language, truncate)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=is_json())
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader, FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -259,16 +259,7 @@ def _export(
     "The place in which the runtime keeps attachments outside of its database.", takes_directory=True, takes_word=False
 )
 @click.option("--time-zone", metavar="ZONE", help="The runtime's, such as Europe/Berlin; default: this machine's.")
-def import_(  # noqa: PLR0913 - each is an option
-    *,
-    path: str,
-    dry_run: bool,
-    on_conflict: str,
-    matches: tuple[str, ...],
-    attachments: Attachments | str | None,
-    time_zone: str | None,
-    effective: Effective,
-) -> int:
+def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective, **of_database: Any) -> int:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
@@ -282,9 +273,9 @@ def import_(  # noqa: PLR0913 - each is an option
     settings, chosen = effective.settings, ImportOptions(dry_run, OnConflict(on_conflict))
     with ExitStack() as opened:
         if "://" in path:
-            found = _database(path, opened, settings, matches=matches, attachments=attachments, time_zone=time_zone)
+            found = _database(path, opened, settings, **of_database)
             return _import(effective, found, chosen, found)
-        if matches or attachments is not None or time_zone is not None:
+        if any(value is not None and value != () for value in of_database.values()):
             raise click.UsageError("--match, --attachments and --time-zone are for databases")
         return _import(effective, _opened(path, opened, settings.max_body), chosen, None)
 
