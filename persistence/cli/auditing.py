@@ -40,7 +40,7 @@ _COLLECTIONS = frozenset({"data", "draft", "form"})
 @contextmanager
 def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
     """Write the audit lines of a command, for a block. ``subject`` is the parameter that names a form or a document."""
-    effective = load({key: params.get(key) for key in _SETTINGS})
+    effective = load(**{key: params.get(key) for key in _SETTINGS})
     if effective.settings.audit == "off":
         yield
         return

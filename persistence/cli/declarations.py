@@ -54,7 +54,7 @@ class Opened:
 
     argument: str
     options: Sequence[Option]
-    read: Callable[[Params], Any]
+    read: Callable[..., Any]
     around: Callable[[Any], AbstractContextManager[object]] = nullcontext
 
 
@@ -149,7 +149,7 @@ def _end(callback: Callback, arguments: tuple[Any, ...], params: dict[str, Any],
     if place is not None:
         given = {name: params[name] for name in PLACES if name in params}
         rest = {name: value for name, value in params.items() if name not in given}
-        params = {**rest, place.argument: place.read(given)}
+        params = {**rest, place.argument: place.read(**given)}
         around = place.around(params[place.argument])
     with around:
         status = callback(*arguments, **params)

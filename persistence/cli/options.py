@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -85,16 +85,14 @@ settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS,
 common_options = _options(_DATA, _CONFIG, _DIALECT)
 
 
-def read_settings(options: Mapping[str, object]) -> Effective:
+def read_settings(*, file: str | None, **flags: object) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options."""
-    flags = {name: value for name, value in options.items() if name != "file"}
-    file = options["file"]
-    return settings.load(None if file is None else str(file), flags)
+    return settings.load(file, flags)
 
 
-def load(options: Mapping[str, object]) -> Effective:
+def load(**options: Any) -> Effective:
     """Return the settings in force for a command that works on their trees, which root must own."""
-    effective = read_settings(options)
+    effective = read_settings(**options)
     for each in (*effective.settings.roots, effective.settings.home):
         owner.refuse_root(each)
     return effective
@@ -262,17 +260,17 @@ class TreeChoice:
         return root_of(route.data, roots) or database_of(route.data, roots) or ""
 
 
-def choose_trees(options: Mapping[str, object]) -> TreeChoice:
-    """Return the tree that ``tree_options`` name, else all trees of the settings. Datasource "" is the default one."""
-    effective = load({name: value for name, value in options.items() if name != "datasource"})
-    roots, datasource = effective.settings.roots, options["datasource"]
+def choose_trees(*, datasource: str | None = None, **options: Any) -> TreeChoice:
+    """Return the tree that the options name, else all trees of the settings. Datasource "" is the default one."""
+    effective = load(**options)
+    roots = effective.settings.roots
     is_named = datasource is not None or options.get("data") is not None
-    if datasource and str(datasource) not in roots.named:
+    if datasource and datasource not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
     trees = all_trees(effective)
     if is_named:
-        name = str(datasource or "")
-        trees = (replace(trees[0], name=tree_name(name), place=roots.named[name] if name else roots.default),)
+        place = roots.named[datasource] if datasource else roots.default
+        trees = (replace(trees[0], name=tree_name(datasource or ""), place=place),)
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
@@ -422,7 +420,7 @@ def form_names(context: click.Context, _parameter: click.Parameter, incomplete: 
     """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
     options = {name: context.params.get(name) for name in PLACES}
     try:
-        trees = [tree for tree in choose_trees(options).trees if not tree.is_database]
+        trees = [tree for tree in choose_trees(**options).trees if not tree.is_database]
         found = (str(form) for tree in trees for form in tree.reader().store.forms())
         return sorted(set(islice((name for name in found if name.startswith(incomplete)), 1000)))  # nobody reads more
     except (PersistenceError, click.ClickException, OSError):  # the command itself will say so

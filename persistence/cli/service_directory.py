@@ -62,7 +62,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
     options = {**options, "data": directory or options["data"]}
     if options["data"] is not None and options["datasource"] is not None:
         raise click.UsageError("--data and --datasource exclude each other")
-    choice = choose_trees(options)
+    choice = choose_trees(**options)
     if choice.is_named:
         made = [init_place(choice.settings, choice.trees[0].place)]
     else:
