@@ -14,6 +14,7 @@ from persistence.cli.options import (
     SETTINGS,
     ChosenTree,
     all_trees,
+    count_documents,
     encryption_remark,
     form_names,
     managing,
@@ -258,16 +259,13 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
         store = place.storage
         references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
         forms = sorted(store.forms(), key=str)
-        listed = (store.documents_and_drafts(form) for form in forms)
-        with progress(f"{prefix}looking", lambda: sum(1 for documents in listed for _ in documents)) as bar:
+        with progress(f"{prefix}looking", partial(count_documents, store, forms)) as bar:
             for form in forms:
                 count = 0
                 for document in store.documents_and_drafts(form):
                     found, problems = references.of(form, document)
                     count += found
-                    for problem in problems:
-                        bar.say_problem(problem, tree.name, prefix)
-                    bar.step()
+                    bar.done(problems, tree=tree.name, prefix=prefix)
                 if count:
                     line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")
                     facts = {"tree": tree.name, "form": str(form), "revisions": count}

@@ -401,6 +401,10 @@ def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
     return found if form is None else [form]
 
 
+def count_documents(storage: Storage, forms: Iterable[Form]) -> int:
+    return sum(1 for form in forms for _ in storage.documents_and_drafts(form))
+
+
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     """Open a place for reports, for a block; nothing is changed."""

@@ -237,8 +237,11 @@ class ProgressBar:
         if self._advance is not None:
             self._advance(steps)
 
-    def say_problem(self, problem: str, tree: str, prefix: str) -> None:
-        self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
+    def done(self, problems: Iterable[str], *, tree: str, prefix: str) -> None:
+        """Print the problems of a step that is done."""
+        for problem in problems:
+            self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
+        self.step()
 
     def say_either(self, facts: Mapping[str, object], text: str, style: str = "") -> None:
         """Print an object with ``--json``, else a line."""

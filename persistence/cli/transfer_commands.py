@@ -29,6 +29,7 @@ from persistence.cli.options import (
     allow_open_files,
     at_rest,
     attachments_option,
+    count_documents,
     managing,
     open_attachments,
     usage_errors,
@@ -486,21 +487,13 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
             raise StartupError(f"no property leads attachments of these forms to {base}: set it first (docs/moving.md)")
         run = AttachmentMove(place.storage, place.providers.bodies_by_form, is_dry)
         run.bodies_of(forms[0])  # which must be there
-        documents = (form_documents for form in forms for form_documents in place.storage.documents_and_drafts(form))
-        with progress("moving", lambda: sum(1 for _ in documents)) as bar:
+        with progress("moving", partial(count_documents, place.storage, forms)) as bar:
             for form in forms:
                 for problems in run.documents(form):
-                    for problem in problems:
-                        bar.say_problem(problem, "", "")
-                    bar.step()
+                    bar.done(problems, tree="", prefix="")
         place.leave()
-    facts = {
-        "revisions": run.revisions,
-        "bytes": run.size,
-        "forms": len(forms),
-        "problems": bar.lines,
-        "dry_run": is_dry,
-    }
+    facts = {"revisions": run.revisions, "bytes": run.size, "forms": len(forms)}
+    facts |= {"problems": bar.lines, "dry_run": is_dry}
     did = "to be moved" if is_dry else "moved"
     text = f"{run.revisions:,} revisions of attachments {did} to {base}, {run.size / (1 << 20):.1f} MiB"
     say_result({**facts, "seconds": bar.seconds}, f"{text}; {bar.seconds:.1f} s", summarize)

@@ -16,6 +16,7 @@ from persistence.cli.options import (
     at_rest,
     choose_data,
     chosen_forms,
+    count_documents,
     encryption_remark,
     form_names,
     managing,
@@ -169,28 +170,21 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
             say_error(f"persistence: {remark}")
         reencryption = Reencryption(place.storage, place.providers.bodies_by_form, stored)
         forms = chosen_forms(reencryption.forms(), form)
-        jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
         count, label = 0, f"{prefix}{'looking' if dry_run else 'encrypting'}"
-        listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
-        with progress(label, lambda: sum(1 for documents in listed for _ in documents)) as bar:
-
-            def done(problems: list[str]) -> None:
-                for problem in problems:
-                    bar.say_problem(problem, tree.name, prefix)
-                bar.step()
-
-            for job in jobs:
+        with progress(label, partial(count_documents, place.storage, forms)) as bar:
+            done = partial(bar.done, tree=tree.name, prefix=prefix)
+            for each in forms:
                 if not dry_run:
-                    count += job.run(done)
+                    count += ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)).run(done)
                     continue
-                for document in reencryption.store.documents_and_drafts(job.form):
-                    plan = job.reencryption.plan(job.form, document, job.version)
+                for document in place.storage.documents_and_drafts(each):
+                    plan = reencryption.plan(each, document, version)
                     count += len(plan.rewritings)
-                    done(list(plan.problems))
+                    done(plan.problems)
         place.leave()
-    facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
+    facts = {"tree": tree.name, "revisions": count, "forms": len(forms), "problems": bar.lines, "dry_run": dry_run}
     did = "would be re-encrypted" if dry_run else "re-encrypted"
-    text = f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {bar.seconds:.1f} s"
+    text = f"{prefix}{count:,} revisions of {counted(len(forms), 'form')} {did} in {bar.seconds:.1f} s"
     say_result({**facts, "seconds": bar.seconds}, text, summarize)
     return REMAINS if bar.lines else 0
 
