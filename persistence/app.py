@@ -31,7 +31,7 @@ from persistence.http.application import (
 )
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, history, leases, unknown_paths
-from persistence.http.exports import changes, exports, imports, purges, reencrypts
+from persistence.http.exports import changes, exports, facts, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
@@ -60,7 +60,7 @@ from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
-from persistence.services.rules import Access, AccessTokens, Issuing
+from persistence.services.rules import Access, AccessTokens, AdministratorAccess, Issuing
 from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 
@@ -256,6 +256,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
         PurgeRequests(local.values(), purge_of, router),
+        Documents(router, dialect, AdministratorAccess(dialect)),
         Exporting(router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
@@ -268,7 +269,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes]
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes, facts]
     of_public += [reindex_status] if dialect.has_proxy else []
     of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
