@@ -66,13 +66,10 @@ def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
             _say_fault(str(error))
 
 
-@contextmanager
-def _log(effective: Effective) -> Iterator[AuditLog]:
+def _log(effective: Effective) -> AuditLog:
     settings = effective.settings
     owner.refuse_root(os.path.dirname(settings.audit_file))
-    places = own_directories(settings, effective.properties)
-    with open_audit(settings, open_keys(settings), places, _say_fault) as log:
-        yield log
+    return open_audit(settings, open_keys(settings), own_directories(settings, effective.properties), _say_fault)
 
 
 def _event(name: str, params: Params, subject: str) -> AuditEvent:
