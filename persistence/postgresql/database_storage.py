@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
-import psycopg
 from psycopg import Cursor
 from psycopg import errors as codes
 from psycopg.rows import TupleRow
@@ -39,8 +38,10 @@ from persistence.postgresql.database import (
     folder_of,
     key_of,
     lock_key,
+    locked,
 )
 from persistence.postgresql.revision_rows import (
+    GIVE_UP,
     DatabaseDocumentFiles,
     DatabaseReader,
     DatabaseUpload,
@@ -51,7 +52,7 @@ from persistence.postgresql.revision_rows import (
 )
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.storage import AppendOnly, KeepsHistory, Leases, Storage, Writing, keeps_all
+from persistence.storage.storage import KeepsHistory, Leases, Storage, Writing, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
@@ -76,10 +77,6 @@ UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
 WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
 """
 _CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
-_FORGET = """
-WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s RETURNING id)
-DELETE FROM piece USING own WHERE piece.id = own.id
-"""
 _IS_TAKEN = "SELECT EXISTS (SELECT FROM piece WHERE id = %s AND number = 0)"
 _RENAME = "UPDATE piece SET id = %s WHERE id = %s"
 _UNCLAIM = """
@@ -167,6 +164,7 @@ class DatabaseWriter(Writing):
         return self._replace(address, sidecar, _own(upload), over)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        self.require_removable(address)
         return self._replace(address, tombstone, None, over)
 
     def finish(self, main: DocumentAddress) -> None:
@@ -175,6 +173,7 @@ class DatabaseWriter(Writing):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
+        self.require_removable(address)
         own, place = _own(upload), key_of(self._numbers.require(address.form), address)
         row = _row(place, rewritten, own.body(), over.id)
         if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
@@ -186,22 +185,25 @@ class DatabaseWriter(Writing):
         return True
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:  # noqa: ARG002 - of trees
+        self.require_removable(address)
         self._remove(_DISCARD, address, over)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        self.require_removable(address)
         self._remove(_ERASE, address, over)
 
     def discard_draft(self, form: Form, document: str) -> None:
         self._discard(_DISCARD, DRAFT, form, document)
 
     def discard_document(self, form: Form, document: str) -> None:
-        if self._has_events:
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if (found := self.current(main)) is not None:
-                _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        self.require_removable(main)
+        if self._has_events and (found := self.current(main)) is not None:
+            _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)
         self._discard(_ERASE, DATA, form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        self.require_removable(address)
         number = self._numbers.find(address.form)
         values = key_of(number or 0, address)._asdict() | {"instants": list(instants)}
         where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
@@ -257,7 +259,7 @@ class DatabaseWriter(Writing):
         if not upload.is_large or sidecar.id == upload.id:
             return sidecar
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (sidecar.id,))
-        self._connection.execute(_FORGET, {"id": sidecar.id})
+        self._connection.execute(GIVE_UP, (sidecar.id,))
         if self._connection.execute(_IS_TAKEN, (sidecar.id,)).fetchone() == (False,):
             return sidecar
         return msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
@@ -519,10 +521,11 @@ class DatabaseStorage(DatabaseReader, Storage):
             writer = DatabaseWriter(
                 connection, self.numbers, self._keeps_history, self._listener, has_events=self._has_events
             )
+            writer.is_append_only = self._append_only
             writer.begin(address, number, self._key(*address.scope), self._gate)
             self._lookups.inside.append(writer.lookup)
             try:
-                yield AppendOnly(writer) if self._append_only else writer
+                yield writer
                 if self._listener is not None:
                     for form, version in writer.definitions:
                         self._listener.published(form, version)
@@ -539,17 +542,13 @@ class DatabaseStorage(DatabaseReader, Storage):
         The lock ends with the connection. Yields a function that raises ``BusyError`` if that was lost.
         """
         with self.database.session("keeping writers out of", self.database.address) as connection:
-            connection.execute("SELECT pg_advisory_lock(%s)", (self._gate,))
 
             def require() -> None:
                 with database_errors("looking whether writers are kept out of", self.database.address):
                     connection.execute("SELECT 1")
 
-            try:
+            with locked(connection, self._gate):
                 yield require
-            finally:  # the server may take a while to notice that the connection ends
-                with suppress(psycopg.Error):
-                    connection.execute("SELECT pg_advisory_unlock(%s)", (self._gate,))
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
