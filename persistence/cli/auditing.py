@@ -73,35 +73,24 @@ def _log(effective: Effective) -> AuditLog:
 
 
 def _event(name: str, params: Params, subject: str) -> AuditEvent:
-    app, form, collection, document = _subject(params.get(subject))
     given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
     details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
     if is_json():
         details["as_json"] = True
-    return AuditEvent(
-        action=name.replace(" ", "-"),
-        command=f"persistence {name}",
-        system_user=owner.name(os.getuid()),
-        app=app,
-        form=form,
-        collection=collection,
-        document=document,
-        details=details,
-    )
-
-
-def _subject(path: object) -> tuple[str, str, str, str]:
+    action, user = name.replace(" ", "-"), owner.name(os.getuid())
+    event = AuditEvent(action=action, command=f"persistence {name}", system_user=user, details=details)
+    path = params.get(subject)
     if isinstance(path, tuple) and len(path) == 1:
         path = path[0]
     match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
         case [document]:
-            return "", "", "", document
+            return replace(event, document=document)
         case [app, form, collection, document, *_] if collection in _COLLECTIONS:
-            return app, form, collection, document
+            return replace(event, app=app, form=form, collection=collection, document=document)
         case [app, form, *_]:
-            return app, form, "", ""
+            return replace(event, app=app, form=form)
         case _:
-            return "", "", "", ""
+            return event
 
 
 def _shown(value: object) -> object:
