@@ -42,7 +42,7 @@ from persistence.maintenance import records
 from persistence.metrics.service import Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
-from persistence.pages.pages import Pages
+from persistence.pages.pages import add_pages
 from persistence.pages.service_pages import KeyUses, RecentErrors
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
@@ -160,22 +160,22 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
-        reencrypts = opened.enter_context(_reencryption_jobs(providers, at_rest))
+        jobs = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     try:
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
-        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit, feed)
+        _route(app, settings, providers, at_rest, jobs, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
             app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
         )
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
-        Pages(
-            administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit, feed
-        ).add_to(app)
+        add_pages(
+            app, administrators, effective, providers, metrics, errors, uses, keys_at_rest, jobs, request_audit, feed
+        )
         request_audit.look_after(app)
         count = app.tick
 

@@ -349,12 +349,11 @@ class KeySetting:
     keys: frozenset[str]
     may_be_trusted: bool = False
 
-    def require(self, environ: WSGIEnvironment, action: str) -> str:
-        """Return the caller's key, or ``trusted``, if the setting has it: where anybody may call, too."""
+    def require(self, environ: WSGIEnvironment, action: str) -> None:
+        """Make sure that the setting has the caller's key, or ``trusted``: where anybody may call, too."""
         name: str = environ.get(CALLER, TRUSTED)
         if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
             raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
-        return name
 
 
 @dataclass(frozen=True, slots=True)
