@@ -13,18 +13,7 @@ from persistence.client.service_connection import ServiceConnection, authorizati
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
-from persistence.forms.messages import (
-    ListedForm,
-    ReportedImport,
-    ReportedPurge,
-    ReportedReencryption,
-    ReportedReindexing,
-    read_forms,
-    read_import_report,
-    read_purge_report,
-    read_reencryptions,
-    read_reindexing,
-)
+from persistence.forms import messages
 from persistence.model.addresses import Form
 from persistence.model.permissions import ANONYMOUS, User
 from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
@@ -92,7 +81,7 @@ class PersistenceClient(Closable):
         all_versions: bool = False,
         all_forms: bool = False,
         modified_since: Instant | None = None,
-    ) -> list[ListedForm]:
+    ) -> list[messages.ListedForm]:
         """Return the published forms with which the user may do something, those that were published last first.
 
         It is the highest version of each form, or ``all_versions``. ``all_forms`` lists those that are hidden, too.
@@ -100,7 +89,7 @@ class PersistenceClient(Closable):
         path = self._caller.path("form", *filter(None, (app, name if app else None)))
         query = [("all-versions", str(all_versions).lower()), ("all-forms", str(all_forms).lower())]
         query += [] if modified_since is None else [("modified-since", modified_since)]
-        return proper(read_forms, self._caller.send("GET", path, query=query, is_safe=True))
+        return proper(messages.read_forms, self._caller.send("GET", path, query=query, is_safe=True))
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
@@ -125,14 +114,16 @@ class PersistenceClient(Closable):
         """
         self._caller.send("POST", self._caller.path("reindex"))
 
-    def reindexing(self) -> ReportedReindexing:
+    def reindexing(self) -> messages.ReportedReindexing:
         """Return the progress of a rebuild of indexes."""
         answer = self._caller.send("GET", self._caller.path("reindex", "status"), is_safe=True)
-        return proper(read_reindexing, answer)
+        return proper(messages.read_reindexing, answer)
 
-    def reencryptions(self) -> list[ReportedReencryption]:
+    def reencryptions(self) -> list[messages.ReportedReencryption]:
         """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
-        return proper(read_reencryptions, self._caller.send("GET", self._caller.path("reencrypt"), is_safe=True))
+        return proper(
+            messages.read_reencryptions, self._caller.send("GET", self._caller.path("reencrypt"), is_safe=True)
+        )
 
     # For administrators: callers with an API key that the setting ``administrators`` names.
 
@@ -157,7 +148,7 @@ class PersistenceClient(Closable):
         *,
         dry_run: bool = False,
         on_conflict: Literal["refuse", "skip", "new-revision"] = "refuse",
-    ) -> ReportedImport:
+    ) -> messages.ReportedImport:
         """Import a ZIP archive or JSON lines, sent in pieces, and return the report.
 
         ``on_conflict`` says what to do with a document that differs here.
@@ -169,7 +160,7 @@ class PersistenceClient(Closable):
         query = (("dry-run", str(dry_run).lower()), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
         answer = self._caller.send("POST", self._caller.path("import"), fields, query, archive)
-        return proper(read_import_report, answer)
+        return proper(messages.read_import_report, answer)
 
     def purge(
         self,
@@ -178,7 +169,7 @@ class PersistenceClient(Closable):
         place: Sequence[str] = (),
         *,
         dry_run: bool = True,
-    ) -> ReportedPurge:
+    ) -> messages.ReportedPurge:
         """Remove old data without a trace, or only report what would go, and return the report.
 
         ``older_than`` is a time span such as ``30d`` or ``2y``, or an instant. ``place`` narrows it down to an
@@ -190,7 +181,7 @@ class PersistenceClient(Closable):
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", str(dry_run).lower()))
         answer = self._caller.send("POST", self._caller.path("purge", *place), (), query, is_safe=dry_run)
-        return proper(read_purge_report, answer)
+        return proper(messages.read_purge_report, answer)
 
     def _calling(self, caller: ServiceCaller) -> PersistenceClient:
         other = copy(self)

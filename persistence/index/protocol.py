@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, IntFlag
 from typing import Protocol
 
@@ -413,20 +413,15 @@ def status_in(record: JobRecord) -> ReindexingStatus:
     return replace(found, state=ReindexingState.INDEXING)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RequestedRebuilds:
-    """Rebuilds indexes on request. A ``Reindexer``; ``rebuild`` does it for some forms, or one version of one."""
+    """Rebuilds indexes on request. A ``Reindexer``; ``_rebuild`` does it for some forms, or one version of one."""
 
     # Each call ends when the rebuild is done; of two at once the second waits, and more are refused.
-    def __init__(
-        self,
-        view: Readable,
-        rebuild: Callable[[Sequence[Form], int | None], None],
-        status: Callable[[], ReindexingStatus],
-    ) -> None:
-        self._view = view
-        self._rebuild = rebuild
-        self.status = status
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
+    _view: Readable
+    _rebuild: Callable[[Sequence[Form], int | None], None]
+    status: Callable[[], ReindexingStatus]
+    _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_MOST_AT_ONCE))
 
     def all(self) -> None:
         self._run(tuple(self._view.forms()), None)

@@ -121,7 +121,7 @@ class TreeCheck:
                     yield from self._folder(item)
                     yield None
             if slices is None and len(only) <= FORM_DEPTH:
-                yield from self._index.findings(only, deep=self._deep)
+                yield from self._index.check.of_forms(only, deep=self._deep)
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
         if len(names) <= FOLDER_DEPTH:
@@ -149,7 +149,7 @@ class TreeCheck:
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
                 name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
-                yield from self._index.findings_of(folder.form, name, deep=self._deep)
+                yield from self._index.check.of_document(folder.form, name, deep=self._deep)
             return
         try:
             with self._tree.locked(folder) as change:

@@ -53,7 +53,7 @@ from persistence.postgresql.revision_rows import (
 )
 from persistence.storage.commit import Upload
 from persistence.storage.layout import NAMES
-from persistence.storage.storage import AppendOnly, KeepsHistory, Leases, Storage, Writing, keeps_all
+from persistence.storage.storage import KeepsHistory, Leases, Storage, Writing, keeps_all
 from persistence.storage.stored_revision import StoredRevision
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s), pg_try_advisory_xact_lock_shared(%s)"
@@ -165,6 +165,7 @@ class DatabaseWriter(Writing):
         return self._replace(address, sidecar, _own(upload), over)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        self.require_removable(address)
         return self._replace(address, tombstone, None, over)
 
     def finish(self, main: DocumentAddress) -> None:
@@ -173,6 +174,7 @@ class DatabaseWriter(Writing):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
+        self.require_removable(address)
         own, place = _own(upload), key_of(self._numbers.require(address.form), address)
         row = _row(place, rewritten, own.body(), over.id)
         if self._connection.execute(_REWRITE, row | {"modified": over.modified}).fetchone() is None:
@@ -184,22 +186,25 @@ class DatabaseWriter(Writing):
         return True
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:  # noqa: ARG002 - of trees
+        self.require_removable(address)
         self._remove(_DISCARD, address, over)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        self.require_removable(address)
         self._remove(_ERASE, address, over)
 
     def discard_draft(self, form: Form, document: str) -> None:
         self._discard(_DISCARD, DRAFT, form, document)
 
     def discard_document(self, form: Form, document: str) -> None:
-        if self._has_events:
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if (found := self.current(main)) is not None:
-                _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)
+        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        self.require_removable(main)
+        if self._has_events and (found := self.current(main)) is not None:
+            _record(self._connection, main, found.sidecar, found.sidecar, is_erased=True)
         self._discard(_ERASE, DATA, form, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        self.require_removable(address)
         number = self._numbers.find(address.form)
         values = key_of(number or 0, address)._asdict() | {"instants": list(instants)}
         where = f"{_AT} AND NOT is_current AND modified = ANY(%(instants)s)"
@@ -514,9 +519,10 @@ class DatabaseStorage(DatabaseReader, Storage):
             writer = DatabaseWriter(
                 connection, self.numbers, self._keeps_history, self._listener, has_events=self._has_events
             )
+            writer.is_append_only = self._append_only
             writer.begin(address, number, self._key(*address.scope), self._gate)
             with pushed(self._lookups.inside, writer.lookup):
-                yield AppendOnly(writer) if self._append_only else writer
+                yield writer
                 if self._listener is not None:
                     for form, version in writer.definitions:
                         self._listener.published(form, version)

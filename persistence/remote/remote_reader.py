@@ -144,21 +144,6 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
     return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_ENCRYPTED, sidecar.sealed_hash)
 
 
-def tombstone_of(address: Address) -> Sidecar:
-    """Return the sidecar of a resource only known to be deleted; a definition permits nothing."""
-    is_definition = isinstance(address, DefinitionAddress)
-    return Sidecar(
-        schema=SCHEMA,
-        id=_tag(address, _LONG_AGO),
-        version=address.version if isinstance(address, DefinitionAddress) else 1,
-        modified=_LONG_AGO,
-        created=_LONG_AGO,
-        size=0,
-        metadata=_NOBODY if is_definition else None,
-        deleted=True,
-    )
-
-
 def tag_of(answer: Answer) -> str | None:
     """Return the entity tag as 40 hex digits, hashed if it has another form."""
     sent = answer.headers.get("ETag", "").strip()
@@ -433,8 +418,19 @@ class RemoteReader:
 def _missing(client: Client, address: Address, answer: Answer) -> StoredRevision | None:
     client.require(answer, f"{address}", *MISSING)
     answer.close()
-    tombstone = tombstone_of(address)
-    return None if answer.status == HTTPStatus.NOT_FOUND else StoredRevision(tombstone, tombstone.id, 0)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return None
+    tombstone = Sidecar(  # of what is only known to be deleted; a definition permits nothing
+        schema=SCHEMA,
+        id=_tag(address, _LONG_AGO),
+        version=address.version if isinstance(address, DefinitionAddress) else 1,
+        modified=_LONG_AGO,
+        created=_LONG_AGO,
+        size=0,
+        metadata=_NOBODY if isinstance(address, DefinitionAddress) else None,
+        deleted=True,
+    )
+    return StoredRevision(tombstone, tombstone.id, 0)
 
 
 def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredRevision:

@@ -234,6 +234,22 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListedDefinition:
+    """A published version, and a checksum of its entry in the list."""
+
+    number: int
+    modified: Instant
+    sum: int
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return (self.sum, epoch_nanoseconds(self.modified), self.number), None
+
+
+Definitions = dict[int, ListedDefinition]
+
+
 class RemoteStore(RemoteReader, Storage):
     """Another service as a storage; ``root`` receives bodies first, and ``locks`` keep writers here apart."""
 
@@ -246,7 +262,6 @@ class RemoteStore(RemoteReader, Storage):
         super().__init__(client, root)
         self._locks = locks
         self.leases = RemoteLeases(client)
-        self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
         if isinstance(address, DefinitionAddress):
@@ -306,17 +321,20 @@ class RemoteStore(RemoteReader, Storage):
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         NAMES.versions(form)
-        return ((number, listed.fingerprint) for number, listed in self._published.versions(form).items())
+        return ((number, listed.fingerprint) for number, listed in self._published(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield the published forms; no API lists others."""
         if app is not None:
             NAMES.application(app)
-        return self._published.forms(app)
+        request = client_request.current()
+        for form, versions in request.once((*self._list_of(None), app), lambda: self._asked(app, None)).items():
+            request.known.setdefault(self._list_of(form), versions)
+            yield form
 
     def versions(self, form: Form) -> Iterator[int]:
         NAMES.versions(form)
-        return iter(self._published.versions(form))
+        return iter(self._published(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         NAMES.documents(form, collection)
@@ -331,7 +349,7 @@ class RemoteStore(RemoteReader, Storage):
         NAMES.paths(address)
         number = stripe((self._client.who, *address.scope))
         with disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
-            yield RemoteWriter(self._client, self, self._published, address)
+            yield RemoteWriter(self._client, self, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
@@ -345,7 +363,40 @@ class RemoteStore(RemoteReader, Storage):
                 _is_singleton.reset(token)
 
     def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
-        return self._published.versions(address.form).get(address.version) if address.is_main else None
+        return self._published(address.form).get(address.version) if address.is_main else None
+
+    # The list of published versions is asked for once for each request of a client, so no publication is missed.
+
+    def _published(self, form: Form) -> Definitions:
+        asked = client_request.current()
+        return asked.once(self._list_of(form), lambda: self._asked(form.app, form.name).get(form, {}))
+
+    def ask_again(self, form: Form) -> None:
+        """Forget the list: something of a form was published, or deleted."""
+        client_request.current().known.pop(self._list_of(form), None)
+
+    def _list_of(self, form: Form | None) -> tuple[object, ...]:
+        return ListedDefinition, self._client.who, form
+
+    def _asked(self, app: str | None, name: str | None) -> dict[Form, Definitions]:
+        names = self._client.names
+        segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
+        try:
+            query = (("all-versions", "true"), ("all-forms", "true"))
+            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
+        except MalformedXmlError as error:
+            raise RemoteError(
+                f"provider {self._client.who!r} answers with a list of forms that is not valid"
+            ) from error
+        found: dict[Form, Definitions] = {}
+        for each in listed:
+            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
+                continue
+            with suppress(BadRequestError):
+                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
+                definition = ListedDefinition(int(each.version), modified, each.sum)
+                found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
+        return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
 
 
 class RemoteWriter(Writing):
@@ -353,15 +404,14 @@ class RemoteWriter(Writing):
 
     finish = rewrite = unsupported
 
-    def __init__(self, client: Client, reader: RemoteReader, published: PublishedList, address: Address) -> None:
+    def __init__(self, client: Client, store: RemoteStore, address: Address) -> None:
         self._client = client
-        self._reader = reader
-        self._published = published
+        self._store = store
         self._address = address
         self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        self._seen[address] = self._reader.facts(address)
+        self._seen[address] = self._store.facts(address)
         return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
@@ -427,7 +477,7 @@ class RemoteWriter(Writing):
             answer = self._client.send(call)
         finally:  # it may have been done in spite of the error
             if isinstance(address, DefinitionAddress):
-                self._published.ask_again(address.form)
+                self._store.ask_again(address.form)
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
             raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
@@ -456,62 +506,3 @@ class RemoteWriter(Writing):
         # A provider may compare the tag of an attachment with its document's (spec crud 4.6).
         condition = [("If-Match", tag)] if tag is not None and address.is_main else []
         return [names.version(version), *existing, *condition]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedDefinition:
-    """A published version, and a checksum of its entry in the list."""
-
-    number: int
-    modified: Instant
-    sum: int
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return (self.sum, epoch_nanoseconds(self.modified), self.number), None
-
-
-Definitions = dict[int, ListedDefinition]
-
-
-class PublishedList:
-    """Asks for the list once for each request of a client, so that no earlier publication is missed."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def versions(self, form: Form) -> Definitions:
-        return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
-
-    def forms(self, app: str | None) -> Iterator[Form]:
-        request = client_request.current()
-        for form, versions in request.once((*self._key(None), app), lambda: self._asked(app, None)).items():
-            request.known.setdefault(self._key(form), versions)
-            yield form
-
-    def ask_again(self, form: Form) -> None:
-        """Forget the list: something of a form was published, or deleted."""
-        client_request.current().known.pop(self._key(form), None)
-
-    def _key(self, form: Form | None) -> tuple[object, ...]:
-        return PublishedList, self._client.who, form
-
-    def _asked(self, app: str | None, name: str | None) -> dict[Form, Definitions]:
-        names = self._client.names
-        segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
-        try:
-            query = (("all-versions", "true"), ("all-forms", "true"))
-            listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
-        except MalformedXmlError as error:
-            raise RemoteError(
-                f"provider {self._client.who!r} answers with a list of forms that is not valid"
-            ) from error
-        found: dict[Form, Definitions] = {}
-        for each in listed:
-            if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
-                continue
-            with suppress(BadRequestError):
-                modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
-                definition = ListedDefinition(int(each.version), modified, each.sum)
-                found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
-        return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}

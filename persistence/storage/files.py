@@ -303,11 +303,9 @@ def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
     except FileExistsError:  # not truncated: it may be another name of something else
         os.unlink(path)
         descriptor = os.open(path, flags, mode)
-    try:
+    with closing(descriptor):
         write_all(descriptor, data)
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:

@@ -144,15 +144,10 @@ class Locks:
     def require_writable(self) -> None:
         """Make sure that nobody keeps writers out. The stripe of what is to be written must be held."""
         try:
-            descriptor = files.open_to_read(self._read_only)
-        except FileNotFoundError:
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError), files.closing(files.open_to_read(self._read_only)) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError("the data is being moved and can only be read for now", retry_after=5) from None
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:
@@ -191,13 +186,11 @@ class Locks:
                     self._missing()
                 files.ensure_file(path)
                 descriptor = files.open_to_read(path)
-            try:
+            with files.closing(descriptor):
                 if not _wait_for(descriptor, deadline):
                     raise self._busy()
                 LOCK_WAITS.append(time.monotonic() - began)
                 yield
-            finally:
-                os.close(descriptor)
         finally:
             thread.release()
 

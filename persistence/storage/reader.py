@@ -25,26 +25,14 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, is_in_calendar
-from persistence.storage import files, root, stored_revision
-from persistence.storage.layout import (
-    INSTANT_IN_NAME,
-    LAYOUT,
-    OTHERS,
-    SIDECAR_SUFFIX,
-    FilePaths,
-    Layout,
-    instant_of,
-    is_escaped,
-    is_file_name,
-    is_shortened,
-    unescape,
-)
+from persistence.storage import files, layout, root, stored_revision
+from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.storage import RevisionList, StateMark
 from persistence.storage.stored_revision import SETTLED, Fingerprint, Integrity, StoredRevision, file_fingerprint
 
 _STEP = len("0000-00-00T00-00-00.000Z\n")
 _LENGTH = _STEP - 1
-_INSTANTS = re.compile(rb"(?:%b\n)*+" % INSTANT_IN_NAME.pattern.encode())
+_INSTANTS = re.compile(rb"(?:%b\n)*+" % layout.INSTANT_IN_NAME.pattern.encode())
 
 
 # The revisions of a resource in a tree, the older ones by the names in its .history.
@@ -53,7 +41,8 @@ _INSTANTS = re.compile(rb"(?:%b\n)*+" % INSTANT_IN_NAME.pattern.encode())
 # cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
 
 
-def _older_names(paths: FilePaths) -> str:
+def older_instants(paths: FilePaths) -> str:
+    """Return the instants of the older revisions of a file, the newest first, on a line each."""
     try:
         names = os.listdir(os.fsencode(paths.history))
     except (FileNotFoundError, NotADirectoryError):
@@ -71,7 +60,7 @@ def instants_text(names: Iterable[bytes], name: bytes) -> str:
     if not _INSTANTS.fullmatch(lines) or not all(
         is_in_calendar(Instant(f"{day.decode()}T00:00:00.000Z")) for day in days
     ):
-        valid = (each for each in found if each.isascii() and instant_of(each.decode()) is not None)
+        valid = (each for each in found if each.isascii() and layout.instant_of(each.decode()) is not None)
         lines = bytearray(b"".join(each + b"\n" for each in valid))
     for at in (13, 16):
         lines[at::_STEP] = b":" * (len(lines) // _STEP)
@@ -177,14 +166,14 @@ class StoreReader:
             return ""
         changed = max(state.st_mtime_ns, state.st_ctime_ns)
         if time.time_ns() - changed <= SETTLED:
-            return _older_names(paths)
+            return older_instants(paths)
         key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-        return self._histories.get(key, lambda: _older_names(paths))
+        return self._histories.get(key, lambda: older_instants(paths))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         with disk_errors("listing the forms"):
             self._require_tree()
-            names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
+            names = [app] if app is not None else (name for name in _names(self.root) if name not in layout.OTHERS)
             for name in names:
                 yield from (Form(name, form) for form in _names(self._layout.application(name)))
 
@@ -253,7 +242,7 @@ class StoreReader:
 
     def _require_tree(self) -> None:
         # An unmounted disk leaves an empty directory, also under a service that runs.
-        path = self._layout.own(LAYOUT)
+        path = self._layout.own(layout.LAYOUT)
         try:
             os.lstat(path)
         except FileNotFoundError:
@@ -264,11 +253,11 @@ class StoreReader:
         with disk_errors("listing", main):
             sidecars = (name for name in files.names_in(directory) if name.endswith(SIDECAR_SUFFIX))
             found = (name.removesuffix(SIDECAR_SUFFIX) for name in sidecars)
-            return sorted(self._name(main, name) for name in found if is_file_name(name))
+            return sorted(self._name(main, name) for name in found if layout.is_file_name(name))
 
     def _name(self, main: Address, file: str) -> str:
-        if not is_shortened(file):
-            return unescape(file)
+        if not layout.is_shortened(file):
+            return layout.unescape(file)
         sidecar = stored_revision.read_sidecar(self._layout.paths(replace(main, name=file)))
         return file if sidecar is None or sidecar.name is None else sidecar.name
 
@@ -312,7 +301,7 @@ class StoreReader:
 
     def revisions(self, address: Address) -> list[Instant]:
         with disk_errors("listing the older revisions of", address):
-            return [Instant(each) for each in _older_names(self._layout.paths(address)).splitlines()]
+            return [Instant(each) for each in older_instants(self._layout.paths(address)).splitlines()]
 
 
 def _numbers(directory: str) -> list[int]:
@@ -326,5 +315,5 @@ def _numbers(directory: str) -> list[int]:
 def _names(directory: str) -> Iterator[str]:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
-            if is_escaped(entry.name):
-                yield unescape(entry.name)
+            if layout.is_escaped(entry.name):
+                yield layout.unescape(entry.name)

@@ -18,7 +18,7 @@ import msgspec
 
 from persistence.errors import DamagedError, ForbiddenError, NotSupportedError, ReplacedError
 from persistence.limits import FIRST_PIECE, LARGEST_PIECE
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket
 from persistence.model.permissions import User, may_remove
 from persistence.model.sidecar import ListedRevision, Sidecar, digest_text
@@ -89,6 +89,15 @@ class Writing(Protocol):
 
     # Every change says ``over`` which revision it is made, as ``current`` found it (``None``: there was nothing). Where
     # another is there, because a lock was lost, it is refused, and nothing is changed: ``ReplacedError``.
+    #
+    # Where it ``is_append_only``, only what adds a revision or changes a draft is done: all else begins with
+    # ``require_removable``.
+    is_append_only: bool = False
+
+    def require_removable(self, address: Address) -> None:
+        if self.is_append_only and not may_remove() and not (isinstance(address, DocumentAddress) and address.is_draft):
+            raise ForbiddenError("revisions are only added here (append_only): this needs a second key")
+
     def current(self, address: Address) -> StoredRevision | None:
         """The stored revision, which no other writer changes now; ``None`` where nothing was ever stored."""
 
@@ -130,59 +139,6 @@ class Writing(Protocol):
         # ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's
         # entity tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by
         # hand.
-
-
-class AppendOnly(Writing):
-    """The changes of another one, of which those of drafts and those that add a revision are made, and no others."""
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-
-    def current(self, address: Address) -> StoredRevision | None:
-        return self._writing.current(address)
-
-    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
-        return self._writing.commit(address, sidecar, upload, over=over)
-
-    def catch_up(self, address: Address) -> None:
-        self._writing.catch_up(address)
-
-    def discard_draft(self, form: Form, document: str) -> None:
-        self._writing.discard_draft(form, document)
-
-    def finish(self, main: DocumentAddress) -> None:
-        self._writing.finish(main)
-
-    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        _require_draft(address)
-        return self._writing.delete(address, tombstone, over=over)
-
-    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
-        _require_draft(address)
-        self._writing.purge(address, tombstone, over=over)
-
-    def remove_current(self, address: Address, *, over: StoredRevision) -> None:
-        _require_draft(address)
-        self._writing.remove_current(address, over=over)
-
-    def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
-        _require_draft(address)
-        return self._writing.remove_older(address, instants)
-
-    def discard_document(self, form: Form, document: str) -> None:
-        _require_draft(DocumentAddress(form, Collection.DATA, document, DATA_XML))
-        self._writing.discard_document(form, document)
-
-    def rewrite(
-        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
-    ) -> bool:
-        _require_draft(address)
-        return self._writing.rewrite(address, instant, over, rewritten, upload)
-
-
-def _require_draft(address: Address) -> None:
-    if not may_remove() and not (isinstance(address, DocumentAddress) and address.is_draft):
-        raise ForbiddenError("revisions are only added here (append_only): this needs a second key")
 
 
 def unsupported(*_: object, **_options: object) -> NoReturn:
@@ -404,21 +360,24 @@ class _Nobody:
 NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear
 
 
+OlderRevisions = Callable[[Instant], Iterable[Sidecar]]
+
+
 class EventRecorder(Protocol):
     """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
 
     ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
-    seconds since 1970.
+    seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
     """
 
-    def begin(self, address: Address, found: Sidecar | None, written: float) -> None:
+    def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         """Note that a resource is about to change. ``DiskError`` or ``BusyError``: it must not."""
 
     def end(self, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False) -> None:
         """Record the event of a commit, or of a removal without a trace; where that fails, it is made up for later."""
 
-    def catch_up(self, address: Address, found: Sidecar | None, written: float) -> None:
-        """Record the event of a commit that a crash has left without one."""
+    def catch_up(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
+        """Record the events of commits that a crash has left without them."""
 
     def close(self) -> None:
         """Close everything."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -23,31 +23,15 @@ from persistence.errors import BusyError, DamagedError, ReplacedError, as_disk_e
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id
 from persistence.model.texts import Instant, next_after
-from persistence.storage import commit, files, root, stored_revision
+from persistence.storage import commit, files, layout, root, stored_revision
 from persistence.storage.commit import Committed, Upload
 from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.files import DurableDirectories
-from persistence.storage.layout import (
-    ARRIVED_DRAFTS,
-    ARRIVING,
-    CREATIONS,
-    LOCKS,
-    QUARANTINE,
-    REENCRYPTED,
-    REENCRYPTING,
-    SERVE,
-    SERVICE,
-    TRASH,
-    FilePaths,
-    Layout,
-    file_name,
-    is_shortened,
-)
+from persistence.storage.layout import QUARANTINE, SERVE, TRASH, FilePaths, Layout, file_name
 from persistence.storage.locks import Lease, LockFile, Locks, stripe
-from persistence.storage.reader import StoreReader
+from persistence.storage.reader import StoreReader, older_instants
 from persistence.storage.storage import (
     NOBODY,
-    AppendOnly,
     Arrivals,
     ChangeEvents,
     ChangeListener,
@@ -63,25 +47,18 @@ from persistence.storage.storage import (
 from persistence.storage.stored_revision import Integrity, StoredRevision, digest_of_file
 
 
+@dataclass(eq=False)
 class Writer(Writing):
     """Makes changes of a tree while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the store
-        self,
-        layout: Layout,
-        integrity: Integrity,
-        directories: DurableDirectories,
-        change: ChangeEvents,
-        keeps_history: KeepsHistory,
-        recorder: EventRecorder | None,
-    ) -> None:
-        self._layout = layout
-        self._integrity = integrity
-        self._directories = directories
-        self._change = change
-        self._keeps_history = keeps_history
-        self._recorder = recorder
-        self._committed: dict[Address, Committed] = {}
+    _layout: Layout
+    _integrity: Integrity
+    _directories: DurableDirectories
+    _change: ChangeEvents
+    _keeps_history: KeepsHistory
+    _recorder: EventRecorder | None
+    is_append_only: bool
+    _committed: dict[Address, Committed] = field(default_factory=dict)
 
     def current(self, address: Address) -> StoredRevision | None:
         paths = self._layout.paths(address)
@@ -97,6 +74,7 @@ class Writer(Writing):
         return sidecar
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        self.require_removable(address)
         paths, tombstone = self._replace(address, tombstone, None, over)
         with suppress(OSError):
             files.remove(paths.content)
@@ -106,7 +84,7 @@ class Writer(Writing):
         if self._recorder is not None:
             self.current(address)
             committed = self._committed[address]
-            self._recorder.catch_up(address, committed.sidecar, committed.written)
+            self._recorder.catch_up(address, committed.sidecar, committed.written, partial(self._older, address))
 
     def finish(self, main: DocumentAddress) -> None:
         self._tell(main)
@@ -119,6 +97,7 @@ class Writer(Writing):
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         if instant is not None:
             paths = paths.revision(instant)
@@ -148,6 +127,7 @@ class Writer(Writing):
         self._discard_folder(form, Collection.DRAFT, document)
 
     def remove_older(self, address: Address, instants: Sequence[Instant]) -> int:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         # A deletion that was killed leaves a content, which is known by its second name: one of those that go.
         current = commit.recover(paths, partial(self._rescue, address)).sidecar
@@ -158,6 +138,7 @@ class Writer(Writing):
         return len(removed)
 
     def remove_current(self, address: Address, *, over: StoredRevision) -> None:
+        self.require_removable(address)
         paths = self._layout.paths(address)
         committed = self._committed.pop(address, None) or Committed.at(paths)
         committed.require(over.sidecar)
@@ -171,6 +152,7 @@ class Writer(Writing):
 
     def discard_document(self, form: Form, document: str) -> None:
         main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        self.require_removable(main)
         paths = self._layout.paths(main)
         committed = self._committed.pop(main, None)
         if committed is None:
@@ -199,10 +181,19 @@ class Writer(Writing):
     ) -> Iterator[None]:
         """Record the event of the commit of a sidecar in a block, or of the removal of what is there."""
         if self._recorder is not None:
-            self._recorder.begin(address, committed.sidecar, committed.written)
+            self._recorder.begin(address, committed.sidecar, committed.written, partial(self._older, address))
         yield
         if self._recorder is not None and sidecar is not None:
             self._recorder.end(address, sidecar, committed.sidecar, is_erased=is_erased)
+
+    def _older(self, address: Address, after: Instant) -> Iterator[Sidecar]:
+        paths = self._layout.paths(address)
+        for instant in reversed(older_instants(paths).splitlines()):
+            if instant > after:
+                with suppress(DamagedError):
+                    sidecar = stored_revision.read_sidecar(paths.revision(Instant(instant)))
+                    if sidecar is not None:
+                        yield sidecar
 
     def _keeps(self, address: Address) -> bool:
         return address.keeps_history and (isinstance(address, DefinitionAddress) or self._keeps_history(address.form))
@@ -229,7 +220,7 @@ class Writer(Writing):
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
-        if is_shortened(paths.name) and not is_shortened(address.name):
+        if layout.is_shortened(paths.name) and not layout.is_shortened(address.name):
             sidecar = msgspec.structs.replace(sidecar, name=address.name)
         self._tell(address)
         if over is None:
@@ -332,8 +323,8 @@ class TreeArrivals(Arrivals):
     """The ``Arrivals`` of a tree, in which one move works at a time."""
 
     def __init__(self, root: str) -> None:
-        self._path = Layout(root).own(ARRIVING)
-        self._drafts = Layout(root).own(ARRIVED_DRAFTS)
+        self._path = Layout(root).own(layout.ARRIVING)
+        self._drafts = Layout(root).own(layout.ARRIVED_DRAFTS)
 
     def begun(self, source: str) -> set[Form]:
         return {Form(app, name) for app, name in self._read().get(source, ())}
@@ -476,7 +467,7 @@ class Store(StoreReader, Storage, Closable):
     ) -> None:
         """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
 
-        It closes the ``recorder``. With ``append_only``, all do, and ``AppendOnly`` applies.
+        It closes the ``recorder``. With ``append_only``, all do.
         """
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
@@ -492,11 +483,13 @@ class Store(StoreReader, Storage, Closable):
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
-        self._service_path = self._layout.own(SERVICE)
+        self._service_path = self._layout.own(layout.SERVICE)
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
         self.leases = DocumentLeases(self.root, self._locks, self._require_writable)
-        self.reencryption = JobFile("re-encryption", self._layout.own(REENCRYPTING), self._layout.own(REENCRYPTED))
+        self.reencryption = JobFile(
+            "re-encryption", self._layout.own(layout.REENCRYPTING), self._layout.own(layout.REENCRYPTED)
+        )
         self._listener = listener
         self._keeps_history = keeps_all if append_only else keeps_history
         self.recorder = recorder
@@ -524,12 +517,10 @@ class Store(StoreReader, Storage, Closable):
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
-            with self._locks.holding(LOCKS, stripe(address.scope)):
+            with self._locks.holding(layout.LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
-                writer = Writer(
-                    self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
-                )
-                yield AppendOnly(writer) if self._append_only else writer
+                parts = self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder
+                yield Writer(*parts, self._append_only)
         except OSError as error:
             raise as_disk_error(error, "writing", address) from error
         finally:
@@ -561,7 +552,7 @@ class Store(StoreReader, Storage, Closable):
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         number = stripe((form.app, form.name))
-        with disk_errors(f"creating a document of {form}"), self._locks.holding(CREATIONS, number):
+        with disk_errors(f"creating a document of {form}"), self._locks.holding(layout.CREATIONS, number):
             yield
 
     def document_files(self, form: Form, document: str) -> TreeDocumentFiles:

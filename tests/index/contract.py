@@ -5,6 +5,7 @@ An index that cannot do a thing says so by the abilities that its subject has, a
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -89,6 +90,7 @@ class Subject:
         values = (("name", name), ("topics", topics), ("status", status))
         customer = "".join(f"<{element}>{text}</{element}>" for element, text in values)
         self.storage.save(document, f"<form><customer>{customer}</customer></form>".encode(), **own)  # type: ignore[arg-type]
+        time.sleep(0.001)  # what is saved in one millisecond has no order
 
     def search(self, query: Query, scope: Scope | None = None, budget: Budget | None = None) -> Hits:
         return self.index.search(self.form, scope or Scope(), query, budget)

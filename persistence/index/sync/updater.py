@@ -30,7 +30,6 @@ from persistence.model.addresses import Form
 from persistence.model.queries import Field, Hits, Query, Scope
 from persistence.processes import Child
 from persistence.storage import files
-from persistence.storage.findings import Finding
 from persistence.storage.reader import StoreReader
 from persistence.xml import Streaming
 
@@ -411,7 +410,7 @@ class TreeIndex(Closable):
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
-        self._check = IndexCheck(self.files, journal, self.update, self.recover)
+        self.check = IndexCheck(self.files, journal, self.update, self.recover)
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._updater: Updater | None = None
@@ -516,12 +515,6 @@ class TreeIndex(Closable):
         with disk_errors("removing what the index had of", form):
             for path in self.files.generations(form).stray_files():
                 files.remove(path)
-
-    def findings_of(self, form: Form, name: DocumentName, *, deep: bool) -> Iterator[Finding]:
-        return self._check.of_document(form, name, deep=deep)
-
-    def findings(self, only: tuple[str, ...], *, deep: bool) -> Iterator[Finding]:
-        return self._check.of_forms(only, deep=deep)
 
     def _begin(self, form: Form) -> None:
         with self._lock:
