@@ -32,6 +32,7 @@ from persistence.storage.layout import (
     ARRIVING,
     BODIES,
     CHECKED,
+    EVENTS,
     FOLDER_DEPTH,
     HISTORY,
     INDEX,
@@ -64,22 +65,10 @@ from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.store import outdated_links
 from persistence.storage.stored_revision import digest_of_file
 
-OWN = {
-    LAYOUT,
-    ARRIVED_DRAFTS,
-    ARRIVING,
-    BODIES,
-    CHECKED,
-    LOCKS,
-    LEASES,
-    PAGES,
-    RESTORED,
-    SPOOL,
-    TRASH,
-    SERVE,
-    QUARANTINE,
-    INDEX,
-}  # The names in a root that are the service's own
+_BESIDE = (LAYOUT, ARRIVED_DRAFTS, ARRIVING, BODIES, CHECKED, EVENTS, PAGES, RESTORED)
+OWN = {*_BESIDE, *(path.partition("/")[0] for path in OWN_DIRECTORIES)}
+"""The names in a root that are the service's own."""
+
 _OF_GIT = ".git"  # Begins the names that git uses; no application's name begins with a dot
 _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
