@@ -39,7 +39,7 @@ from persistence.http.responses import Contents, ResponseHeaders
 from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
 from persistence.keys import warnings_of
 from persistence.maintenance import records
-from persistence.metrics.service import Measuring, Metrics
+from persistence.metrics.service import Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.pages.pages import Pages
@@ -221,8 +221,7 @@ def _metrics(
     metrics = None
     if settings.metrics:
         try:
-            measuring = Measuring(settings, providers, missing, open_keys(settings).next_expiry)
-            metrics = Metrics(measuring.measures, measuring.delays, providers.connections)
+            metrics = Metrics(settings, providers, missing, open_keys(settings).next_expiry)
         except DiskError as error:
             logs.write("no-metrics", "error", cause=str(error))
         else:

@@ -53,13 +53,13 @@ class PeriodicThread(Closable):
     """A thread that does some work every so many ``seconds``, one after the other; ``failed`` hears of errors."""
 
     def __init__(
-        self, seconds: float, work: Sequence[Callable[[], object]], failed: Callable[[Exception], None]
+        self, name: str, seconds: float, work: Sequence[Callable[[], object]], failed: Callable[[Exception], None]
     ) -> None:
         self._seconds = seconds
         self._work = work
         self._failed = failed
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeps", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def close(self) -> None:

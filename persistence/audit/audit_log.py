@@ -35,7 +35,7 @@ from persistence.audit.chain import (
     examined,
     head_of,
 )
-from persistence.closable import Closable
+from persistence.closable import Closable, PeriodicThread
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError, as_disk_error
 from persistence.keys import Keys
 from persistence.metrics.observations import AUDIT_FAULTS
@@ -109,16 +109,18 @@ class AuditTrail(Closable):
         self._identity = (0, 0)
         self._head, self._noted = START, b""
         self._rotates_after = 0.0
-        self._unsynced = threading.Event()
-        self._ending = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._is_unsynced = False
+        self._syncing: PeriodicThread | None = None
 
     def append(self, event: bytes) -> int:
         """Append the line of an event, and return its number."""
         try:
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
-            self._settle()
+                if not self._syncs_lines:
+                    self._sync_later()
+            if self._syncs_lines:
+                self._sync()
         except OSError as error:
             raise as_disk_error(error, "writing the audit") from error
         return head.number
@@ -135,11 +137,9 @@ class AuditTrail(Closable):
     def close(self) -> None:
         """Make the last lines durable, and close the files, after a line that is being written."""
         self._lock.close()
-        self._ending.set()
-        self._unsynced.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._syncing is not None:
+            self._syncing.close()
+        self._is_unsynced = True  # also where it could not be synced before
         self._sync_or_report()
         with self._guard:
             if self._descriptor >= 0:
@@ -240,32 +240,22 @@ class AuditTrail(Closable):
             files.write_at(record, self._noted, 0)
         return head
 
-    def _settle(self) -> None:
-        if self._syncs_lines:
-            self._sync()
-        elif not self._unsynced.is_set():
-            self._unsynced.set()
-            if self._thread is None:
-                with self._guard:
-                    if self._thread is None:
-                        self._thread = threading.Thread(target=self._sync_always, name="audit-sync", daemon=True)
-                        self._thread.start()
+    def _sync_later(self) -> None:
+        self._is_unsynced = True
+        if self._syncing is None:
 
-    def _sync_always(self) -> None:
-        while True:
-            self._unsynced.wait()
-            if self._ending.wait(_SYNC_PAUSE):
-                return
-            self._unsynced.clear()
-            self._sync_or_report()
-            if self._ending.is_set():  # it may have come before ``clear``, which has taken its wake-up
-                return
+            def failed(error: Exception) -> None:
+                self._on_fault(str(error))
+
+            self._syncing = PeriodicThread("audit-sync", _SYNC_PAUSE, [self._sync_or_report], failed)
 
     def _sync_or_report(self) -> None:
-        try:
-            self._sync()
-        except OSError as error:
-            self._on_fault(str(as_disk_error(error, "making the audit durable")))
+        if self._is_unsynced:
+            self._is_unsynced = False  # before: a line that is written meanwhile waits for the next time
+            try:
+                self._sync()
+            except OSError as error:
+                self._on_fault(str(as_disk_error(error, "making the audit durable")))
 
     def _sync(self) -> None:
         with self._guard:
@@ -381,8 +371,7 @@ class Sink(Protocol):
     def append(self, event: bytes) -> int:
         """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...
 
 
 class AuditLog(Closable):
@@ -438,13 +427,8 @@ class AuditLog(Closable):
         return number
 
 
-def open_audit(
-    settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None], *, tries: bool = True
-) -> AuditLog:
-    """Return the audit log of the settings, whose file must be outside of ``places``, the data directories.
-
-    With ``tries`` the file is opened once.
-    """
+def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None]) -> AuditLog:
+    """Return the audit log of the settings, whose file must be outside of ``places``, the data directories."""
     sink: Sink | None = None
     if settings.audit == "syslog":
         sink = SyslogAudit(settings.audit_syslog)
@@ -460,8 +444,7 @@ def open_audit(
             seal_of=seals(keys),
             on_fault=on_fault,
         )
-        if tries:
-            trail.try_out()
+        trail.try_out()
     return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
 
 

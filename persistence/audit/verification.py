@@ -34,6 +34,7 @@ from persistence.audit.chain import (
     parsed,
     piece_of,
 )
+from persistence.closable import closed_after_error
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.limits import AUDIT_BYTES_READ, CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
 from persistence.model.texts import json_line
@@ -52,14 +53,13 @@ _KEY_SHOWN = 40
 
 @dataclass(slots=True)
 class AuditVerdict:
-    """The result; ``known`` are the digests of the numbers that the caller expects."""
+    """The result. ``more`` counts findings that are not listed; ``notes`` are nothing wrong."""
 
     lines: int = 0
     findings: list[str] = field(default_factory=list)
     more: int = 0
     notes: list[str] = field(default_factory=list)
     last: Head = START
-    known: dict[int, str] = field(default_factory=dict)
 
     def add(self, finding: str) -> None:
         if len(self.findings) < _MOST_FINDINGS:
@@ -86,8 +86,8 @@ def opened(path: str) -> BinaryIO:
     if not path.endswith(_GZIP):
         return open(path, "rb")
     name, most = os.path.basename(path), MOST_AUDIT_UNPACKED * os.path.getsize(path) + LONGEST_AUDIT_LINE
-    with ExitStack() as stack:
-        unpacked = stack.enter_context(tempfile.TemporaryFile())
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    with closed_after_error(unpacked):
         try:
             with gzip.open(path, "rb") as packed:
                 while unpacked.tell() <= most and (piece := packed.read(CHUNK)):
@@ -97,7 +97,6 @@ def opened(path: str) -> BinaryIO:
         if unpacked.tell() > most:
             raise DamagedError(f"{name}: it unpacks to more than {MOST_AUDIT_UNPACKED} times its size")
         unpacked.seek(0)
-        stack.pop_all()  # it stays open
     return cast("BinaryIO", unpacked)
 
 
@@ -158,8 +157,6 @@ def _first_number(path: str, seal_of: SealOf) -> int:
 
 @dataclass(slots=True)
 class _Verification:
-    """One run over all files."""
-
     _places: list[_Place]
     _head: Head | None
     _seal_of: SealOf
@@ -173,6 +170,7 @@ class _Verification:
     _is_sealed: bool = False
     _is_compared: bool = False
     _has_present: bool = False
+    _is_as_expected: bool = False
     _uncompared: tuple[str, int, int] = ("", 0, 0)  # by a key that is not here: its id, the first line and the last
     _unsealed: int = 0
     _gone: int = 0
@@ -193,7 +191,7 @@ class _Verification:
             verdict.add("the last line has no keyed digest, although audit_signed asks for one")
         elif must_be_sealed and not self._is_compared:
             verdict.add("the digest of the last line cannot be compared, although audit_signed asks for that")
-        if self._expected is not None and verdict.known.get(self._expected[0]) != self._expected[1]:
+        if self._expected is not None and not self._is_as_expected:
             verdict.add(f"line {self._expected[0]} does not have the digest that was expected")
         self._note()
         return verdict
@@ -252,8 +250,7 @@ class _Verification:
         verdict.last = Head(line.n, line.digest, 0, 0)
         self._damaged = 0
         self._compare(line)
-        if self._expected is not None and line.n == self._expected[0] and self._is_compared:
-            verdict.known[line.n] = line.digest
+        self._is_as_expected |= (line.n, line.digest) == self._expected and self._is_compared
         self._noted(line, where)
 
     def _compare(self, line: ChainedLine) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from persistence.audit.audit_log import AuditLog, open_audit, seals
 from persistence.audit.chain import AuditEvent, lines_of
@@ -39,14 +40,14 @@ _COLLECTIONS = frozenset({"data", "draft", "form"})
 @contextmanager
 def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
     """Write the audit lines of a command, for a block. ``subject`` is the parameter that names a form or a document."""
-    effective = load({key: params.get(key) for key in _SETTINGS})
+    effective = load(**{key: params.get(key) for key in _SETTINGS})
     if effective.settings.audit == "off":
         yield
         return
-    begun, outcome = 0, "interrupted"
+    event, begun, outcome = _event(name, params, subject), 0, "interrupted"
     if effective.settings.audit_required:
         with _log(effective) as log:
-            begun = log.begin(_event(name, params, subject))
+            begun = log.begin(event)
     try:
         yield
         outcome = "done"
@@ -59,8 +60,8 @@ def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
     finally:
         try:
             with _log(effective) as log:
-                event = _event(name, params, subject, outcome, begun)
-                log.record(msgspec.structs.replace(event, second_key=second_key_name(effective.settings)))
+                second_key = second_key_name(effective.settings)
+                log.record(replace(event, outcome=outcome, begun=begun, second_key=second_key))
         except PersistenceError as error:  # what was done stays done
             _say_fault(str(error))
 
@@ -74,7 +75,7 @@ def _log(effective: Effective) -> Iterator[AuditLog]:
         yield log
 
 
-def _event(name: str, params: Params, subject: str, outcome: str = "", begun: int = 0) -> AuditEvent:
+def _event(name: str, params: Params, subject: str) -> AuditEvent:
     app, form, collection, document = _subject(params.get(subject))
     given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
     details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
@@ -89,8 +90,6 @@ def _event(name: str, params: Params, subject: str, outcome: str = "", begun: in
         collection=collection,
         document=document,
         details=details,
-        outcome=outcome,
-        begun=begun,
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
-from typing import cast
+from typing import Any, cast
 
 import click
 
@@ -297,12 +297,8 @@ def restore(  # noqa: PLR0913 - its options
     at: Instant | None,
     user: str | None,
     dry_run: bool,
-    to: tuple[str, ...],
-    attachments: Attachments | None,
-    leave_out: tuple[str, ...],
-    keys: bool,
-    settings_to: str | None,
     choice: TreeChoice,
+    **of_all: Any,
 ) -> int:
     """Restore a backup, or the newest one in SRC; or one document or form out of it.
 
@@ -321,32 +317,33 @@ def restore(  # noqa: PLR0913 - its options
         raise click.UsageError("SRC is the directory of a backup, and not an address")
     if path is None and (at or user or dry_run):
         raise click.UsageError("--at, --as and --dry-run are options of a document or form: name it after SRC")
-    if path is not None and (to or attachments or leave_out or keys or settings_to):
+    if path is not None and any(of_all.values()):
         raise click.UsageError("a document or form is brought back where it belongs: leave the other options out")
     chosen = restores.choose(source)
-    if path is not None:
-        with usage_errors():
-            parts = parts_of(path, "APP/FORM", "APP/FORM/DOC")
-            asked = Revert(as_of=at, user=User(name=short(user, "user name")))
-        form, bodies_of = Form(parts["APP"], parts["FORM"]), partial(_bodies_in, choice, chosen)
-        run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=dry_run)
-        if "DOC" not in parts:
-            return REMAINS if run.all() else 0
-        run.document(parts["DOC"])
-        return 0
-    extra = _extra_to_restore(choice, chosen.path, settings_to, keys=keys)
-    return _restore_all(choice, chosen, to, leave_out, attachments, extra=dict(extra))
+    if path is None:
+        return _restore_all(choice, chosen, **of_all)
+    with usage_errors():
+        parts = parts_of(path, "APP/FORM", "APP/FORM/DOC")
+        asked = Revert(as_of=at, user=User(name=short(user, "user name")))
+    form, bodies_of = Form(parts["APP"], parts["FORM"]), partial(_bodies_in, choice, chosen)
+    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=dry_run)
+    if "DOC" not in parts:
+        return REMAINS if run.all() else 0
+    run.document(parts["DOC"])
+    return 0
 
 
-def _restore_all(  # noqa: PLR0913 - what the command was asked
+def _restore_all(  # noqa: PLR0913 - options of the command
     choice: TreeChoice,
     chosen: ChosenBackup,
+    *,
     to: tuple[str, ...],
     leave_out: tuple[str, ...],
     attachments: Attachments | None,
-    *,
-    extra: Mapping[str, str],
+    keys: bool,
+    settings_to: str | None,
 ) -> int:
+    extra = dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys))
     if attachments is not None:  # they do not come to directories of their own
         leave_out += tuple(part.name for part in chosen.manifest.parts if part.kind == _ATTACHMENTS)
     roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))

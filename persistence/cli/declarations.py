@@ -54,22 +54,19 @@ class Opened:
 
     argument: str
     options: Sequence[Option]
-    read: Callable[[Params], Any]
+    read: Callable[..., Any]
     around: Callable[[Any], AbstractContextManager[object]] = nullcontext
 
 
 def always(_: Params) -> bool:
-    """Say that each run has a line of the audit."""
     return True
 
 
 def unless_dry(params: Params) -> bool:
-    """Say that a run has a line of the audit unless it only says what would be done."""
     return not params.get("dry_run")
 
 
 def if_yes(params: Params) -> bool:
-    """Say that a run has a line of the audit if it was told to do what it does."""
     return bool(params.get("yes")) and unless_dry(params)
 
 
@@ -152,7 +149,7 @@ def _end(callback: Callback, arguments: tuple[Any, ...], params: dict[str, Any],
     if place is not None:
         given = {name: params[name] for name in PLACES if name in params}
         rest = {name: value for name, value in params.items() if name not in given}
-        params = {**rest, place.argument: place.read(given)}
+        params = {**rest, place.argument: place.read(**given)}
         around = place.around(params[place.argument])
     with around:
         status = callback(*arguments, **params)

@@ -123,10 +123,9 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    with usage_errors():
-        (form, in_path), asked = form_and_version(path), _asked(version)
-        if in_path is not None:
-            raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
+    (form, in_path), asked = form_and_version(path), _asked(version)
+    if in_path is not None:
+        raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
     by = query.sort.by
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
     with _opened(choice.tree_of(form), form, asked, controls) as run:
@@ -174,7 +173,7 @@ def _asked(version: str | None) -> int | Searched:
     try:
         return version_number(version)
     except BadRequestError as error:
-        raise BadRequestError(f"{error}, or all") from error
+        raise click.UsageError(f"{error}, or all") from error
 
 
 def _query(
@@ -236,14 +235,12 @@ def history(*, path: str, choice: TreeChoice) -> int:
     count, and revisions of earlier owners are listed, too. The tree or database is that of the form's data, as
     persistence config route says. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
-    with usage_errors():
-        address = data_address(path)
-        tree = choice.tree_of(address.form)
-        with reading(tree) as reader:
-            found = reader.store.history(address)
-            if found is None:
-                raise NotFoundError(f"{safe(path)} does not exist")
-            revisions = found.page(0, found.total)
+    address = data_address(path)
+    with usage_errors(), reading(choice.tree_of(address.form)) as reader:
+        found = reader.store.history(address)
+        if found is None:
+            raise NotFoundError(f"{safe(path)} does not exist")
+        revisions = found.page(0, found.total)
     say_table([revision_facts(each.instant, each.sidecar) for each in revisions], _REVISION)
     if not is_json():
         deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
@@ -268,17 +265,10 @@ def _notes(revision: Facts) -> Iterator[str]:
 @click.argument("older", type=instant, required=False)
 @click.argument("newer", type=instant, required=False)
 @click.option("--lang", "language", metavar="LANG", help="Language of labels; without it, the first of the form.")
-@click.option("--truncate", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
+@click.option("--truncate", "truncation", type=click.IntRange(1), metavar="N", help="Shorten values to N characters.")
 @click.option("--decrypt", is_flag=True, help="Show encrypted values, too; the keys are needed.")
-def diff(  # noqa: PLR0913 - its options
-    *,
-    path: str,
-    older: Instant | None,
-    newer: Instant | None,
-    language: str | None,
-    truncate: int | None,
-    decrypt: bool,
-    choice: TreeChoice,
+def diff(
+    *, path: str, older: Instant | None, newer: Instant | None, decrypt: bool, choice: TreeChoice, **shown: Any
 ) -> None:
     """Print the differences between two revisions of the document APP/FORM/data/DOCUMENT.
 
@@ -289,10 +279,9 @@ def diff(  # noqa: PLR0913 - its options
     the version. Other differences, and all of the designer's data, are one line. Encrypted values are not shown without
     --decrypt. Permissions do not count. Nothing is changed, and the service may run.
     """
-    with usage_errors():
-        address = data_address(path)
-        if not address.is_main:
-            raise BadRequestError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
+    address = data_address(path)
+    if not address.is_main:
+        raise click.UsageError(f"{safe(path)} is not APP/FORM/data/DOCUMENT")
     tree = choice.tree_of(address.form)
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
     with Providers(settings, tree.properties, listener_at=unheard) as providers:
@@ -300,8 +289,7 @@ def diff(  # noqa: PLR0913 - its options
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        shown = DiffOptions(language, truncate)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), shown, as_json=is_json())
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)

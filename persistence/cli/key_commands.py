@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 
 import click
@@ -15,6 +14,7 @@ from persistence.cli.options import (
     SETTINGS,
     ChosenTree,
     all_trees,
+    count_documents,
     encryption_remark,
     form_names,
     managing,
@@ -40,7 +40,7 @@ from persistence.errors import ConflictError, NotSupportedError, PersistenceErro
 from persistence.keys import SCOPES, WITHOUT_KEYS, Scope, limited_administrators
 from persistence.maintenance import records
 from persistence.model.addresses import Form, TokenSubject
-from persistence.model.texts import from_datetime
+from persistence.model.texts import from_epoch
 from persistence.pages.service_pages import KeyUses
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
@@ -112,8 +112,7 @@ def list_api_keys(*, effective: Effective) -> None:
         used = KeyUses(settings.home).last()
     found = list[Facts]()
     for key in keys:
-        at = used.get(key.name)
-        last = None if at is None else from_datetime(datetime.fromtimestamp(at, UTC))
+        last = from_epoch(used[key.name]) if key.name in used else None
         known = {"name": key.name, "made": key.created, "expires": key.expires, "expired": key.is_expired}
         found.append({**known, "last_used": last, "scopes": key.scopes, "forms": key.forms})
     say_table(found, _API_KEYS, nothing="there are no keys")
@@ -260,16 +259,13 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
         store = place.storage
         references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
         forms = sorted(store.forms(), key=str)
-        listed = (store.documents_and_drafts(form) for form in forms)
-        with progress(f"{prefix}looking", lambda: sum(1 for documents in listed for _ in documents)) as bar:
+        with progress(f"{prefix}looking", partial(count_documents, store, forms)) as bar:
             for form in forms:
                 count = 0
                 for document in store.documents_and_drafts(form):
                     found, problems = references.of(form, document)
                     count += found
-                    for problem in problems:
-                        bar.say_problem(problem, tree.name, prefix)
-                    bar.step()
+                    bar.done(problems, tree=tree.name, prefix=prefix)
                 if count:
                     line = safe(f"{prefix}{form}: {counted(count, 'revision')} encrypted with {key_id}")
                     facts = {"tree": tree.name, "form": str(form), "revisions": count}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -85,16 +85,14 @@ settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS,
 common_options = _options(_DATA, _CONFIG, _DIALECT)
 
 
-def read_settings(options: Mapping[str, object]) -> Effective:
+def read_settings(*, file: str | None, **flags: object) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options."""
-    flags = {name: value for name, value in options.items() if name != "file"}
-    file = options["file"]
-    return settings.load(None if file is None else str(file), flags)
+    return settings.load(file, flags)
 
 
-def load(options: Mapping[str, object]) -> Effective:
+def load(**options: Any) -> Effective:
     """Return the settings in force for a command that works on their trees, which root must own."""
-    effective = read_settings(options)
+    effective = read_settings(**options)
     for each in (*effective.settings.roots, effective.settings.home):
         owner.refuse_root(each)
     return effective
@@ -105,6 +103,15 @@ def second_key_name(settings: Settings) -> str:
     if not (settings.append_only and settings.second_key):
         return ""
     return second_key_of(settings.second_key, open_keys(settings).read(), settings.second_keys)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block, or as a decorator in a function."""
+    try:
+        yield
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def seconds(text: str) -> float:
@@ -129,9 +136,10 @@ def parts_of(path: str, *shapes: str, may_be_empty: Container[str] = ("VERSION",
         ):
             return dict(zip(words, given, strict=True))
     *others, last = shapes
-    raise BadRequestError(f"{safe(path)} is not {' or '.join((', '.join(others), last)) if others else last}")
+    raise click.UsageError(f"{safe(path)} is not {' or '.join((', '.join(others), last)) if others else last}")
 
 
+@usage_errors()
 def form_and_version(text: str) -> tuple[Form, int | None]:
     parts = parts_of(text, "APP/FORM", "APP/FORM/VERSION")
     number = parts.get("VERSION")
@@ -150,6 +158,7 @@ NAMES = frozenset({"APP", "FORM", "VERSION", "DOCUMENT", "FILE"})
 """Names of parts, where those that are empty are refused as an address says it."""
 
 
+@usage_errors()
 def data_address(text: str) -> DocumentAddress:
     parts = parts_of(text, "APP/FORM/data/DOCUMENT", "APP/FORM/data/DOCUMENT/FILE", may_be_empty=NAMES)
     form = Form(parts["APP"], parts["FORM"])
@@ -160,15 +169,6 @@ def version_number(text: str) -> int:
     if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
         raise BadRequestError(f"{text!r} is not a version of a form, which is a number from 1")
     return int(text)
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block."""
-    try:
-        yield
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def allow_open_files() -> None:
@@ -260,27 +260,23 @@ class TreeChoice:
         return root_of(route.data, roots) or database_of(route.data, roots) or ""
 
 
-def choose_trees(options: Mapping[str, object]) -> TreeChoice:
-    """Return the tree that ``tree_options`` name, else all trees of the settings. Datasource "" is the default one."""
-    effective = load({name: value for name, value in options.items() if name != "datasource"})
-    roots, datasource = effective.settings.roots, options["datasource"]
+def choose_trees(*, datasource: str | None = None, **options: Any) -> TreeChoice:
+    """Return the tree that the options name, else all trees of the settings. Datasource "" is the default one."""
+    effective = load(**options)
+    roots = effective.settings.roots
     is_named = datasource is not None or options.get("data") is not None
-    if datasource and str(datasource) not in roots.named:
+    if datasource and datasource not in roots.named:
         raise click.UsageError(f"the settings have no datasource {datasource!r}")
+    trees = all_trees(effective)
     if is_named:
-        name = str(datasource or "")
-        place = roots.named[name] if name else roots.default
-        trees: tuple[ChosenTree, ...] = (ChosenTree(effective.settings, effective.properties, tree_name(name), place),)
-    else:
-        trees = all_trees(effective)
+        place = roots.named[datasource] if datasource else roots.default
+        trees = (replace(trees[0], name=tree_name(datasource or ""), place=place),)
     return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
 
 
-@contextmanager
-def _permitted(choice: TreeChoice) -> Iterator[None]:
+def _permitted(choice: TreeChoice) -> AbstractContextManager[None]:
     """Let a command with a second key remove revisions, where they are only added."""
-    with removing() if second_key_name(choice.settings) else nullcontext():
-        yield
+    return removing() if second_key_name(choice.settings) else nullcontext()
 
 
 TREES = Opened("choice", (_ONLY_DATA, _DATASOURCE, _CONFIG, _DIALECT), choose_trees, _permitted)
@@ -313,8 +309,7 @@ def choose_data(choice: TreeChoice, path: str | None) -> tuple[tuple[ChosenTree,
     """Return the chosen trees, or that of the data of ``path``: a form, maybe with a version."""
     if path is None:
         return choice.trees, None, None
-    with usage_errors():
-        form, version = form_and_version(path)
+    form, version = form_and_version(path)
     return (choice.tree_of(form),), form, version
 
 
@@ -406,6 +401,10 @@ def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
     return found if form is None else [form]
 
 
+def count_documents(storage: Storage, forms: Iterable[Form]) -> int:
+    return sum(1 for form in forms for _ in storage.documents_and_drafts(form))
+
+
 @contextmanager
 def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     """Open a place for reports, for a block; nothing is changed."""
@@ -425,7 +424,7 @@ def form_names(context: click.Context, _parameter: click.Parameter, incomplete: 
     """Return the forms, as APP/FORM, that begin with the typed text; empty if they cannot be read."""
     options = {name: context.params.get(name) for name in PLACES}
     try:
-        trees = [tree for tree in choose_trees(options).trees if not tree.is_database]
+        trees = [tree for tree in choose_trees(**options).trees if not tree.is_database]
         found = (str(form) for tree in trees for form in tree.reader().store.forms())
         return sorted(set(islice((name for name in found if name.startswith(incomplete)), 1000)))  # nobody reads more
     except (PersistenceError, click.ClickException, OSError):  # the command itself will say so

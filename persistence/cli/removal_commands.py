@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,16 +79,7 @@ _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 @click.option("--retention", is_flag=True, help="What is older than the properties of its form allow; for cron.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed and freed: the default.")
 @click.option("--yes", is_flag=True, help="Do it. It cannot be undone but by a backup.")
-def purge(  # noqa: PLR0913 - its options
-    *,
-    path: str | None,
-    older_than: str | None,
-    retention: bool,
-    dry_run: bool,
-    yes: bool,
-    choice: TreeChoice,
-    **kinds: bool,
-) -> int:
+def purge(*, path: str | None, dry_run: bool, yes: bool, choice: TreeChoice, **given: Any) -> int:
     """Remove data that is old enough, without a trace: of all forms, of an application, a form or a document.
 
     At least one of --revisions, --tombstones, --drafts and --orphans chooses what will be removed, or --retention, with
@@ -100,17 +91,17 @@ def purge(  # noqa: PLR0913 - its options
     """
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other")
-    with usage_errors():
-        rules = _rules(older_than, kinds, is_retention=retention)
-        parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
+    rules = _rules(**given)
+    parts = {} if path is None else parts_of(path, "APP", "APP/FORM", "APP/FORM/DOC")
     form = Form(parts["APP"], parts["FORM"]) if "FORM" in parts else None
     trees = choice.trees if form is None else (choice.tree_of(form),)
     run = _Purge(parts.get("APP"), form, parts.get("DOC"), rules, is_trial=not yes)
     return on_each(trees, run.on)
 
 
-def _rules(older_than: str | None, kinds: Mapping[str, bool], *, is_retention: bool) -> PurgeRules | None:
-    if is_retention:
+@usage_errors()
+def _rules(*, older_than: str | None, retention: bool, **kinds: bool) -> PurgeRules | None:
+    if retention:
         if older_than is not None or any(kinds.values()):
             raise BadRequestError("--retention goes by the properties: leave out --older-than and the kinds")
         return None
@@ -263,8 +254,6 @@ def erase(*, paths: tuple[str, ...], yes: bool, choice: TreeChoice, **options: A
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The options of the command, but for the trees."""
-
     asked: tuple[tuple[Form, str], ...]
     user: str | None
     certificate: str | None

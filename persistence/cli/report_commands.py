@@ -198,8 +198,7 @@ def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
     """
-    with usage_errors():
-        parts = parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
+    parts = parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
     found = list[Facts]()
 
     def read(tree: ChosenTree, _prefix: str) -> int:
@@ -293,8 +292,7 @@ def show(*, path: str, choice: TreeChoice) -> int:
     The tree or database is that of the form, as persistence config route says. Names are those of the URL, without
     percent-encoding. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
-    with usage_errors():
-        report = _report(path, choice)
+    report = _report(path, choice)
     facts = _version_facts(report) if isinstance(report, VersionReport) else _document_facts(report)
     if is_json():
         say_json(facts)
@@ -316,6 +314,7 @@ def show(*, path: str, choice: TreeChoice) -> int:
     return REMAINS if report.is_damaged else 0
 
 
+@usage_errors()
 def _report(path: str, choice: TreeChoice) -> VersionReport | DocumentReport:
     match path.split("/"):
         case [app, name, "form", number]:

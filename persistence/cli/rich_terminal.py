@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from typing import BinaryIO, TextIO
+from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -24,7 +24,7 @@ _GAP = 2
 _NARROWEST = 12
 """Columns below which no cell is cut or wrapped."""
 _BETWEEN_FRAMES = 0.1
-"""Seconds between two drawings of a bar. A step between them costs next to nothing."""
+"""Seconds between two drawings of a bar."""
 _BAD = "damaged"
 
 
@@ -77,29 +77,19 @@ def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
-class _AboveBar(io.TextIOBase):
+class _AboveBar:
     """Stands for a stream while there is a bar, and prints whole lines above it.
 
     That of rich has no encoding, so that click writes around it.
     """
 
     def __init__(self, console: Console, stream: TextIO) -> None:
-        super().__init__()
         self._console = console
         self._stream = stream
         self._line = ""
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # which has it writable
-        return self._stream.encoding
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        return self._stream.errors
-
-    @property
-    def buffer(self) -> BinaryIO:
-        return self._stream.buffer
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -109,46 +99,18 @@ class _AboveBar(io.TextIOBase):
             self._console.print(Text.from_ansi(line), soft_wrap=True)
         return len(text)
 
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
     def end(self) -> None:
         if self._line:
             self.write("\n")
 
 
-class TerminalBar:
-    """A progress bar on standard error, with the time that is left.
-
-    rich's own thread does not draw it, because commands fork: it is drawn when a step is made, and time has passed.
-    """
-
-    def __init__(self, progress: Progress, label: str, count: Callable[[], int]) -> None:
-        self._progress = progress
-        self._task = progress.add_task(label, total=None)
-        self._steps = 0
-        self._drawn = time.monotonic()
-        progress.refresh()
-        progress.update(self._task, total=count() or None)  # 0 stands for an unknown number
-        self.draw()
-
-    def advance(self, steps: int) -> None:
-        self._steps += steps
-        if time.monotonic() - self._drawn >= _BETWEEN_FRAMES:
-            self.draw()
-
-    def draw(self) -> None:
-        self._progress.update(self._task, advance=self._steps)
-        self._progress.refresh()
-        self._steps, self._drawn = 0, time.monotonic()
-
-
 @contextmanager
-def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
-    """Show a bar of ``count`` steps for a block. What is printed to its terminal meanwhile appears above it."""
+def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[Callable[[int], None]]:
+    """Show a bar of ``count`` steps with the time that is left, for a block, which calls what is yielded for its steps.
+
+    What is printed to its terminal meanwhile appears above it. rich's own thread does not draw it, because commands
+    fork: it is drawn when a step is made, and time has passed.
+    """
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -164,12 +126,28 @@ def terminal_bar(label: str, count: Callable[[], int]) -> Iterator[TerminalBar]:
     is_shared = sys.stdout.isatty() and (os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev)
     errors = _AboveBar(console, sys.stderr)
     output = _AboveBar(console, sys.stdout) if is_shared else None
-    with progress, redirect_stderr(errors), redirect_stdout(output) if output is not None else nullcontext():
-        bar = TerminalBar(progress, label, count)
+    with (
+        progress,
+        redirect_stderr(cast("TextIO", errors)),
+        redirect_stdout(cast("TextIO", output)) if output is not None else nullcontext(),
+    ):
+        task = progress.add_task(label, total=None)
+        progress.refresh()
+        progress.update(task, total=count() or None)  # 0 stands for an unknown number
+        progress.refresh()
+        drawn = time.monotonic()
+
+        def advance(steps: int) -> None:
+            nonlocal drawn
+            progress.advance(task, steps)
+            if time.monotonic() - drawn >= _BETWEEN_FRAMES:
+                progress.refresh()
+                drawn = time.monotonic()
+
         try:
-            yield bar
+            yield advance
         finally:
-            bar.draw()
+            progress.refresh()
             errors.end()
             if output is not None:
                 output.end()

@@ -59,7 +59,7 @@ def health(*, url: str | None, timeout: float, options: Mapping[str, str | None]
     """  # noqa: D301 - click's mark for lines that stay apart
     address, home = url or "", ""
     if url is None:
-        effective = read_settings(options)
+        effective = read_settings(**options)
         address, home = own_url(effective), effective.settings.home
     policy = CallPolicy(connect=timeout, silence=timeout, attempts=1)
     with PersistenceClient(address, policy=policy) as client, _ending(_TIMED_STEPS * timeout):
@@ -153,7 +153,7 @@ def check_runtime(
 
 
 def _check_service(release: str, url: str | None, key: str | None, options: Mapping[str, str | None]) -> int:
-    effective = read_settings(options)
+    effective = read_settings(**options)
     data_format = effective.properties.of(_EVERY_FORM).data_format
     began, results = time.monotonic(), list[StepResult]()
     policy = CallPolicy(attempts=1)
@@ -209,7 +209,7 @@ def _remove(proxy: RuntimeProxy) -> bool:
 
 def _check_properties(runtime: RuntimeProperties, options: Mapping[str, str | None]) -> int:
     routes = [runtime.route(form) for form in runtime.forms(_stored(options))]
-    needed = runtime.needed(read_settings(options).properties.of(_EVERY_FORM))
+    needed = runtime.needed(read_settings(**options).properties.of(_EVERY_FORM))
     problems, notes = list(runtime.problems()), list(runtime.notes(routes))
     forms = [{"form": str(each.form), **{part: getattr(each, part) or None for part in _PARTS}} for each in routes]
     columns = [(part.upper(), partial(_shown_provider, runtime, part)) for part in _PARTS]
@@ -242,7 +242,7 @@ def _shown_provider(runtime: RuntimeProperties, part: str, form: Facts) -> str:
 
 def _stored(options: Mapping[str, str | None]) -> set[Form]:
     found = set[Form]()
-    for tree in choose_trees({**options, "datasource": None}).trees:
+    for tree in choose_trees(**options).trees:
         try:
             with reading(tree) as reader:
                 found.update(form for form in reader.store.forms() if not form.app.startswith(_APP))

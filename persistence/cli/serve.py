@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import click
 from flask import Flask
@@ -39,7 +39,6 @@ from persistence.cli.options import (
     load,
     read_settings,
     settings_options,
-    usage_errors,
 )
 from persistence.cli.terminal import Facts, is_json, json_option, safe, say_error, say_result
 from persistence.dialect import DIALECTS
@@ -337,7 +336,7 @@ def serve(*, is_init: bool, **options: object) -> None:
                     software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
-    effective = load(options)
+    effective = load(**options)
     if is_init:
         init_places(effective.settings, effective.properties)
     served = Served.of(effective)
@@ -348,7 +347,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.
     gc.freeze()
-    Server(served, lambda: Served.of(load(options))).run()
+    Server(served, lambda: Served.of(load(**options))).run()
 
 
 _NO_SETTINGS = "the settings cannot be read, or one is not acceptable"
@@ -360,7 +359,7 @@ _TREE = "a tree here"
 @json_option
 @settings_options
 @click.pass_context
-def config(context: click.Context, /, **options: object) -> None:
+def config(context: click.Context, /, **options: Any) -> None:
     """Print the effective settings and properties, and where each came from; say whether they can be served.
 
     What differs from its default says so. Nothing is changed, and no address is tried.
@@ -370,7 +369,7 @@ def config(context: click.Context, /, **options: object) -> None:
         if is_json():
             raise click.UsageError(f"--json goes after {context.invoked_subcommand}")
         return
-    effective = read_settings(options)
+    effective = read_settings(**options)
     for kind, found in (("setting", effective_settings(effective)), ("property", effective_properties(effective))):
         for each in found:
             facts = {kind: each.name, "value": each.plain, "origin": each.origin, "meaning": each.meaning}
@@ -448,8 +447,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     Then its place, whether it is active, the headers that tell it its own properties, and the place of the attachments.
     """
     effective = _effective(outer, options)
-    with usage_errors():
-        form, version = form_and_version(path)
+    form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
     explain = partial(effective.properties.explain_provider, form, kind)
@@ -526,8 +524,9 @@ def _attachments_place(provider: ProviderProperties) -> str:
     return f"with another service, {provider.uri}" if base is None else f"below {base}"
 
 
-def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
-    return read_settings({**outer, **{option: value for option, value in options.items() if value is not None}})
+def _effective(outer: Mapping[str, Any], options: Mapping[str, str | None]) -> Effective:
+    given = {option: value for option, value in options.items() if value is not None}
+    return read_settings(**{**outer, **given})
 
 
 def _explained(answer: ExplainedProperty, facts: Facts) -> Iterator[str]:

@@ -62,7 +62,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
     options = {**options, "data": directory or options["data"]}
     if options["data"] is not None and options["datasource"] is not None:
         raise click.UsageError("--data and --datasource exclude each other")
-    choice = choose_trees(options)
+    choice = choose_trees(**options)
     if choice.is_named:
         made = [init_place(choice.settings, choice.trees[0].place)]
     else:
@@ -236,9 +236,7 @@ def demo(*, directory: str) -> None:
     documents with older revisions, attachments, drafts, and one that was deleted. They are the same each time. To get
     rid of it, remove the directory.
     """
-    path = resolved_place(directory)
-    make_service_directory(path)
-    file = f"{path}/{DEFAULT_FILE}"
+    file, _ = make_service_directory(resolved_place(directory))
     started = time.monotonic()
     drafts = _fill(configuration.load(file, environment={}))
     shown, command = shown_path(file), own_command()

@@ -237,8 +237,11 @@ class ProgressBar:
         if self._advance is not None:
             self._advance(steps)
 
-    def say_problem(self, problem: str, tree: str, prefix: str) -> None:
-        self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
+    def done(self, problems: Iterable[str], *, tree: str, prefix: str) -> None:
+        """Print the problems of a step that is done."""
+        for problem in problems:
+            self.say_either({"tree": tree, "problem": problem}, safe(f"{prefix}{problem}"))
+        self.step()
 
     def say_either(self, facts: Mapping[str, object], text: str, style: str = "") -> None:
         """Print an object with ``--json``, else a line."""
@@ -261,8 +264,8 @@ def progress(label: str, count: Callable[[], int], *, only_errors: bool = False)
         return
     from persistence.cli import rich_terminal  # noqa: PLC0415 - it takes 50 ms
 
-    with rich_terminal.terminal_bar(label, count) as bar:
-        yield ProgressBar(bar.advance, only_errors=only_errors)
+    with rich_terminal.terminal_bar(label, count) as advance:
+        yield ProgressBar(advance, only_errors=only_errors)
 
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:

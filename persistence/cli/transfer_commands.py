@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from io import BufferedReader, FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
@@ -29,6 +29,7 @@ from persistence.cli.options import (
     allow_open_files,
     at_rest,
     attachments_option,
+    count_documents,
     managing,
     open_attachments,
     usage_errors,
@@ -259,16 +260,7 @@ def _export(
     "The place in which the runtime keeps attachments outside of its database.", takes_directory=True, takes_word=False
 )
 @click.option("--time-zone", metavar="ZONE", help="The runtime's, such as Europe/Berlin; default: this machine's.")
-def import_(  # noqa: PLR0913 - each is an option
-    *,
-    path: str,
-    dry_run: bool,
-    on_conflict: str,
-    matches: tuple[str, ...],
-    attachments: Attachments | str | None,
-    time_zone: str | None,
-    effective: Effective,
-) -> int:
+def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective, **of_database: Any) -> int:
     """Import definitions, documents and drafts with their histories.
 
     FILE is a ZIP file of persistence export or of the real system, or has JSON lines; DIR is a folder
@@ -282,9 +274,9 @@ def import_(  # noqa: PLR0913 - each is an option
     settings, chosen = effective.settings, ImportOptions(dry_run, OnConflict(on_conflict))
     with ExitStack() as opened:
         if "://" in path:
-            found = _database(path, opened, settings, matches=matches, attachments=attachments, time_zone=time_zone)
+            found = _database(path, opened, settings, **of_database)
             return _import(effective, found, chosen, found)
-        if matches or attachments is not None or time_zone is not None:
+        if any(value is not None and value != () for value in of_database.values()):
             raise click.UsageError("--match, --attachments and --time-zone are for databases")
         return _import(effective, _opened(path, opened, settings.max_body), chosen, None)
 
@@ -336,8 +328,7 @@ def _database(  # noqa: PLR0913 - the last three are options
     attachments: Attachments | str | None,
     time_zone: str | None,
 ) -> OrbeonSource:
-    with usage_errors():
-        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    patterns = _patterns(matches)
     try:
         zone = None if time_zone is None else ZoneInfo(time_zone)
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
@@ -443,8 +434,7 @@ def move(  # noqa: PLR0913 - each is an option
     With --attachments DIR, attachments go out of the tree into this directory, to which properties must lead already.
     """
     settings = effective.settings
-    with usage_errors():
-        patterns = [_pattern(match) for match in matches] or [FormPattern()]
+    patterns = _patterns(matches)
     there = resolved_place(source or settings.data)
     if isinstance(attachments, str) and attachments != WITH_DATA:
         if destination is not None or command is not None or prepare:
@@ -497,21 +487,13 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
             raise StartupError(f"no property leads attachments of these forms to {base}: set it first (docs/moving.md)")
         run = AttachmentMove(place.storage, place.providers.bodies_by_form, is_dry)
         run.bodies_of(forms[0])  # which must be there
-        documents = (form_documents for form in forms for form_documents in place.storage.documents_and_drafts(form))
-        with progress("moving", lambda: sum(1 for _ in documents)) as bar:
+        with progress("moving", partial(count_documents, place.storage, forms)) as bar:
             for form in forms:
                 for problems in run.documents(form):
-                    for problem in problems:
-                        bar.say_problem(problem, "", "")
-                    bar.step()
+                    bar.done(problems, tree="", prefix="")
         place.leave()
-    facts = {
-        "revisions": run.revisions,
-        "bytes": run.size,
-        "forms": len(forms),
-        "problems": bar.lines,
-        "dry_run": is_dry,
-    }
+    facts = {"revisions": run.revisions, "bytes": run.size, "forms": len(forms)}
+    facts |= {"problems": bar.lines, "dry_run": is_dry}
     did = "to be moved" if is_dry else "moved"
     text = f"{run.revisions:,} revisions of attachments {did} to {base}, {run.size / (1 << 20):.1f} MiB"
     say_result({**facts, "seconds": bar.seconds}, f"{text}; {bar.seconds:.1f} s", summarize)
@@ -536,11 +518,14 @@ def _last_pass(origin: Place, run: Move, advice: str, command: str | None) -> in
     return 0
 
 
-def _pattern(text: str) -> FormPattern:
-    pattern = parse_pattern(text.replace("*", ""))
-    if pattern.version is not Searched.ALL:
-        raise BadRequestError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
-    return pattern
+@usage_errors()
+def _patterns(matches: Iterable[str]) -> list[FormPattern]:
+    patterns = []
+    for text in matches:
+        patterns.append(parse_pattern(text.replace("*", "")))
+        if patterns[-1].version is not Searched.ALL:
+            raise click.UsageError(f"{safe(text)} is not APP or APP/FORM: a form is moved with all its versions")
+    return patterns or [FormPattern()]
 
 
 def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:

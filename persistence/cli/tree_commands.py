@@ -1,10 +1,9 @@
-"""``upgrade``, ``reindex``, ``reencrypt`` and ``leases``: work on all data of trees and databases."""
+"""``upgrade``, ``reindex``, ``reencrypt``, ``leases`` and ``events``: work on whole trees and databases."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 
 import click
@@ -17,6 +16,7 @@ from persistence.cli.options import (
     at_rest,
     choose_data,
     chosen_forms,
+    count_documents,
     encryption_remark,
     form_names,
     managing,
@@ -38,14 +38,16 @@ from persistence.cli.terminal import (
     summarize,
 )
 from persistence.errors import DamagedError, NotFoundError, disk_errors
+from persistence.index.outbox import Outbox
 from persistence.index.protocol import RebuildAim, ReindexingState
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
-from persistence.model import texts
 from persistence.model.addresses import Form
+from persistence.model.texts import from_epoch
 from persistence.model.versions import DocumentLease
 from persistence.providers.opened import database_at
 from persistence.providers.tree_provider import open_index
+from persistence.services.changes import OFF, facts_of, targets_of
 from persistence.services.reencryption import Reencryption, ReencryptionJob
 from persistence.storage import root
 from persistence.storage.document_leases import listed, moment
@@ -168,28 +170,21 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
             say_error(f"persistence: {remark}")
         reencryption = Reencryption(place.storage, place.providers.bodies_by_form, stored)
         forms = chosen_forms(reencryption.forms(), form)
-        jobs = [ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)) for each in forms]
         count, label = 0, f"{prefix}{'looking' if dry_run else 'encrypting'}"
-        listed = (job.reencryption.store.documents_and_drafts(job.form) for job in jobs)
-        with progress(label, lambda: sum(1 for documents in listed for _ in documents)) as bar:
-
-            def done(problems: list[str]) -> None:
-                for problem in problems:
-                    bar.say_problem(problem, tree.name, prefix)
-                bar.step()
-
-            for job in jobs:
+        with progress(label, partial(count_documents, place.storage, forms)) as bar:
+            done = partial(bar.done, tree=tree.name, prefix=prefix)
+            for each in forms:
                 if not dry_run:
-                    count += job.run(done)
+                    count += ReencryptionJob(reencryption, each, version, partial(_rebuild_index, tree)).run(done)
                     continue
-                for document in reencryption.store.documents_and_drafts(job.form):
-                    plan = job.reencryption.plan(job.form, document, job.version)
+                for document in place.storage.documents_and_drafts(each):
+                    plan = reencryption.plan(each, document, version)
                     count += len(plan.rewritings)
-                    done(list(plan.problems))
+                    done(plan.problems)
         place.leave()
-    facts = {"tree": tree.name, "revisions": count, "forms": len(jobs), "problems": bar.lines, "dry_run": dry_run}
+    facts = {"tree": tree.name, "revisions": count, "forms": len(forms), "problems": bar.lines, "dry_run": dry_run}
     did = "would be re-encrypted" if dry_run else "re-encrypted"
-    text = f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {bar.seconds:.1f} s"
+    text = f"{prefix}{count:,} revisions of {counted(len(forms), 'form')} {did} in {bar.seconds:.1f} s"
     say_result({**facts, "seconds": bar.seconds}, text, summarize)
     return REMAINS if bar.lines else 0
 
@@ -233,7 +228,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
             if isinstance(lease, DamagedError):
                 damaged.append(f"{prefix}{lease}")
             elif left := lease.remaining(now):
-                until = texts.from_datetime(datetime.fromtimestamp(now.wall + left, UTC))
+                until = from_epoch(now.wall + left)
                 facts = {"document": lease.document, "user": lease.user, "group": lease.group, "seconds": left}
                 found.append({**facts, "until": until, "tree": tree.name})
         return REMAINS if damaged else 0
@@ -265,3 +260,92 @@ def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
     facts = {"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name}
     say_result(facts, safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
     return 0
+
+
+_CHANGES = ("pause", "resume", "replay", "renew")
+_GIVEN_UP = (("NUMBER", "number"), ("TYPE", "type"), ("ABOUT", "about"), ("CAUSE", "cause"))
+
+
+@command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES), has_json=False)
+@exits("listed, or changed", "could not: no such target, no events are recorded, no data directory, another user's")
+@json_option
+@click.option("--pause", metavar="NAME", help="Deliver nothing to this target for now.")
+@click.option("--resume", metavar="NAME", help="Go on, at once.")
+@click.option("--replay", metavar="NAME", help="Deliver again from the first event on that was given up.")
+@click.option("--after", metavar="NUMBER", type=click.IntRange(0), help="With --replay: all events after this one.")
+@click.option("--given-up", metavar="NAME", help="List the events that were given up for this target.")
+@click.option("--renew", is_flag=True, help="Have those who follow /changes begin anew, after a database was restored.")
+def events(*, choice: TreeChoice, after: int | None, **asked: str | bool | None) -> int:
+    """List the targets of events, and how far they were delivered.
+
+    The settings name the targets. The service may run: what is changed here applies within a second.
+
+    \b
+    persistence events
+    persistence events --given-up crm
+    persistence events --replay crm --after 1200
+    """  # noqa: D301 - click's mark for lines that stay apart
+    chosen = [name for name, value in asked.items() if value]
+    if len(chosen) > 1:
+        raise click.UsageError("of --pause, --resume, --replay, --given-up and --renew there can be one")
+    if after is not None and chosen != ["replay"]:
+        raise click.UsageError("--after needs --replay")
+
+    def work(tree: ChosenTree, prefix: str) -> int:
+        with managing(tree) as place:
+            if (outbox := place.provider.outbox) is None:
+                raise NotFoundError(OFF)
+            if not chosen:
+                _list(tree, outbox, prefix)
+            else:
+                _act(outbox, prefix, chosen[0], str(asked[chosen[0]]), after)
+        return 0
+
+    return on_each(choice.trees, work, is_anywhere=bool(chosen))
+
+
+def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
+    feed = facts_of(outbox)
+    first, last = (feed.oldest + 1, feed.newest) if feed.newest > feed.oldest else (None, None)
+    kept = "no events" if first is None else f"events {first:,} to {last:,}"
+    say_result(
+        {"tree": tree.name, "feed": feed.feed, "first": first, "last": last}, f"{prefix}feed {feed.feed}: {kept}"
+    )
+    targets: list[Facts] = []
+    for each in targets_of(outbox):
+        due = from_epoch(each.due) if each.due and not each.is_paused else None
+        facts = {"tree": tree.name, "target": each.name, "delivered": each.delivered, "waiting": each.waiting}
+        facts |= {"missed": each.missed, "given_up": len(each.given_up), "attempts": each.attempts, "due": due}
+        state = "paused" if each.is_paused else "failed" if each.cause else "in order"
+        targets.append({**facts, "state": state, "cause": each.cause.removeprefix("paused: ")})
+    say_table(targets, _TARGETS)
+
+
+def _state(target: Facts) -> str:
+    cause, due = target["cause"], target["due"]
+    return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
+
+
+_TARGETS = (
+    ("TARGET", "target"),
+    ("DELIVERED", "delivered"),
+    ("WAITING", "waiting"),
+    ("GIVEN UP", "given_up"),
+    ("STATE", _state),
+)
+
+
+def _act(outbox: Outbox, prefix: str, action: str, name: str, after: int | None) -> None:
+    facts: Facts = {"target": name, "action": action}
+    if action == "given_up":
+        found = [each._asdict() for target in targets_of(outbox) if target.name == name for each in target.given_up]
+        say_table(found, _GIVEN_UP, nothing=f"no event was given up for {safe(name)}")
+    elif action == "renew":
+        feed = outbox.renew()
+        say_result({"action": action, "feed": feed}, f"{prefix}the feed is {feed} now")
+    elif action == "replay":
+        number = outbox.replay(name, after)
+        say_result({**facts, "after": number}, safe(f"{prefix}{name} gets the events after {number:,} again"))
+    else:
+        outbox.pause(name, is_paused=action == "pause")
+        say_result(facts, safe(f"{prefix}{name} is paused" if action == "pause" else f"{prefix}{name} goes on"))

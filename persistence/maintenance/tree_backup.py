@@ -123,13 +123,10 @@ class TreeBackup:
         folder, elsewhere = opened.folder, set[str]()
         for name, sidecar_file in opened.sidecars.items():
             place, record = self._inside(folder.paths(name)), sidecar_file.sidecar
-            with _collecting(problems):
-                problem = None if record is None else self._add_object(folder, name, record, place)
-                if problem is not None:
-                    problems += [problem] * bool(problem)
-                    elsewhere.add(name)
-                    continue
-            self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds)
+            if record is not None and self._add_object(folder, name, record, problems, place):
+                elsewhere.add(name)
+            else:
+                self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds)
         for name, file in opened.contents.items():
             if name in elsewhere:
                 continue
@@ -137,60 +134,57 @@ class TreeBackup:
                 self._add_content(folder.paths(name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _collecting(problems):
-                self._add_revision(folder, revision)
+                self._add_revision(folder, revision, problems)
         for path in opened.history.strays:
             with _collecting(problems), _opened(path) as stray:
                 if stray is not None:
                     self.part.add(self.tree.inside(path), stray, None)
 
-    def _add_revision(self, folder: Folder, revision: OlderRevision) -> None:
+    def _add_revision(self, folder: Folder, revision: OlderRevision, problems: list[str]) -> None:
         place, earlier = self._inside(revision.place), self._inside(folder.paths(revision.name))
         with ExitStack() as stack:
             opened, add_body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
                 return
             sidecar_file, content = opened
-            record, fault = sidecar_file.sidecar, None
-            try:
-                fault = None if record is None else self._add_object(folder, revision.name, record, place, earlier)
-            except DamagedError as error:
-                problem = str(error)
-            if fault:
-                raise DamagedError(fault)
-            if fault is not None:
+            record = sidecar_file.sidecar
+            if record is not None and self._add_object(folder, revision.name, record, problems, place, earlier):
                 return
             self.part.add_bytes(place.sidecar, sidecar_file.data, sidecar_file.nanoseconds, earlier.sidecar)
             if content is not None:
-                self._add_content(revision.place, content, sidecar_file.sidecar, earlier.content)
+                self._add_content(revision.place, content, record, earlier.content)
             if problem:
                 raise DamagedError(problem)
             if add_body is not None:
                 add_body()
 
     def _add_object(
-        self, folder: Folder, name: str, record: Sidecar, inside: FilePaths, *earlier: FilePaths
-    ) -> str | None:
-        """Copy a revision whose body is an object; return a problem or "", and ``None`` if the body is no object.
+        self, folder: Folder, name: str, record: Sidecar, problems: list[str], inside: FilePaths, *earlier: FilePaths
+    ) -> bool:
+        """Copy a revision whose body is an object; return whether it is saved, be it with a problem.
 
         So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
         again. Objects never change, so what the previous backup has is linked, and not read.
         """
         address = folder.address(name)
         if record.body is None or record.deleted or isinstance(address, DefinitionAddress):
-            return None
+            return False
         bodies = _bodies(self.bodies_of, folder.form)
         if bodies is None or isinstance(bodies, BodiesReader):
-            return None
+            return False
         sidecar = described(record)
         read = partial(bodies.find, address, record, content=True)
-        problem = self.part.add_stored(inside.content, sidecar, read, *(each.content for each in earlier))
-        if problem is None:
-            raise DamagedError(f"{folder.paths(name).content}: its body is missing in {bodies.root}")
-        data = stored_revision.encode(sidecar, folder.paths(name).address)
-        self.part.add_bytes(
-            inside.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
-        )
-        return problem
+        with _collecting(problems):
+            problem = self.part.add_stored(inside.content, sidecar, read, *(each.content for each in earlier))
+            if problem is None:
+                raise DamagedError(f"{folder.paths(name).content}: its body is missing in {bodies.root}")
+            problems += filter(None, [problem])
+            data = stored_revision.encode(sidecar, folder.paths(name).address)
+            self.part.add_bytes(
+                inside.sidecar, data, epoch_nanoseconds(sidecar.modified), *(each.sidecar for each in earlier)
+            )
+            return True
+        return False
 
     def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         damage, status = None, os.fstat(file.fileno())

@@ -22,10 +22,9 @@ import struct
 import tempfile
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -167,17 +166,6 @@ def kind_of(method: str, path: str) -> str:
     return _KINDS.get(names[1], _OTHER) if len(names) > 1 else _OTHER
 
 
-@dataclass(slots=True)
-class _Total:
-    """The sum of some requests of one method and kind."""
-
-    seconds: float = 0.0
-    received: int = 0
-    sent: int = 0
-    classes: list[int] = field(default_factory=lambda: [0] * len(LATENCIES))
-    statuses: dict[int, int] = field(default_factory=dict)
-
-
 class RequestFigures:
     """Counts requests in the instruments. ``add`` puts one down; ``count`` counts those that were put down."""
 
@@ -188,30 +176,28 @@ class RequestFigures:
 
     def count(self) -> None:
         """Count what was put down; several threads may do so."""
-        totals: dict[tuple[str, str], _Total] = {}
-        for method, path, status, seconds, received, sent in taken(self._answered):
-            key = (method if method in _METHODS else _OTHER, kind_of(method, path))
-            total = totals.get(key)
-            if total is None:
-                total = totals[key] = _Total()
-            total.seconds += seconds
-            total.received += received
-            total.sent += sent
-            total.classes[bisect_left(LATENCIES, seconds)] += 1
-            total.statuses[status] = total.statuses.get(status, 0) + 1
+        statuses, places = defaultdict[tuple[str, str, str], int](int), defaultdict[tuple[str, str, int], int](int)
+        sums = defaultdict[tuple[str, str], float](float)
+        received, sent = defaultdict[str, int](int), defaultdict[str, int](int)
+        for method, path, status, seconds, bytes_received, bytes_sent in taken(self._answered):
+            key = _, kind = method if method in _METHODS else _OTHER, kind_of(method, path)
+            statuses[*key, f"{status // 100}xx"] += 1
+            places[*key, bisect_left(LATENCIES, seconds)] += 1
+            sums[key] += seconds
+            received[kind] += bytes_received
+            sent[kind] += bytes_sent
         own = self._instruments
-        for (method, kind), total in totals.items():
-            for status, number in total.statuses.items():
-                own.requests.labels(method, kind, f"{status // 100}xx").inc(number)
-            histogram = own.seconds.labels(method, kind)  # ``observe`` of the library would add one at a time
-            histogram._sum.inc(total.seconds)  # noqa: SLF001
-            for bucket, number in zip(histogram._buckets, total.classes, strict=True):  # noqa: SLF001
+        for labels, number in statuses.items():
+            own.requests.labels(*labels).inc(number)
+        # ``observe`` of the library would add one at a time.
+        for (method, kind, place), number in places.items():
+            own.seconds.labels(method, kind)._buckets[place].inc(number)  # noqa: SLF001
+        for key, seconds in sums.items():
+            own.seconds.labels(*key)._sum.inc(seconds)  # noqa: SLF001
+        for counter, numbers in ((own.received, received), (own.sent, sent)):
+            for kind, number in numbers.items():
                 if number:
-                    bucket.inc(number)
-            if total.received:
-                own.received.labels(kind).inc(total.received)
-            if total.sent:
-                own.sent.labels(kind).inc(total.sent)
+                    counter.labels(kind).inc(number)
 
 
 PLOTS = "plots"  # The file of samples for plots
@@ -448,18 +434,23 @@ class Measure(NamedTuple):
 
 
 class Metrics(Collector):
-    """The metrics of a service. Of a process there may be several, which then count together."""
+    """The metrics of a service. Of a process there may be several, which then count together.
+
+    The state of the places is looked up, and with ``missing_keys`` and ``next_expiry`` that of the keys.
+    """
 
     def __init__(
         self,
-        measures: Callable[[], Iterable[Measure]],
-        delays: Callable[[], Mapping[str, float]] = dict,
-        connections: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        settings: Settings,
+        providers: Providers,
+        missing_keys: Callable[[], Sequence[str]],
+        next_expiry: Callable[[], Instant | None],
     ) -> None:
         """Join the metrics of the other workers. Raises ``DiskError`` where there is no room for that."""
-        self._measures = measures
-        self._delays = delays
-        self._connections = connections
+        self._settings = settings
+        self._providers = providers
+        self._missing_keys = missing_keys
+        self._next_expiry = next_expiry
         self._directory = joined()
         self._instruments = instruments()
         self._plots = plots_in(self._directory)
@@ -481,9 +472,9 @@ class Metrics(Collector):
         own.lock_timeouts.inc(len([*taken(observations.LOCK_TIMEOUTS)]))
         own.pool_timeouts.inc(len([*taken(observations.POOL_TIMEOUTS)]))
         own.audit_faults.inc(len([*taken(observations.AUDIT_FAULTS)]))
-        for place, seconds in self._delays().items():
-            own.index_delay.labels(place).set(seconds)
-        is_open, most = self._connections()
+        for place, tree in self._providers.trees.items():
+            own.index_delay.labels(place).set(tree.index.delay)
+        is_open, most = self._providers.connections()
         own.pool_open.set(is_open)
         own.pool_most.set(most)
         now = time.time()
@@ -510,21 +501,11 @@ class Metrics(Collector):
             metric.add_sample(each.name, dict(zip(labels, each.labels, strict=True)), each.value)
         yield from gauges.values()
 
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """Looks up the state of the places of a service, its missing encryption keys, and when its next key expires."""
-
-    settings: Settings
-    providers: Providers
-    missing_keys: Callable[[], Sequence[str]]
-    next_expiry: Callable[[], Instant | None]
-
-    def measures(self) -> Iterator[Measure]:
-        yield Measure("persistence_info", 1, (__version__, self.settings.dialect))
-        places = self.providers.places.items()
+    def _measures(self) -> Iterator[Measure]:
+        yield Measure("persistence_info", 1, (__version__, self._settings.dialect))
+        places = self._providers.places.items()
         by_name = {each.database.name if each.database else place: each for place, each in places}
-        for space in self.providers.free_space():
+        for space in self._providers.free_space():
             provider = by_name.get(space.place)
             if not space.fault and provider is not None and not provider.storage.is_remote:
                 now = moment()
@@ -535,7 +516,7 @@ class Measuring:
             yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
             if space.free is not None:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))
-        home = self.settings.home
+        home = self._settings.home
         with suppress(DiskError):
             check = last(home, LastCheck)
             yield Measure("persistence_last_check_time_seconds", _seconds(check))
@@ -550,16 +531,13 @@ class Measuring:
             if backup is not None:
                 yield Measure("persistence_last_backup_folders", backup.folders)
                 yield Measure("persistence_last_backup_problems", backup.problems + backup.missing)
-        yield Measure("persistence_encryption_keys_missing", len(self.missing_keys()))
+        yield Measure("persistence_encryption_keys_missing", len(self._missing_keys()))
         with suppress(PersistenceError):
-            if (expires := self.next_expiry()) is not None:
+            if (expires := self._next_expiry()) is not None:
                 yield Measure("persistence_next_api_key_expiry_time_seconds", to_datetime(expires).timestamp())
-        for place, tree in self.providers.trees.items():
+        for place, tree in self._providers.trees.items():
             with suppress(DiskError):
                 yield Measure("persistence_index_waiting", tree.index.waiting(), (place,))
-
-    def delays(self) -> dict[str, float]:
-        return {place: tree.index.delay for place, tree in self.providers.trees.items()}
 
 
 def _seconds(run: LastCheck | LastBackup | None) -> float:

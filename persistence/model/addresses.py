@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import Enum
 from urllib.parse import quote, unquote
 
@@ -275,7 +274,7 @@ def times_in(extra: bytes) -> tuple[Instant | None, Instant | None]:
             for flag in (_MODIFIED, _ACCESSED, _CREATED):
                 if field[0] & flag and len(field) >= at + 4:
                     (seconds,) = struct.unpack_from("<l", field, at)
-                    found[flag] = texts.from_datetime(datetime.fromtimestamp(seconds, UTC))
+                    found[flag] = texts.from_epoch(seconds)
                     at += 4
             return found.get(_MODIFIED), found.get(_CREATED)
     return None, None

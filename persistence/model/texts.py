@@ -192,6 +192,10 @@ def from_datetime(moment: datetime) -> Instant:
     return Instant(moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z")
 
 
+def from_epoch(seconds: float) -> Instant:
+    return from_datetime(datetime.fromtimestamp(seconds, UTC))
+
+
 def first_from(moment: datetime) -> Instant:
     """Return the first millisecond that begins at or after an aware ``datetime``."""
     return from_datetime(moment + timedelta(microseconds=-moment.microsecond % 1000))

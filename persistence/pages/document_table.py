@@ -131,20 +131,11 @@ def page_number(text: str) -> int:
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class ListField:
-    """A filter of the table: ``options`` are labels by value, empty where the value is typed."""
-
-    name: str
-    label: str
-    hint: str
-    options: Mapping[str, str]
-
-
-def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[ListField]:
+def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, Mapping[str, str]]]:
+    """Yield the name, label and hint of each filter, and labels by value: none where the value is typed."""
     for column in table.columns[:COLUMNS_SHOWN]:
         options = column.choices if column.has_options else {}
-        yield ListField(f"{_CONTROL}{column.path}", column.label, "contains", options)
+        yield f"{_CONTROL}{column.path}", column.label, "contains", options
     counts = shown.counts
     for name, found in (
         ("stage", counts.stages if counts else ()),
@@ -152,7 +143,7 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[ListField]:
         ("by", counts.modifiers if counts else ()),
     ):
         options = {each: each for each in sorted(found)} if 0 < len(found) <= MOST_OPTIONS else {}
-        yield ListField(name, translated(_FACTS[name]), "exactly", options)
+        yield name, translated(_FACTS[name]), "exactly", options
 
 
 def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:

@@ -72,8 +72,7 @@ class BackgroundCommand:
     def __init__(self, name: str, effective: Effective, purpose: str = "") -> None:
         self._name = name
         self._effective = effective
-        self._directory = Layout(effective.settings.home).own(PAGES)
-        self._path = f"{self._directory}/{purpose or name}"
+        self._path = f"{Layout(effective.settings.home).own(PAGES)}/{purpose or name}"
         self._process: Child | None = None
 
     def begin(

@@ -68,7 +68,7 @@ class LoginPage:
 
     def log_out(self) -> AnyResponse:
         if request.method == "POST":
-            self.sessions.end(g.session)
+            self.sessions.record.end(g.session.id)
             g.ended = True
         return redirect(ROOT, HTTPStatus.SEE_OTHER)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from http.client import responses
-from itertools import islice
+from itertools import groupby, islice
 from urllib.parse import urlencode
 
 import msgspec
@@ -217,7 +217,13 @@ def _top(values: Iterable[float | None]) -> float:
 
 
 def _drawn(series: Series, top: float, *, has_area: bool) -> _Shape:
-    found = [run for run in _runs(series.values[-MOST_PLOTTED:], top) if run]
+    values = series.values[-MOST_PLOTTED:]
+    step = WIDTH / max(1, len(values) - 1)
+    points = [
+        None if value is None else (round(number * step, 1), round(HEIGHT - HEIGHT * value / top, 1))
+        for number, value in enumerate(values)
+    ]
+    found = [list(filter(None, run)) for is_known, run in groupby(points, bool) if is_known]
     runs = [run for run in found if len(run) > 1]
     # A line without length has round ends only, which are not stretched with the drawing as a circle would be.
     dots = tuple(f"M{run[0][0]:g} {run[0][1]:g}h0" for run in found if len(run) == 1)
@@ -226,18 +232,6 @@ def _drawn(series: Series, top: float, *, has_area: bool) -> _Shape:
         f"{path}L{run[-1][0]:g} {HEIGHT}L{run[0][0]:g} {HEIGHT}Z" for path, run in zip(paths, runs, strict=True)
     )
     return _Shape(series.name, paths, areas if has_area else (), dots)
-
-
-def _runs(values: Sequence[float | None], top: float) -> Iterator[list[tuple[float, float]]]:
-    run: list[tuple[float, float]] = []
-    step = WIDTH / max(1, len(values) - 1)
-    for number, value in enumerate(values):
-        if value is None:
-            yield run
-            run = []
-        else:
-            run.append((round(number * step, 1), round(HEIGHT - HEIGHT * value / top, 1)))
-    yield run
 
 
 def _sentence(series: Series, unit: str) -> str:

@@ -197,9 +197,6 @@ class Sessions:
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
         return found if is_young and is_valid and not self.record.has_ended(found.id) else None
 
-    def end(self, session: LoginSession) -> None:
-        self.record.end(session.id)
-
     def keep(self, response: Response, request: Request, session: LoginSession, notice: str | None = None) -> None:
         """Renew the cookie where that is due, or set it with a notice for the next page; "" is none."""
         now = int(time.time())

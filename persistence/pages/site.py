@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import nh3
 from flask import Blueprint, Flask, Response, current_app, g, redirect, render_template, request, url_for
 from markupsafe import Markup, escape
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import __version__
@@ -207,11 +207,7 @@ def _refused(error: PersistenceError) -> Response:
 
 
 def _http_error(error: HTTPException) -> Response:
-    status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
-    if isinstance(error, MethodNotAllowed):
-        allowed = ", ".join(sorted(error.valid_methods or ()))
-        return page(status, f"{request.method} is not allowed here; allowed: {allowed}", [("Allow", allowed)])
-    return page(status, error.description or error.name)
+    return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
 
 
 def _unexpected(error: Exception) -> Response:
@@ -244,25 +240,12 @@ _ASSETS = {"pages.css": "text/css; charset=utf-8", "htmx.min.js": _SCRIPT, "page
 View = Callable[..., str | AnyResponse]
 
 
-@dataclass(frozen=True, slots=True)
-class NavigationItem:
-    """An entry of the navigation; the pages below its path belong to it, too."""
-
-    title: str
-    endpoint: str
-    path: str
-
-    @property
-    def is_here(self) -> bool:
-        return request.path == self.path or (self.path != ROOT and request.path.startswith(f"{self.path}/"))
-
-
 class Site:
     """Collects pages and actions, and adds them to an application."""
 
     def __init__(self, sessions: Sessions, audit: RequestAudit) -> None:
         self.sessions = sessions
-        self._navigation: list[NavigationItem] = []
+        self._navigation = list[tuple[str, str, str]]()  # Title, endpoint and path of each entry
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
         self._blueprint.context_processor(self._context)
@@ -286,7 +269,7 @@ class Site:
 
         self._route(path, name, reading if reads else view)
         if title:
-            self._navigation.append(NavigationItem(title, f"{NAME}.{name}", path))
+            self._navigation.append((title, f"{NAME}.{name}", path))
 
     def form(self, path: str, name: str, view: View) -> None:
         """Add a page that also receives a form: only for logins, everything else that is sent is an action."""
@@ -352,6 +335,7 @@ class Site:
         session = g.get("session")
         return {
             "navigation": self._navigation,
+            "root": ROOT,
             "session": session,
             "notice": session.notice if session else "",
             "csrf": session.csrf if session else "",

@@ -9,10 +9,9 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
@@ -151,22 +150,13 @@ _KINDS: tuple[tuple[tuple[type[psycopg.Error], ...], type[PersistenceError], str
 # Errors of the database as domain errors: the only place that knows their codes.
 #
 # No text has a password: libpq names hosts, database and user, and address refuses what it cannot read.
-class database_errors:  # noqa: N801 - a context manager, named like those of contextlib
+@contextmanager
+def database_errors(action: str, subject: object = "") -> Iterator[None]:
     """Translate the errors of the database in a block into domain errors that name the action and its subject."""
-
-    __slots__ = ("_action", "_subject")
-
-    def __init__(self, action: str, subject: object = "") -> None:
-        self._action = action
-        self._subject = subject
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, psycopg.Error):
-            raise as_domain_error(error, self._action, self._subject) from error
+    try:
+        yield
+    except psycopg.Error as error:
+        raise as_domain_error(error, action, subject) from error
 
 
 def as_domain_error(error: psycopg.Error, action: str, subject: object = "") -> PersistenceError:

@@ -223,6 +223,8 @@ def _roll_back(connection: Session, error: BaseException) -> None:
 DATA, DRAFT, DEFINITION = range(3)  # The kinds of resources, as rows have them
 
 _FIND = "SELECT id FROM form WHERE app = %s AND name = %s"
+_LOCK = "SELECT pg_advisory_lock(%s)"
+_UNLOCK = "SELECT pg_advisory_unlock(%s)"
 _MAKE = "INSERT INTO form (app, name) VALUES (%s, %s) ON CONFLICT (app, name) DO NOTHING"
 
 
@@ -249,6 +251,23 @@ def lock_key(schema: str, *scope: str) -> int:
     """Return the number of the lock of a scope. Scopes that share a number only wait for each other."""
     digest = hashlib.blake2b("\0".join((schema, *scope)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+@contextmanager
+def locked(connection: Rows, key: int) -> Iterator[None]:
+    """Hold the lock of a number for a block, once whoever has it gives it back."""
+    connection.execute(_LOCK, (key,))
+    with _given_back(connection, key):
+        yield
+
+
+@contextmanager
+def _given_back(connection: Rows, key: int) -> Iterator[None]:
+    try:
+        yield
+    finally:  # the lock ends with the connection, but the server may take a while to notice that
+        with suppress(psycopg.Error):
+            connection.execute(_UNLOCK, (key,))
 
 
 class FormNumbers:
@@ -302,7 +321,6 @@ class FormNumbers:
 _LOOK = 0.1  # Seconds between two attempts to have a turn
 
 _TRY = "SELECT pg_try_advisory_lock(%s)"
-_GIVE = "SELECT pg_advisory_unlock(%s)"
 _TRY_TO_SHARE = "SELECT pg_try_advisory_xact_lock_shared(%s)"
 _READ = "SELECT report FROM job WHERE name = %s"
 _WRITE = "INSERT INTO job (name, report) VALUES (%s, %b) ON CONFLICT (name) DO UPDATE SET report = excluded.report"
@@ -332,11 +350,8 @@ class DatabaseJob(JobRecord):
                 if time.monotonic() >= ends or is_ending():
                     raise BusyError(refusal)
                 time.sleep(_LOOK)
-            try:
+            with _given_back(connection, self._key):
                 yield
-            finally:  # the lock ends with the connection, but the server may take a while to notice that
-                with suppress(psycopg.Error):
-                    connection.execute(_GIVE, (self._key,))
 
     def is_taken(self) -> bool:
         return self._database.rows("looking for a running", self._name, _TRY_TO_SHARE, (self._key,)) == [(False,)]

@@ -254,11 +254,10 @@ def writers(connection: Rows) -> set[str]:
 def remove_rows(connection: Rows, views: Sequence[int]) -> bool:
     """Delete some of the rows of views; return whether there may be more."""
     removed = connection.execute(
-        "WITH gone AS (DELETE FROM flat_row WHERE ctid = ANY(ARRAY("
-        "SELECT ctid FROM flat_row WHERE view = ANY(%s) LIMIT %s)) RETURNING 1) SELECT count(*) FROM gone",
+        "DELETE FROM flat_row WHERE ctid = ANY(ARRAY(SELECT ctid FROM flat_row WHERE view = ANY(%s) LIMIT %s))",
         (list(views), _REMOVED_AT_ONCE),
-    ).fetchone()
-    return removed is not None and bool(removed[0])
+    )
+    return removed.rowcount > 0
 
 
 def forget_generation(connection: Rows, number: int) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
-import psycopg
 from psycopg import Cursor
 from psycopg import errors as codes
 from psycopg.rows import TupleRow
@@ -39,8 +38,10 @@ from persistence.postgresql.database import (
     folder_of,
     key_of,
     lock_key,
+    locked,
 )
 from persistence.postgresql.revision_rows import (
+    GIVE_UP,
     DatabaseDocumentFiles,
     DatabaseReader,
     DatabaseUpload,
@@ -76,10 +77,6 @@ UPDATE revision SET id = %(id)s, sidecar = %(sidecar)b, body = %(body)b
 WHERE {_AT} AND modified = %(modified)s AND id = %(over)s RETURNING 1
 """
 _CLAIM = "DELETE FROM unclaimed WHERE id = %s RETURNING 1"
-_FORGET = """
-WITH own AS (DELETE FROM unclaimed WHERE id = %(id)s RETURNING id)
-DELETE FROM piece USING own WHERE piece.id = own.id
-"""
 _IS_TAKEN = "SELECT EXISTS (SELECT FROM piece WHERE id = %s AND number = 0)"
 _RENAME = "UPDATE piece SET id = %s WHERE id = %s"
 _UNCLAIM = """
@@ -262,7 +259,7 @@ class DatabaseWriter(Writing):
         if not upload.is_large or sidecar.id == upload.id:
             return sidecar
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (sidecar.id,))
-        self._connection.execute(_FORGET, {"id": sidecar.id})
+        self._connection.execute(GIVE_UP, (sidecar.id,))
         if self._connection.execute(_IS_TAKEN, (sidecar.id,)).fetchone() == (False,):
             return sidecar
         return msgspec.structs.replace(sidecar, id=upload.id, tag=sidecar.etag)
@@ -545,17 +542,13 @@ class DatabaseStorage(DatabaseReader, Storage):
         The lock ends with the connection. Yields a function that raises ``BusyError`` if that was lost.
         """
         with self.database.session("keeping writers out of", self.database.address) as connection:
-            connection.execute("SELECT pg_advisory_lock(%s)", (self._gate,))
 
             def require() -> None:
                 with database_errors("looking whether writers are kept out of", self.database.address):
                     connection.execute("SELECT 1")
 
-            try:
+            with locked(connection, self._gate):
                 yield require
-            finally:  # the server may take a while to notice that the connection ends
-                with suppress(psycopg.Error):
-                    connection.execute("SELECT pg_advisory_unlock(%s)", (self._gate,))
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:

@@ -382,7 +382,7 @@ class FolderRow(NamedTuple):
 
 _BEGIN = "INSERT INTO unclaimed (id, form, folder) VALUES (%s, %s, %s)"
 _PIECE = "INSERT INTO piece (id, number, bytes) VALUES (%s, %s, %b)"
-_GIVE_UP = """
+GIVE_UP = """
 WITH own AS (DELETE FROM unclaimed WHERE id = %s RETURNING id) DELETE FROM piece USING own WHERE piece.id = own.id
 """
 _SWEEP = """
@@ -465,7 +465,7 @@ class DatabaseUpload(Upload):
             if self._has_pieces and not isinstance(error, OutcomeUnknownError):
                 with suppress(PersistenceError):
                     self._database.require_committing()
-                    self._database.run("giving up", "a body", _GIVE_UP, (self.id,))
+                    self._database.run("giving up", "a body", GIVE_UP, (self.id,))
         finally:
             super().__exit__(kind, error, trace)
 

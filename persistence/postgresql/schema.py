@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import psycopg
@@ -12,7 +12,7 @@ from psycopg import sql
 from persistence.errors import StartupError
 from persistence.index.outbox import TABLES
 from persistence.postgresql.connections import DatabaseAddress, as_domain_error, cause
-from persistence.postgresql.database import Database, Rows, lock_key
+from persistence.postgresql.database import Database, Rows, lock_key, locked
 
 
 class Step(NamedTuple):
@@ -282,8 +282,6 @@ _RECORD = (
     "CREATE TABLE IF NOT EXISTS step (number integer PRIMARY KEY, name text NOT NULL, applied timestamptz NOT NULL)"
 )
 _REFUSED = codes.InsufficientPrivilege, codes.UndefinedFile, codes.FeatureNotSupported, codes.InvalidSchemaName
-_LOCK = "SELECT pg_advisory_lock(%s)"
-_UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 
 def missing(database: Database) -> list[str]:
@@ -312,23 +310,19 @@ def init(database: Database) -> bool:
 def upgrade(database: Database) -> list[str]:
     done = []
     with database.connected() as connection:
-        key = lock_key(database.address.schema, "steps")
         try:
-            connection.execute(_LOCK, (key,))
-            trigrams = _prepared(connection, database)
-            applied = _applied(connection, database)
-            with nullcontext() if applied else connection.transaction():
-                for number, step in list(enumerate(STEPS, 1))[applied:]:
-                    with connection.transaction():
-                        statements = step.statements.format(trigrams=trigrams, flat=f'"{database.address.flat_schema}"')
-                        connection.execute(statements.encode())
-                        connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
-                    done.append(step.name)
+            with locked(connection, lock_key(database.address.schema, "steps")):
+                trigrams = _prepared(connection, database)
+                applied = _applied(connection, database)
+                with nullcontext() if applied else connection.transaction():
+                    for number, step in list(enumerate(STEPS, 1))[applied:]:
+                        with connection.transaction():
+                            flat = f'"{database.address.flat_schema}"'
+                            connection.execute(step.statements.format(trigrams=trigrams, flat=flat).encode())
+                            connection.execute("INSERT INTO step VALUES (%s, %s, now())", (number, step.name))
+                        done.append(step.name)
         except psycopg.Error as error:
             raise StartupError(str(as_domain_error(error, "preparing", database.address))) from error
-        finally:  # the server may take a while to notice that the connection ends
-            with suppress(psycopg.Error):
-                connection.execute(_UNLOCK, (key,))
     return done
 
 

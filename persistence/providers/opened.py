@@ -214,7 +214,7 @@ class Providers(Closable):
         self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
         self.calls_others = any(engine.calls_others for engine in self._engines.values())
         if sweeps := [sweep for engine in self._engines.values() for sweep in engine.sweeps]:
-            self.closing.enter_context(PeriodicThread(SWEEP_EVERY, sweeps, partial(self.failed, None)))
+            self.closing.enter_context(PeriodicThread("sweeps", SWEEP_EVERY, sweeps, partial(self.failed, None)))
 
     def catalog_of(self, form: Form) -> Catalog:
         return self._of(self.properties.of(form).route.definition).catalog

@@ -41,7 +41,8 @@ _INSTANTS = re.compile(rb"(?:%b\n)*+" % layout.INSTANT_IN_NAME.pattern.encode())
 # cached for the state of its directory, which changes with every name in it. Sidecars are read a page at a time.
 
 
-def _older_names(paths: FilePaths) -> str:
+def older_instants(paths: FilePaths) -> str:
+    """Return the instants of the older revisions of a file, the newest first, on a line each."""
     try:
         names = os.listdir(os.fsencode(paths.history))
     except (FileNotFoundError, NotADirectoryError):
@@ -165,9 +166,9 @@ class StoreReader:
             return ""
         changed = max(state.st_mtime_ns, state.st_ctime_ns)
         if time.time_ns() - changed <= SETTLED:
-            return _older_names(paths)
+            return older_instants(paths)
         key = (paths.content, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-        return self._histories.get(key, lambda: _older_names(paths))
+        return self._histories.get(key, lambda: older_instants(paths))
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         with disk_errors("listing the forms"):
@@ -300,7 +301,7 @@ class StoreReader:
 
     def revisions(self, address: Address) -> list[Instant]:
         with disk_errors("listing the older revisions of", address):
-            return [Instant(each) for each in _older_names(self._layout.paths(address)).splitlines()]
+            return [Instant(each) for each in older_instants(self._layout.paths(address)).splitlines()]
 
 
 def _numbers(directory: str) -> list[int]:

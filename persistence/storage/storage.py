@@ -360,21 +360,24 @@ class _Nobody:
 NOBODY: ChangeListener = _Nobody()  # The listener where nobody wants to hear
 
 
+OlderRevisions = Callable[[Instant], Iterable[Sidecar]]
+
+
 class EventRecorder(Protocol):
     """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
 
     ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
-    seconds since 1970.
+    seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
     """
 
-    def begin(self, address: Address, found: Sidecar | None, written: float) -> None:
+    def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         """Note that a resource is about to change. ``DiskError`` or ``BusyError``: it must not."""
 
     def end(self, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False) -> None:
         """Record the event of a commit, or of a removal without a trace; where that fails, it is made up for later."""
 
-    def catch_up(self, address: Address, found: Sidecar | None, written: float) -> None:
-        """Record the event of a commit that a crash has left without one."""
+    def catch_up(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
+        """Record the events of commits that a crash has left without them."""
 
     def close(self) -> None:
         """Close everything."""

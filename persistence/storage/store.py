@@ -29,7 +29,7 @@ from persistence.storage.document_leases import DocumentLeases
 from persistence.storage.files import DurableDirectories
 from persistence.storage.layout import QUARANTINE, SERVE, TRASH, FilePaths, Layout, file_name
 from persistence.storage.locks import Lease, LockFile, Locks, stripe
-from persistence.storage.reader import StoreReader
+from persistence.storage.reader import StoreReader, older_instants
 from persistence.storage.storage import (
     NOBODY,
     Arrivals,
@@ -84,7 +84,7 @@ class Writer(Writing):
         if self._recorder is not None:
             self.current(address)
             committed = self._committed[address]
-            self._recorder.catch_up(address, committed.sidecar, committed.written)
+            self._recorder.catch_up(address, committed.sidecar, committed.written, partial(self._older, address))
 
     def finish(self, main: DocumentAddress) -> None:
         self._tell(main)
@@ -181,10 +181,19 @@ class Writer(Writing):
     ) -> Iterator[None]:
         """Record the event of the commit of a sidecar in a block, or of the removal of what is there."""
         if self._recorder is not None:
-            self._recorder.begin(address, committed.sidecar, committed.written)
+            self._recorder.begin(address, committed.sidecar, committed.written, partial(self._older, address))
         yield
         if self._recorder is not None and sidecar is not None:
             self._recorder.end(address, sidecar, committed.sidecar, is_erased=is_erased)
+
+    def _older(self, address: Address, after: Instant) -> Iterator[Sidecar]:
+        paths = self._layout.paths(address)
+        for instant in reversed(older_instants(paths).splitlines()):
+            if instant > after:
+                with suppress(DamagedError):
+                    sidecar = stored_revision.read_sidecar(paths.revision(Instant(instant)))
+                    if sidecar is not None:
+                        yield sidecar
 
     def _keeps(self, address: Address) -> bool:
         return address.keeps_history and (isinstance(address, DefinitionAddress) or self._keeps_history(address.form))

@@ -5,6 +5,7 @@ import hmac
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -96,12 +97,9 @@ def following(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "database":
         place = request.getfixturevalue("database_server").uri(postgresql.fresh_schema())
     env = {"PERSISTENCE_LOCAL": str(directory / "local")}
-    with (
-        pytest.MonkeyPatch.context() as patched,
-        target() as found,
-        serving(directory, settings=settings_of(found.url), env=env, place=place) as service,
-    ):
+    with pytest.MonkeyPatch.context() as patched, target() as found, ExitStack() as stack:
         patched.setattr(webhooks, "_TERM", 2.0)
+        service = stack.enter_context(serving(directory, settings=settings_of(found.url), env=env, place=place))
         options = ["--config", str(directory / "settings.toml"), "--data", place or str(directory / "data")]
         result = Following(service, found, options)
         eventually(lambda: result.state, PATIENCE)

@@ -12,6 +12,7 @@ from persistence.app import create_app
 from persistence.closable import Closable
 from persistence.providers.tree_provider import open_store
 from persistence.settings import Settings
+from persistence.storage.layout import EVENTS
 from tests.service import PROVIDER, Answer, Service
 
 
@@ -20,7 +21,9 @@ class InProcess(Service, Closable):
 
     def __init__(self, data: Path) -> None:
         super().__init__(0, data, data.with_name("none.log"), None, face=PROVIDER)
-        settings = Settings(data=str(data), insecure=True)  # requests that are made here come from no address
+        self.has_events = (data / EVENTS).exists()
+        # Requests that are made here come from no address.
+        settings = Settings(data=str(data), insecure=True, events=self.has_events, administrators=("trusted",))
         with open_store(settings, settings.data) as store:
             self.refusal = store.probe()
         self._app = create_app(settings)

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import signal
+import sqlite3
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from persistence.errors import DamagedError
+from persistence.index.sqlite import tree_outbox
 from persistence.index.sync import staleness
-from persistence.model.addresses import DefinitionAddress, Form
+from persistence.model.addresses import DATA_XML, FORM_XHTML, DefinitionAddress, Form
 from persistence.model.texts import Instant
 from persistence.storage import stored_revision
-from persistence.storage.layout import Layout
+from persistence.storage.layout import EVENTS, Layout
 from persistence.storage.stored_revision import Integrity
 from tests.maintenance.workshop import Workshop
 from tests.rigs.in_process import InProcess
 from tests.rigs.ledger import FORM, Expected, Resource, State
-from tests.service import Answer, Service
+from tests.service import PUBLIC, Answer, Service
+
+Change = dict[str, Any]
+"""A change of the feed as it is sent."""
+
+EventKey = tuple[str, str, str]
+"""App, form, and the document or the version."""
 
 _REWRITTEN = 3
+_RECOVERED = 10.0
+OK = 200
 NOTHING_FOUND, ALL_REPAIRED = 0, 3
 
 
@@ -47,15 +61,26 @@ def prepare_process(log: str) -> None:
     """
     staleness._place = lambda _identity: ""  # noqa: SLF001 - the picture is a copy
     staleness._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
+    tree_outbox._place = _recorded_place  # noqa: SLF001 - as above
+    tree_outbox._boot = staleness._boot  # noqa: SLF001
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()  # what is imported by now stays; looking through it again for each disk takes longer than the rest
     sys.stderr = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the process lives
 
 
-def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
+def _recorded_place(root: str) -> str:
+    """Return the place that the outbox in a picture was made for, where there is one."""
+    for file in sorted(Path(root, EVENTS).glob("outbox-*.sqlite"))[-1:]:
+        with closing(sqlite3.connect(file)) as connection:
+            for (place,) in connection.execute("SELECT value FROM outbox_fact WHERE name = 'place'"):
+                return str(place)
+    return ""
+
+
+def start_and_judge(data: Path, expected: Sequence[Expected], shown: Sequence[Change] | None = None) -> Verdict:
     """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk."""
     with fork() as own:
-        return own.submit(started_and_judged, data, expected).result()
+        return own.submit(started_and_judged, data, expected, shown).result()
 
 
 def fork() -> ProcessPoolExecutor:
@@ -63,33 +88,73 @@ def fork() -> ProcessPoolExecutor:
 
 
 def started_and_judged(
-    data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
+    data: Path,
+    expected: Sequence[Expected],
+    shown: Sequence[Change] | None = None,
+    *,
+    is_written: bool = True,
+    in_order: bool = False,
 ) -> Verdict:
     try:
         service = InProcess(data)
     except Exception as error:  # noqa: BLE001 - whatever it is, the service does not start
         return Verdict([f"the service does not start: {error}"])
     with service:
-        verdict = judge(service, data, expected, is_written=is_written, in_order=in_order)
+        verdict = judge(service, data, expected, shown, is_written=is_written, in_order=in_order)
     if service.refusal is not None:
         verdict.violations.append(f"the service would only read: {service.refusal}")
     return verdict
 
 
 def judge(
-    service: Service, data: Path, expected: Sequence[Expected], *, is_written: bool = True, in_order: bool = False
+    service: Service,
+    data: Path,
+    expected: Sequence[Expected],
+    shown: Sequence[Change] | None = None,
+    *,
+    is_written: bool = True,
+    in_order: bool = False,
 ) -> Verdict:
     """Read every resource and every older revision, then write to some, unless there is more to come.
 
-    ``in_order``: the files of a document must be as far as its data.
+    ``in_order``: the files of a document must be as far as its data. ``shown`` are changes that a follower has seen
+    before; without any events are not looked at.
     """
     judging = _Judge(service, data, expected)
     judging.read()
+    if shown is not None:
+        judging.follow(shown)
     if in_order:
         judging.compare_files()
     if is_written:
         judging.write()
     return judging.verdict
+
+
+def changes(service: Service, since: str = "start") -> list[Change]:
+    """Return all changes after a cursor."""
+    found, has_more = list[Change](), True
+    while has_more:
+        answer = service.raw("GET", f"{PUBLIC}/changes?since={since}&limit=1000")
+        if answer.status != OK:
+            raise AssertionError(f"changes are answered {answer.status}: {answer.cause}")
+        page = json.loads(answer.body)
+        found += page["changes"]
+        since, has_more = page["next"], page["has_more"]
+    return found
+
+
+def _fit(events: Sequence[str], instants: Sequence[str]) -> bool:
+    """Compare the instants of events with those of changes; ``+`` after one stands for any later one."""
+    return len(events) == len(instants) and all(
+        event > instant[:-1] if instant.endswith("+") else event == instant
+        for event, instant in zip(events, instants, strict=True)
+    )
+
+
+def key_of(change: Change) -> EventKey:
+    about = change["data"]
+    return about["app"], about["form"], about.get("document") or str(about["version"])
 
 
 def check_and_repair(data: Path) -> list[str]:
@@ -144,6 +209,43 @@ class _Judge:
                 self._note(resource, self._older_faults(self._expected[resource], current))
             self._note(resource, self._removal_faults(self._expected[resource].states[current]))
         self._note(_SEARCHED, self._search_faults())
+
+    def follow(self, shown: Sequence[Change]) -> None:
+        """Look for the event of every change, and for those that a follower has seen."""
+        expected = dict(self._with_events())
+        ends = time.monotonic() + (0.0 if self.verdict.violations else _RECOVERED)  # one fault is enough
+        while True:
+            found = changes(self._service)
+            events = defaultdict[EventKey, list[str]](list)
+            for each in found:
+                events[key_of(each)].append(each["timestamp"])
+            every = expected.keys() | events.keys()
+            wrong = [key for key in every if not any(_fit(events[key], each) for each in expected.get(key, []))]
+            if not wrong or time.monotonic() > ends:
+                break
+            time.sleep(0.1)
+        self.verdict.violations += [
+            f"{key}: the events are {events[key]}, and the revisions {expected.get(key, [])}" for key in wrong
+        ]
+        numbers = {each["number"]: each for each in found}
+        self.verdict.violations += [
+            f"change {each['number']}, which a follower has seen, is {numbers.get(each['number'])} after the cut"
+            for each in shown
+            if numbers.get(each["number"]) != each
+        ]
+
+    def _with_events(self) -> Iterator[tuple[EventKey, list[list[str]]]]:
+        """Yield the instants of the events that each resource may have: those up to a state that looks as it does."""
+        for resource, current in self._found.items():
+            app, form, _, *names = resource.path.split("/")
+            if resource.is_draft or names[-1] not in {DATA_XML, FORM_XHTML}:
+                continue
+            states = self._expected[resource].states
+            possible = [
+                number for number in range(current, len(states)) if states[number].served == states[current].served
+            ]
+            key = (app, form, str(resource.version) if resource.is_published else names[0])
+            yield key, [[state.instant for state in states[1 : number + 1]] for number in possible]
 
     def compare_files(self) -> None:
         for resource, each in self._expected.items():

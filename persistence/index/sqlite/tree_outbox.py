@@ -5,10 +5,10 @@ A commit is the rename of a sidecar, so its event cannot be in the same transact
 1.  Under the lock of a document, before the commit, an *intent* is recorded. It survives the process, not a power cut.
 2.  Still under the lock, after the commit, one transaction records the event, the revision as the *latest* of the
     document, and removes the intent. Neither transaction waits for the disk.
-3.  Who finds under the lock another current revision than the latest records its event first: the next writer of the
-    document, and ``recover``, which looks at documents with intents that are some seconds old (their process was
-    killed, or the outbox refused), and after a start of the machine at all that were written since events were last
-    durable (a power cut takes the last transactions of SQLite).
+3.  Who finds under the lock another current revision than the latest first records its event, and those of the older
+    revisions since: the next writer of the document, and ``recover``, which looks at documents with intents that are
+    some seconds old (their process was killed, or the outbox refused), and after a start of the machine at all that
+    were written since events were last durable (a power cut takes the last transactions of SQLite).
 4.  ``settle`` commits with a sync, which makes all earlier transactions durable, too. Only then an event has a number.
 
 A revision that was written before the outbox was made has no event. A file that cannot be read, or that came with a
@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import chain
 from typing import NamedTuple
 
@@ -43,11 +44,11 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
-from persistence.model.texts import Instant
+from persistence.model.texts import Instant, from_datetime
 from persistence.storage import files
 from persistence.storage.layout import EVENTS, Layout
 from persistence.storage.locks import Machine
-from persistence.storage.storage import EventRecorder, Storage
+from persistence.storage.storage import EventRecorder, OlderRevisions, Storage
 from persistence.storage.store import JobFile
 
 _OWN_TABLES = """
@@ -93,10 +94,10 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
 
     # Before and after a commit, under the lock of the resource.
 
-    def begin(self, address: Address, found: Sidecar | None, written: float) -> None:
+    def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
             with self._using("recording a change") as run:
-                self._catch_up(run, address, found, written)
+                self._catch_up(run, address, found, written, older)
                 run("INSERT OR REPLACE INTO intent VALUES (?, ?)", _key(address), time.time())
 
     def end(self, address: Address, sidecar: Sidecar, before: Sidecar | None, *, is_erased: bool = False) -> None:
@@ -105,37 +106,37 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
                 _record(run, address, sidecar, Before.of(before), is_erased=is_erased)
                 run("DELETE FROM intent WHERE address = ?", _key(address))
 
-    def catch_up(self, address: Address, found: Sidecar | None, written: float) -> None:
+    def catch_up(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
             with self._using("recording an event") as run:
-                self._catch_up(run, address, found, written)
+                self._catch_up(run, address, found, written, older)
                 run("DELETE FROM intent WHERE address = ?", _key(address))
 
-    def _catch_up(self, run: Statements, address: Address, found: Sidecar | None, written: float) -> None:
+    def _catch_up(
+        self, run: Statements, address: Address, found: Sidecar | None, written: float, older: OlderRevisions
+    ) -> None:
         rows = run("SELECT modified, version, stage, is_deleted FROM latest WHERE address = ?", _key(address))
-        if not rows:
-            if found is not None and written >= self._born:
-                _record(run, address, found, None)
+        if rows:
+            latest = msgspec.convert(rows[0], _Latest)
+            before, last = Before(bool(latest.is_deleted), latest.stage), latest.modified
+        elif found is not None and written >= self._born:
+            before, last = None, from_datetime(datetime.fromtimestamp(self._born, UTC))
+        else:
             return
-        latest = msgspec.convert(rows[0], _Latest)
-        before = Before(bool(latest.is_deleted), latest.stage)
         if found is None:
-            gone = Sidecar(
-                schema=SCHEMA,
-                id=fresh_id(),
-                version=latest.version,
-                modified=latest.modified,
-                created=latest.modified,
-                size=0,
-            )
+            gone = Sidecar(schema=SCHEMA, id=fresh_id(), version=latest.version, modified=last, created=last, size=0)
             _record(run, address, gone, before, is_erased=True)
-        elif found.modified != latest.modified:
-            _record(run, address, found, before)
+        elif not rows or found.modified != last:
+            # A power cut takes the events of the last moments, and leaves the revisions.
+            between = (each for each in older(last) if each.modified < found.modified)
+            for each in (*between, found):
+                _record(run, address, each, before)
+                before = Before.of(each)
 
     # After a crash.
 
     def recover(self, storage: Storage, is_ending: Callable[[], bool]) -> None:
-        boot, now = Machine.this().boot, time.time()
+        boot, now = _boot(), time.time()
         with self.transaction("looking for changes without an event") as run:
             facts = {str(name): str(value) for name, value in run("SELECT name, value FROM outbox_fact")}
             # Those of a time to come were recorded before the clock was set back.
@@ -218,7 +219,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
     def _choose(self) -> None:
         """Use the newest file, which is made where there is none, or where it came with a copy of the tree."""
         files.ensure(self._directory)
-        place = "{0.st_dev:x} {0.st_ino:x}".format(os.stat(self._root))
+        place = _place(self._root)
         newest = max(self._numbers(), default=1)
         path = self._file(newest)
         if path != self._path or self._process != os.getpid() or not os.path.exists(path):
@@ -281,11 +282,19 @@ def _record(
         run("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", *latest)
 
 
+def _place(root: str) -> str:
+    return "{0.st_dev:x} {0.st_ino:x}".format(os.stat(root))
+
+
+def _boot() -> str:
+    return Machine.this().boot
+
+
 def _make(connection: sqlite3.Connection, place: str) -> None:
     own = TABLES.format(identity="integer PRIMARY KEY AUTOINCREMENT", seconds="real", bytes="blob")
     for statement in filter(str.strip, (own + _OWN_TABLES).split(";")):  # `executescript` would commit
         connection.execute(statement)
-    now, boot = str(time.time()), Machine.this().boot
+    now, boot = str(time.time()), _boot()
     facts = {"feed": fresh_id()[:16], "last": "0", "place": place, "boot": boot, "born": now, "synced": now}
     connection.executemany("INSERT INTO outbox_fact VALUES (?, ?)", facts.items())
     connection.execute(f"PRAGMA user_version = {_SCHEMA}")

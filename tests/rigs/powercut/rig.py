@@ -29,6 +29,7 @@ _HEADINGS = (
     *("older revisions read", "started for real", CAUGHT),
 )
 _JUDGES = 2
+WITH_EVENTS = {"PERSISTENCE_EVENTS": "true", "PERSISTENCE_ADMINISTRATORS": "trusted"}
 _CLIENTS = 4
 _WORKERS = 2
 _LARGE = 2
@@ -63,6 +64,8 @@ class Picture:
     image: Path
     data: Path
     cut: Cut
+    shown: tuple[judging.Change, ...]
+    """Changes that a follower has seen before."""
 
 
 class Rig:
@@ -153,7 +156,9 @@ class Rig:
         home, own = self._disk.root / name, variant or Variant()
         home.mkdir()
         self._disk.settle()
-        return running(home, workers=_WORKERS, log=self._log(name), module=own.module, env=own.environment)
+        return running(
+            home, workers=_WORKERS, log=self._log(name), module=own.module, env={**own.environment, **WITH_EVENTS}
+        )
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
@@ -175,9 +180,11 @@ class Rig:
 
     def _picture(self, service: Service, ledger: Ledger) -> Picture:
         self._pictures += 1
+        shown = tuple(judging.changes(service))
         began = ledger.tick()
         image = self._disk.picture(f"picture{self._pictures}.img")
-        return Picture(self._pictures, image, service.data.relative_to(self._disk.root), Cut(began, ledger.tick()))
+        data = service.data.relative_to(self._disk.root)
+        return Picture(self._pictures, image, data, Cut(began, ledger.tick()), shown)
 
     def _judged_by(self, ledger: Ledger, tally: Tally, pictures: list[Picture], plan: Plan) -> Tally:
         tally["writes"] = ledger.writes
@@ -189,7 +196,7 @@ class Rig:
         def judge(picture: Picture, data: Path) -> Verdict:
             expected = ledger.at(picture.cut)
             if not plan.is_real(picture):
-                verdict = self._judges.submit(judging.start_and_judge, data, expected).result()
+                verdict = self._judges.submit(judging.start_and_judge, data, expected, picture.shown).result()
             else:
                 try:
                     with running(data.parent, workers=_WORKERS, log=self._log(data.parents[1].name)) as service:

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.rigs.clients import Writer
-from tests.rigs.judging import Verdict, check_and_repair, start_and_judge
+from tests.rigs.judging import Change, Verdict, changes, check_and_repair, start_and_judge
 from tests.rigs.ledger import Cut, Expected, Ledger
+from tests.rigs.powercut.rig import WITH_EVENTS
 from tests.service import running
+from tests.waiting import eventually
 
 _SAVES = 6
+Judged = Callable[..., Verdict]
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expected]]:
-    """A tree with two documents of several revisions, and what is expected of it."""
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Expected], list[Change]]:
+    """A tree with two documents of several revisions, what is expected of it, and the changes that it shows."""
     directory = tmp_path_factory.mktemp("stored")
     ledger = Ledger()
-    with running(directory) as service:
+    with running(directory, env=WITH_EVENTS) as service:
         client = Writer(service, ledger, 0, large=0)
         for _ in range(_SAVES):
             client.save_shared()
-    return directory / "data", ledger.at(Cut(ledger.tick(), ledger.tick()))
+        eventually(lambda: len(changes(service)) == _SAVES)
+        shown = changes(service)
+    return directory / "data", ledger.at(Cut(ledger.tick(), ledger.tick())), shown
 
 
 @pytest.fixture
-def judged(
-    stored: tuple[Path, list[Expected]], tmp_path: Path, pool: ProcessPoolExecutor
-) -> Callable[[Callable[[Path], None]], Verdict]:
+def judged(stored: tuple[Path, list[Expected], list[Change]], tmp_path: Path, pool: ProcessPoolExecutor) -> Judged:
     """Do something to a copy of the document with the most revisions, and judge the tree."""
-    tree, expected = stored
+    tree, expected, shown = stored
     data = tmp_path / "data"
     shutil.copytree(tree, data)
     most = max(expected, key=lambda each: len(each.states))
 
-    def judge(tamper: Callable[[Path], None]) -> Verdict:
+    def judge(tamper: Callable[[Path], None], *, are_shown: bool = True) -> Verdict:
         tamper((data / most.resource.path).parent)
-        return pool.submit(start_and_judge, data, expected).result()
+        return pool.submit(start_and_judge, data, expected, shown if are_shown else []).result()
 
     return judge
 
@@ -67,8 +73,48 @@ def half_forgotten(document: Path) -> None:
     min((document / ".history").glob("*.data.xml")).unlink()
 
 
+def in_outbox(document: Path, *statements: str) -> None:
+    """Run statements; ``:own`` is the key of the document."""
+    own = json.dumps([*document.parts[-4:-2], "data", document.name], separators=(",", ":"))
+    with closing(sqlite3.connect(document.parents[3] / ".events/outbox-1.sqlite")) as connection, connection:
+        for statement in statements:
+            assert connection.execute(statement, {"own": own}).rowcount > 0
+
+
+def without_an_event(document: Path) -> None:
+    in_outbox(document, "DELETE FROM outbox_event WHERE number = 2")
+
+
+def with_an_event_of_nothing(document: Path) -> None:
+    in_outbox(
+        document,
+        "INSERT INTO outbox_event (recorded, body, number) SELECT recorded, CAST(replace(body, 'hr', 'it') AS blob), 99"
+        " FROM outbox_event WHERE number = 2",
+    )
+
+
+def with_other_numbers(document: Path) -> None:
+    in_outbox(document, "UPDATE outbox_event SET number = -number", "UPDATE outbox_event SET number = 9 - number * -1")
+
+
+def as_after_a_power_cut(document: Path) -> None:
+    """Only the first event of the document was durable."""
+    in_outbox(
+        document,
+        "DELETE FROM outbox_event WHERE json_extract(body, '$.data.document') = json_extract(:own, '$[3]')"
+        " AND json_extract(body, '$.type') != 'document.created'",
+        "UPDATE latest SET modified = (SELECT json_extract(body, '$.timestamp') FROM outbox_event"
+        " WHERE json_extract(body, '$.data.document') = json_extract(:own, '$[3]')) WHERE address = :own",
+    )
+
+
+def test_what_a_power_cut_takes_of_the_events_is_recorded_again(judged: Judged) -> None:
+    """Of each revision, also of those that were replaced before events were durable."""
+    assert judged(as_after_a_power_cut, are_shown=False).violations == []
+
+
 def test_of_an_untouched_tree_there_is_nothing_to_say(
-    judged: Callable[[Callable[[Path], None]], Verdict], tmp_path: Path, pool: ProcessPoolExecutor
+    judged: Judged, tmp_path: Path, pool: ProcessPoolExecutor
 ) -> None:
     verdict = judged(lambda _: None)
     assert verdict.violations == []
@@ -87,17 +133,15 @@ def test_of_an_untouched_tree_there_is_nothing_to_say(
         (rolled_back, "is there; acknowledged was state"),
         (forgotten, "is answered 404"),
         (half_forgotten, "is answered 500"),
+        (without_an_event, "the events are"),
+        (with_an_event_of_nothing, "'it', 'leave'"),
+        (with_other_numbers, "which a follower has seen, is"),
     ],
-    ids=["truncated", "never written", "half a sidecar", "another stage", "rolled back", "forgotten", "half forgotten"],
 )
-def test_what_a_power_cut_could_do_is_noticed(
-    tamper: Callable[[Path], None], says: str, judged: Callable[[Callable[[Path], None]], Verdict]
-) -> None:
+def test_what_a_power_cut_could_do_is_noticed(tamper: Callable[[Path], None], says: str, judged: Judged) -> None:
     assert says in "\n".join(judged(tamper).violations)
 
 
-def test_the_check_notices_damage_too(
-    judged: Callable[[Callable[[Path], None]], Verdict], tmp_path: Path, pool: ProcessPoolExecutor
-) -> None:
+def test_the_check_notices_damage_too(judged: Judged, tmp_path: Path, pool: ProcessPoolExecutor) -> None:
     judged(half_forgotten)
     assert pool.submit(check_and_repair, tmp_path / "data").result() != []
