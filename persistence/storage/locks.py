@@ -248,7 +248,7 @@ class Lease:
             files.ensure_file(self._path)
             self._held = LockFile(self._path).shared()
         self._write()
-        self._renewals = PeriodicThread(interval, (self._renew,), lambda _: None)  # what cannot be read is not replaced
+        self._renewals = PeriodicThread("tree-lease", interval, (self._renew,), lambda _: None)
 
     def require(self) -> None:
         """Make sure, before something is written, that no other machine has taken over: this one may have slept."""
@@ -273,7 +273,7 @@ class Lease:
 
     def _renew(self) -> None:
         with self._guard:
-            self._look()
+            self._look()  # what cannot be read is not replaced
             if not (self.lost or self._is_closed):
                 self._write()
 
