@@ -242,10 +242,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
-    local = {id(provider): StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
+    local = {provider: StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
 
     def purge_of(route: Route) -> StoragePurge | None:
-        return local.get(id(route.data))
+        return local.get(route.data)
 
     services = Services.public(router, access, settings.admin, codec, purge_of)
     shared = Shared(

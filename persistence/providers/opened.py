@@ -229,8 +229,8 @@ class Providers(Closable):
     @property
     def local(self) -> list[Provider]:
         """Return the providers whose revisions this service manages, each once."""
-        every = (*self.places.values(), *map(self._of, self.properties.form_providers))
-        return [each for each in {id(each): each for each in every}.values() if not each.storage.is_remote]
+        every = dict.fromkeys((*self.places.values(), *map(self._of, self.properties.form_providers)))
+        return [each for each in every if not each.storage.is_remote]
 
     @property
     def outboxes(self) -> dict[str, Outbox]:
