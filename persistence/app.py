@@ -11,7 +11,7 @@ from functools import partial
 
 from persistence import settings as configuration
 from persistence.audit.audit_log import AuditLog, open_audit
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, logs
@@ -165,7 +165,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
-    try:
+    with closed_after_error(app):
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, jobs, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
@@ -188,9 +188,6 @@ def wired(effective: Effective, policy: Policy) -> Service:
         app.tick = tick
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
-    except BaseException:
-        app.close()
-        raise
     dialect = DIALECTS[settings.dialect]
     served = CleanRequests(app.wsgi_app, dialect, accepts_foreign=settings.foreign_headers != "refuse")
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
@@ -242,10 +239,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
-    local = {id(provider): StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
+    local = {provider: StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
 
     def purge_of(route: Route) -> StoragePurge | None:
-        return local.get(id(route.data))
+        return local.get(route.data)
 
     services = Services.public(router, access, settings.admin, codec, purge_of)
     shared = Shared(
