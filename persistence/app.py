@@ -11,7 +11,7 @@ from functools import partial
 
 from persistence import settings as configuration
 from persistence.audit.audit_log import AuditLog, open_audit
-from persistence.closable import Closable
+from persistence.closable import Closable, closed_after_error
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, logs
@@ -31,7 +31,7 @@ from persistence.http.application import (
 )
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, history, leases, unknown_paths
-from persistence.http.exports import changes, exports, imports, purges, reencrypts
+from persistence.http.exports import changes, exports, facts, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
@@ -60,7 +60,7 @@ from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
-from persistence.services.rules import Access, AccessTokens, Issuing
+from persistence.services.rules import Access, AccessTokens, AdministratorAccess, Issuing
 from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 
@@ -165,7 +165,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
-    try:
+    with closed_after_error(app):
         request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, jobs, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
@@ -188,9 +188,6 @@ def wired(effective: Effective, policy: Policy) -> Service:
         app.tick = tick
         if settings.log_users:
             application.note_users(app, DIALECTS[settings.dialect])
-    except BaseException:
-        app.close()
-        raise
     dialect = DIALECTS[settings.dialect]
     served = CleanRequests(app.wsgi_app, dialect, accepts_foreign=settings.foreign_headers != "refuse")
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
@@ -242,10 +239,10 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
 ) -> None:
     dialect, router, codec = DIALECTS[settings.dialect], providers.router, EncryptionCodec(at_rest)
     access = Access(dialect, access_tokens)
-    local = {id(provider): StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
+    local = {provider: StoragePurge(provider.storage, providers.bodies_by_form) for provider in providers.local}
 
     def purge_of(route: Route) -> StoragePurge | None:
-        return local.get(id(route.data))
+        return local.get(route.data)
 
     services = Services.public(router, access, settings.admin, codec, purge_of)
     shared = Shared(
@@ -256,6 +253,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
         PurgeRequests(local.values(), purge_of, router),
+        Documents(router, dialect, AdministratorAccess(dialect)),
         Exporting(router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
@@ -268,7 +266,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes]
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes, facts]
     of_public += [reindex_status] if dialect.has_proxy else []
     of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))

@@ -228,7 +228,7 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
 
 def _own_control(each: BodyElement) -> Control:
     names, element = classes(each.element), each.element
-    has_index = _has_index(element)
+    has_index = next(element.iterchildren("{*}index"), None) is not None
     return Control(
         each.name or "",
         etree.QName(element).localname,
@@ -237,10 +237,6 @@ def _own_control(each: BodyElement) -> Control:
         has_index=has_index,
         is_encrypted=next(element.iterchildren(ENCRYPT), None) is not None or ENCRYPTED in names,
     )
-
-
-def _has_index(control: Element) -> bool:
-    return next(control.iterchildren("{*}index"), None) is not None
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
@@ -486,6 +482,7 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
     resources = cache(_resources)
     label = cache(lambda part, each: _label(resources(part), each))
     choices = cache(lambda part, each: _choices(resources(part), each.element))
+    own = cache(_own_control)
     root = OutlineNode()
 
     def add(part: FormPart, each: BodyElement, path: Names, *, is_iteration: bool = False) -> None:
@@ -497,10 +494,9 @@ def _outline(definition: DefinitionTree, data_format: str) -> Outline:
         if not (node.is_control or node.is_iteration):
             node.name, node.label, node.is_control = each.name or "", label(part, each), not each.is_container
             if node.is_control:
-                bind = part.bind_named_by(each.element)
-                node.kind = etree.QName(each.element).localname
+                bind, control = part.bind_named_by(each.element), own(each)
+                node.kind, node.is_indexed = control.kind, control.is_indexed
                 node.type = "" if bind is None else bind.get("type", "").rpartition(":")[2]
-                node.is_indexed = _has_index(each.element) or not classes(each.element).isdisjoint(INDEXED)
                 node.is_rich_text = node.kind in _RICH_TEXT or each.element.get("mediatype") == _HTML
                 node.choices = choices(part, each)
         node.is_iteration |= is_iteration

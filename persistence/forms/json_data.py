@@ -97,41 +97,39 @@ def _contents(node: OutlineNode) -> dict[str, Any]:
 
 def written_over(data: bytes | None, outline: Outline, body: bytes) -> bytes:
     """Return form data with the values of a body in place of its own; without data, new data of the form."""
-    # The body is read while a turn is held, as the tree is: both take much memory.
-    merge, is_new = _Merge(outline), data is None
-    return on_tree(
-        data or _EMPTY, lambda tree: merge.tree(tree, read_json(body, _OF_DATA), is_new=is_new), is_stored=True
-    )
+
+    def merged(tree: Tree) -> bytes:
+        # The body is read while a turn is held, as the tree is: both take much memory.
+        values, merge, root = read_json(body, _OF_DATA), _Merge(), tree.getroot()
+        if data is None:
+            merge.fill(root, outline.root)
+        merge.write(root, outline.root, values, "")
+        return serialized(tree)
+
+    return on_tree(data or _EMPTY, merged, is_stored=True)
 
 
 class _Merge:
     """One writing of values; all elements that it makes are counted, because a short row may stand for many."""
 
-    def __init__(self, outline: Outline) -> None:
-        self._root = outline.root
+    def __init__(self) -> None:
         self._numbers: dict[int, dict[str, int]] = {}
         """The positions of elements in the form, by the id of the node around them and their names."""
         self._made = Bound(MOST_TREE_NODES, f"the data has more than {MOST_TREE_NODES} elements, which is too many")
 
-    def tree(self, tree: Tree, values: Mapping[str, Any], *, is_new: bool) -> bytes:
-        if is_new:
-            self._fill(tree.getroot(), self._root)
-        self._write(tree.getroot(), self._root, values, "")
-        return serialized(tree)
-
-    def _fill(self, element: Element, node: OutlineNode) -> Element:
+    def fill(self, element: Element, node: OutlineNode) -> Element:
         """Add everything that the form has in an element, without iterations."""
         for name, inner in node.inside.items():
             if not inner.is_iteration:
                 self._made.count()
-                self._fill(etree.SubElement(element, name), inner)
+                self.fill(etree.SubElement(element, name), inner)
         return element
 
     def _new(self, name: str, node: OutlineNode) -> Element:
         self._made.count()
-        return self._fill(etree.Element(name), node)
+        return self.fill(etree.Element(name), node)
 
-    def _write(self, element: Element, node: OutlineNode, values: Mapping[str, Any], at: str) -> None:
+    def write(self, element: Element, node: OutlineNode, values: Mapping[str, Any], at: str) -> None:
         by_name = _by_name(element)
         if id(node) not in self._numbers:
             self._numbers[id(node)] = {name: number for number, name in enumerate(node.inside)}
@@ -173,7 +171,7 @@ class _Merge:
             if is_file:
                 self._write_file(element, value, path)
             else:
-                self._write(element, node, value, path)
+                self.write(element, node, value, path)
         elif children or (node.inside and not node.is_control):
             raise BadRequestError(f"{_shown(path)} must be an object")
         else:
@@ -196,10 +194,9 @@ class _Merge:
                 else:
                     around.append(row)
                 rows.append(row)
-            self._write(rows[number], node, each, f"{path}[{number + 1}]")
+            self.write(rows[number], node, each, f"{path}[{number + 1}]")
 
-    def _write_files(self, element: Element, items: list[Element], value: Iterable[Any], path: str) -> None:
-        values = list(value)
+    def _write_files(self, element: Element, items: list[Element], values: list[Any], path: str) -> None:
         for item in items[len(values) :]:
             element.remove(item)
         for number, each in enumerate(values):

@@ -385,18 +385,15 @@ def read_import_report(pieces: Iterable[bytes]) -> ReportedImport:
             notes[text_in(child)] = _number(child.get("count", "1"))
 
     root = read_children(pieces, take)
-    revisions = counts["revisions"]
+    revisions = counts.pop("revisions")
     return ReportedImport(
         is_dry=root.get("dry-run") == "true",
         refused=_number(root.get("refused", "0")),
-        definitions=counts["definitions"],
-        documents=counts["documents"],
-        drafts=counts["drafts"],
-        attachments=counts["attachments"],
         revisions=revisions.get("new", 0),
         known=revisions.get("known", 0),
         causes=causes,
         notes=notes,
+        **counts,
     )
 
 

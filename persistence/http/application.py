@@ -62,6 +62,7 @@ from persistence.model.permissions import removing
 from persistence.services.apis import Services
 from persistence.services.changes import ChangeFeed
 from persistence.services.definitions import Publishing
+from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
 from persistence.services.forced_deletes import PurgeRequests
 from persistence.services.importing import SpooledImports
@@ -366,6 +367,7 @@ class Shared:
     administrators: KeySetting
     token_issuers: KeySetting
     purges: PurgeRequests
+    changing: Documents
     exporting: Exporting
     imports: SpooledImports
     issuing: Issuing

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from persistence.catalog import Catalog
-from persistence.closable import Closable, PeriodicThread
+from persistence.closable import Closable, PeriodicThread, closed_after_error
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.index.outbox import Outbox
@@ -138,11 +138,8 @@ def readable_bodies(
     settings: Settings, properties: Properties, integrity: Integrity
 ) -> Callable[[Form], BodiesReader | ObjectBodies | None]:
     """Return a function from a form to the bodies of its attachments, for commands that only read."""
-
-    def in_directory(base: str) -> BodiesReader | ObjectBodies:
-        return BodiesReader(base, integrity)
-
-    return bodies_by_form(properties, in_directory, bucket_bodies(settings, properties.keeps_history))
+    at = partial(BodiesReader, integrity=integrity)
+    return bodies_by_form(properties, at, bucket_bodies(settings, properties.keeps_history))
 
 
 def unheard(_root: str) -> ChangeListener:
@@ -196,11 +193,8 @@ class Providers(Closable):
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
         if listener_at is None:
-            try:
+            with closed_after_error(self.closing):
                 self._open_all()
-            except BaseException:
-                self.closing.close()
-                raise
 
     def _open_all(self) -> None:
         roots, properties = self.settings.roots, self.properties
@@ -229,8 +223,8 @@ class Providers(Closable):
     @property
     def local(self) -> list[Provider]:
         """Return the providers whose revisions this service manages, each once."""
-        every = (*self.places.values(), *map(self._of, self.properties.form_providers))
-        return [each for each in {id(each): each for each in every}.values() if not each.storage.is_remote]
+        every = dict.fromkeys((*self.places.values(), *map(self._of, self.properties.form_providers)))
+        return [each for each in every if not each.storage.is_remote]
 
     @property
     def outboxes(self) -> dict[str, Outbox]:
@@ -359,13 +353,9 @@ def bucket_of(properties: Properties, form: Form) -> Bucket | None:
 
 
 def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
-    @cache
-    def bodies_at(base: str) -> Bodies:
-        return FileBodies(base, integrity_of(settings))
-
-    bodies_of = bodies_by_form(
-        properties, bodies_at, bucket_bodies(with_calls_of_a_move(settings), properties.keeps_history)
-    )
+    at = cache(partial(FileBodies, integrity=integrity_of(settings)))
+    at_bucket = bucket_bodies(with_calls_of_a_move(settings), properties.keeps_history)
+    bodies_of: BodiesOf = bodies_by_form(properties, at, at_bucket)
 
     @cache
     def revisions(form: Form) -> Revisions:

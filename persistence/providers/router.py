@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from persistence.providers.opened import Providers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Provider:
-    """A tree of this service, another service, or any other implementation of these protocols.
+    """A tree of this service, another service, or any other implementation of these protocols. It equals only itself.
 
     ``reports`` is ``None`` where the service that stores a definition makes the flat views. ``index_catalog`` gives the
     definitions by which the index reads data of a form; ``None`` where it takes those of the route. ``database`` is
@@ -162,7 +162,7 @@ class Router:
 
         A definition in a provider counts only where rules would look for it.
         """
-        for provider in _distinct(self._defining(app)):
+        for provider in dict.fromkeys(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
                 with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     route = self.of(form)
@@ -172,7 +172,7 @@ class Router:
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield every form, or each of an application, that has anything where requests for it look, each once."""
         found: set[Form] = set()
-        for provider in _distinct((*self._defining(app), *self._keeping_data())):
+        for provider in dict.fromkeys((*self._defining(app), *self._keeping_data())):
             for form in provider.storage.forms(app):
                 with suppress(ConfigurationError):
                     route = self.of(form)
@@ -184,12 +184,12 @@ class Router:
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
-        for provider in _distinct(self._keeping_data()):
+        for provider in dict.fromkeys(self._keeping_data()):
             provider.reindexer.all()
 
     def reindexing_status(self) -> ReindexingStatus:
         """Return the progress of the first provider that is rebuilding."""
-        found = (provider.reindexer.status() for provider in _distinct(self._keeping_data()))
+        found = (provider.reindexer.status() for provider in dict.fromkeys(self._keeping_data()))
         return next((status for status in found if status.state is not ReindexingState.STOPPED), ReindexingStatus())
 
 
@@ -249,7 +249,3 @@ def _route(
 ) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
     return Route(form, configured, definition, data, storage, definition.catalog, index_catalog)
-
-
-def _distinct(providers: Iterable[Provider]) -> Iterable[Provider]:
-    return {id(each): each for each in providers}.values()
