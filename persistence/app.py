@@ -31,7 +31,7 @@ from persistence.http.application import (
 )
 from persistence.http.audit import RequestAudit
 from persistence.http.crud import crud, history, leases, unknown_paths
-from persistence.http.exports import changes, exports, imports, purges, reencrypts
+from persistence.http.exports import changes, exports, facts, imports, purges, reencrypts
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.publish import designer, document_services, publish, tokens
@@ -42,7 +42,7 @@ from persistence.maintenance import records
 from persistence.metrics.service import Metrics
 from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
-from persistence.pages.pages import Pages
+from persistence.pages.pages import add_pages
 from persistence.pages.service_pages import KeyUses, RecentErrors
 from persistence.pages.sessions import Administrators
 from persistence.properties.properties import Properties
@@ -60,7 +60,7 @@ from persistence.services.forced_deletes import PurgeOf, PurgeRequests
 from persistence.services.importing import Importer, SpooledImports
 from persistence.services.purging import StoragePurge
 from persistence.services.reencryption import Reencryption, ReencryptionJob, ReencryptionJobs
-from persistence.services.rules import Access, AccessTokens, Issuing
+from persistence.services.rules import Access, AccessTokens, AdministratorAccess, Issuing
 from persistence.services.transforms import Duplicating
 from persistence.settings import Effective, Settings
 
@@ -161,22 +161,22 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, dialect, keys_at_rest)
-        reencrypts = opened.enter_context(_reencryption_jobs(providers, at_rest))
+        jobs = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     with closed_after_error(app):
         request_audit = RequestAudit(audit, dialect, lambda form: properties.of(form).audits_reads)
-        _route(app, settings, providers, at_rest, reencrypts, AccessTokens(keys.signing_secrets), request_audit, feed)
+        _route(app, settings, providers, at_rest, jobs, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
             app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
         )
         # The directory of the keys may be one that the service can only read.
         errors, uses = RecentErrors(settings.home), KeyUses(settings.home)
-        Pages(
-            administrators, effective, providers, metrics, errors, uses, keys_at_rest, reencrypts, request_audit, feed
-        ).add_to(app)
+        add_pages(
+            app, administrators, effective, providers, metrics, errors, uses, keys_at_rest, jobs, request_audit, feed
+        )
         request_audit.look_after(app)
         count = app.tick
 
@@ -253,6 +253,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
         PurgeRequests(local.values(), purge_of, router),
+        Documents(router, dialect, AdministratorAccess(dialect)),
         Exporting(router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),
         Issuing(router, access_tokens),
@@ -265,7 +266,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
     both = (crud, leases, history, search, forms, reindex)
-    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes]
+    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes, facts]
     of_public += [reindex_status] if dialect.has_proxy else []
     of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))

@@ -134,6 +134,7 @@ MOST_OLDER_BODIES = 6  # contents of an attachment that are requested to find th
 # Exports (spec crud 8.4).
 LARGEST_ARCHIVE_METADATA = 4 << 20  # facts of a revision: a sidecar has 1 MiB, each character at most four in XML
 MOST_EXPORT_PATTERNS = 100  # patterns of forms in one export: each version is compared with all of them
+MOST_CHANGED = 1000  # documents that a request gives another owner or stage: their names are in the response
 MOST_EXPORT_PROBLEMS = 10_000  # things that an export may leave out and name; with more, it stops
 SPOOLED_DIRECTORY = 8 << 20  # directory of an archive in memory, some 50,000 entries; more go to a temporary file
 MOST_CELL_CHARACTERS = 16 << 20  # characters in the controls of a document that becomes a row, which is in memory

@@ -66,45 +66,31 @@ def auditing(name: str, params: Params, subject: str) -> Iterator[None]:
             _say_fault(str(error))
 
 
-@contextmanager
-def _log(effective: Effective) -> Iterator[AuditLog]:
+def _log(effective: Effective) -> AuditLog:
     settings = effective.settings
     owner.refuse_root(os.path.dirname(settings.audit_file))
-    places = own_directories(settings, effective.properties)
-    with open_audit(settings, open_keys(settings), places, _say_fault) as log:
-        yield log
+    return open_audit(settings, open_keys(settings), own_directories(settings, effective.properties), _say_fault)
 
 
 def _event(name: str, params: Params, subject: str) -> AuditEvent:
-    app, form, collection, document = _subject(params.get(subject))
     given = {key: value for key, value in params.items() if value is not None and value is not False and value != ()}
     details = {key: _shown(value) for key, value in given.items() if key not in _SETTINGS[::2]}
     if is_json():
         details["as_json"] = True
-    return AuditEvent(
-        action=name.replace(" ", "-"),
-        command=f"persistence {name}",
-        system_user=owner.name(os.getuid()),
-        app=app,
-        form=form,
-        collection=collection,
-        document=document,
-        details=details,
-    )
-
-
-def _subject(path: object) -> tuple[str, str, str, str]:
+    action, user = name.replace(" ", "-"), owner.name(os.getuid())
+    event = AuditEvent(action=action, command=f"persistence {name}", system_user=user, details=details)
+    path = params.get(subject)
     if isinstance(path, tuple) and len(path) == 1:
         path = path[0]
     match [one_line(part) for part in path.split("/")] if isinstance(path, str) else []:
         case [document]:
-            return "", "", "", document
+            return replace(event, document=document)
         case [app, form, collection, document, *_] if collection in _COLLECTIONS:
-            return app, form, collection, document
+            return replace(event, app=app, form=form, collection=collection, document=document)
         case [app, form, *_]:
-            return app, form, "", ""
+            return replace(event, app=app, form=form)
         case _:
-            return "", "", "", ""
+            return event
 
 
 def _shown(value: object) -> object:

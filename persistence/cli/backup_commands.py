@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
+from itertools import permutations
 from typing import Any, cast
 
 import click
@@ -36,7 +37,7 @@ from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
-from persistence.maintenance.restore import BasesOf, ChosenBackup, Restore, StorageRestore, source_in
+from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
@@ -167,11 +168,10 @@ def _read(path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PathRestore:
-    """Brings back documents of a form; ``bodies_of`` has the contents of attachments in the backup."""
+    """Brings back documents of a form."""
 
     choice: TreeChoice
     chosen: ChosenBackup
-    bodies_of: BasesOf
     form: Form
     asked: Revert
     is_trial: bool
@@ -231,7 +231,8 @@ class PathRestore:
                     f"{path} is not of format {FORMAT}: restore the whole backup into a new directory with --data, and "
                     "run 'persistence upgrade' there"
                 )
-            source, router = source_in(self.chosen, part, self.bodies_of), documents.router
+            source = source_in(self.chosen, part, partial(_bodies_in, self.choice, self.chosen))
+            router = documents.router
             kept = Router(
                 router.properties,
                 lambda form: replace(router.of(form), storage=cast("RevisionStorage", source.revisions(form))),
@@ -325,8 +326,7 @@ def restore(  # noqa: PLR0913 - its options
     with usage_errors():
         parts = parts_of(path, "APP/FORM", "APP/FORM/DOC")
         asked = Revert(as_of=at, user=User(name=short(user, "user name")))
-    form, bodies_of = Form(parts["APP"], parts["FORM"]), partial(_bodies_in, choice, chosen)
-    run = PathRestore(choice, chosen, bodies_of, form, asked, is_trial=dry_run)
+    run = PathRestore(choice, chosen, Form(parts["APP"], parts["FORM"]), asked, is_trial=dry_run)
     if "DOC" not in parts:
         return REMAINS if run.all() else 0
     run.document(parts["DOC"])
@@ -458,12 +458,9 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
                 f"the backup has {part.name}, which the settings do not name: restore it with --to {part.name}=DIR, or "
                 f"leave it out with --leave-out {part.name}"
             )
-    for name, place in roots.items():
-        for other, there in roots.items():
-            if other == name or is_database(place) or is_database(there):
-                continue
-            if os.path.commonpath((place, there)) == place:
-                raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
+    for (name, place), (other, there) in permutations(roots.items(), 2):
+        if not (is_database(place) or is_database(there)) and os.path.commonpath((place, there)) == place:
+            raise StartupError(f"{name} would be restored to {place}, and {other} into it, to {there}")
     if not roots:
         raise StartupError("nothing of the backup is left to restore")
     return roots

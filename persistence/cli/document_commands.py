@@ -42,19 +42,11 @@ from persistence.cli.terminal import (
     to_second,
 )
 from persistence.dialect import DIALECTS
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    DamagedError,
-    LockedError,
-    NotFoundError,
-    PersistenceError,
-    PreconditionError,
-)
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.maintenance.indexes import FormSearch
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field, Hit, Query, Sort, TextMatch
 from persistence.model.sidecar import ListedRevision
@@ -72,7 +64,7 @@ from persistence.services.histories import (
     RevisionPair,
     before_current,
 )
-from persistence.services.rules import AdministratorAccess, Revert, must_live
+from persistence.services.rules import AdministratorAccess, Revert
 from persistence.storage.storage import RevisionStorage
 
 _FOUND: Columns = (
@@ -390,26 +382,15 @@ def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, 
     form, document = Form(parts["APP"], parts["FORM"]), parts.get("DOCUMENT")
     if (document is None) == (owned_by is None):
         raise click.UsageError("--owned-by says which documents of a form; one document has no such option")
+    asked = FactsChange(by, owner if to["owner"] or to["no_owner"] else None, to["stage"])
     changed, failed = list[Facts](), 0
     with opened_documents(choice.tree_of(form)) as documents:
-        storage = documents.router.of(form).data.storage
-        for each in (document,) if document is not None else storage.documents(form):
-            address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
-            try:
-                found = storage.read(address, content=False)
-                if owned_by is not None and (
-                    found is None or found.sidecar.deleted or found.sidecar.creator != owned_by
-                ):
-                    continue
-                found = must_live(found, address)
-                new = owner if to["owner"] or to["no_owner"] else None
-                if not dry_run:
-                    documents.change_facts(address, FactsChange(found.etag, by, new, to["stage"]))
-            except (BusyError, DamagedError, LockedError, PreconditionError) as error:
+        for name, before, cause in documents.change_each(form, document, owned_by, asked, is_trial=dry_run):
+            if before is None:
                 failed += 1
-                say_error(safe(str(error)))
+                say_error(safe(cause))
             else:
-                changed.append({"document": each, "owner": found.sidecar.creator, "stage": found.sidecar.stage})
+                changed.append({"document": name, "owner": before.creator, "stage": before.stage})
     say_table(changed, (("DOCUMENT", "document"), ("OWNER BEFORE", "owner"), ("STAGE BEFORE", "stage")))
     say_error(f"{counted(len(changed), 'document')} {'would be ' * dry_run}changed")
     return REMAINS if failed else 0

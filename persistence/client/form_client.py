@@ -8,6 +8,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import Literal, Self
 
+import msgspec
+
 from persistence.client.client_documents import (
     AnswerFacts,
     DeletedData,
@@ -21,7 +23,7 @@ from persistence.client.client_documents import (
     saved,
 )
 from persistence.client.service_connection import ServiceAnswer, proper
-from persistence.errors import BadRequestError, PersistenceError
+from persistence.errors import BadRequestError, ConflictError, PersistenceError
 from persistence.forms.messages import ReportedDifference, read_differences, read_history, read_values, write_lock
 from persistence.forms.search_xml import read_search_answer, write_distinct_request, write_search_request
 from persistence.limits import LARGEST_HISTORY_PAGE
@@ -319,6 +321,37 @@ class FormClient(DocumentsClient):
 
     def _purge(self, address: DocumentAddress, query: tuple[tuple[str, str], ...] = ()) -> None:
         self._caller.send("DELETE", self._path(address), query=(("force-delete", "true"), *query))
+
+    def change(
+        self,
+        document: DocumentName | None = None,
+        *,
+        owned_by: str | None = None,
+        owner: str | None = None,
+        group: str | None = None,
+        stage: str | None = None,
+    ) -> list[str]:
+        """Give a document, or all documents ``owned_by`` a user, another owner or stage; return the ids of the changed.
+
+        An empty owner or stage is none. Only for administrators.
+
+        Raises:
+            NotFoundError: the document is not there.
+            ConflictError: some were not changed; the text has the first cause.
+        """
+        names = () if document is None else (self.address(document).document,)
+        path = self._caller.path("change", self.form.app, self.form.name, *names)
+        given = {"owned-by": owned_by, "owner": owner or None, "group": group, "stage": stage}
+        query = [(name, value) for name, value in given.items() if value is not None]
+        query += [("no-owner", "true")] if owner == "" else []
+        changed, has_more = list[str](), True
+        while has_more:
+            answer = msgspec.json.decode(self._caller.send("POST", path, query=query).body)
+            changed += [each["document"] for each in answer["changed"]]
+            if answer["failed"]:
+                raise ConflictError(f"{len(changed)} documents are changed: {answer['failed'][0]['cause']}")
+            has_more = answer["has_more"]
+        return changed
 
     # The index, encryption, and access tokens.
 

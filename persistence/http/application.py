@@ -62,6 +62,7 @@ from persistence.model.permissions import removing
 from persistence.services.apis import Services
 from persistence.services.changes import ChangeFeed
 from persistence.services.definitions import Publishing
+from persistence.services.documents import Documents
 from persistence.services.exporting import Exporting
 from persistence.services.forced_deletes import PurgeRequests
 from persistence.services.importing import SpooledImports
@@ -348,12 +349,11 @@ class KeySetting:
     keys: frozenset[str]
     may_be_trusted: bool = False
 
-    def require(self, environ: WSGIEnvironment, action: str) -> str:
-        """Return the caller's key, or ``trusted``, if the setting has it: where anybody may call, too."""
+    def require(self, environ: WSGIEnvironment, action: str) -> None:
+        """Make sure that the setting has the caller's key, or ``trusted``: where anybody may call, too."""
         name: str = environ.get(CALLER, TRUSTED)
         if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
             raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
-        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +367,7 @@ class Shared:
     administrators: KeySetting
     token_issuers: KeySetting
     purges: PurgeRequests
+    changing: Documents
     exporting: Exporting
     imports: SpooledImports
     issuing: Issuing

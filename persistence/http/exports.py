@@ -1,9 +1,10 @@
-"""Export, import (spec crud 8.4), purge (8.5) and changes for administrators, without permissions; re-encryption."""
+"""For administrators, without permissions: export, import (spec crud 8.4), purge (8.5), owners and stages, changes."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
+from itertools import islice
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,8 +17,9 @@ from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
 from persistence.http.responses import JSON, BareResponse, empty, xml
-from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_EXPORT_PATTERNS
+from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_CHANGED, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
+from persistence.model.permissions import User
 from persistence.model.queries import (
     SINCE,
     UNTIL,
@@ -28,8 +30,9 @@ from persistence.model.queries import (
     parse_range,
     patterns_of,
 )
-from persistence.model.texts import cutoff, flag, known_parameters, next_after, word
+from persistence.model.texts import cutoff, flag, known_parameters, next_after, short, word
 from persistence.model.versions import number_only
+from persistence.services.documents import FactsChange
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
 from persistence.services.importing import ImportOptions
@@ -40,6 +43,7 @@ imports = Blueprint("imports", __name__)
 purges = Blueprint("purges", __name__)
 reencrypts = Blueprint("reencrypts", __name__)
 changes = Blueprint("changes", __name__)
+facts = Blueprint("facts", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
@@ -51,6 +55,9 @@ IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
 
 CHANGES_PARAMETERS = ("since", "limit", "wait", "datasource")
 """The parameters of the feed of changes."""
+
+FACTS_PARAMETERS = ("owner", "group", "no-owner", "stage", "owned-by", "dry-run")
+"""The parameters of a change of owners and stages."""
 
 _KINDS = ("revisions", "tombstones", "drafts", "orphans")
 _OWN = frozenset({"older-than", "what"})
@@ -158,6 +165,37 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
     return xml(api.shared.purges.purge_data(query, document, api.parser.user(request), dry=is_dry))
 
 
+@facts.post("/change/<app>/<form>", scope=RouteScope.NAMED)
+@facts.post("/change/<app>/<form>/<document>", scope=RouteScope.NAMED)
+def change(app: str, form: str, document: str | None = None) -> Response:
+    """Answer ``POST /change/$app/$form/$document?owner=zoe&group=staff``, or of a form, with ``owned-by=bob``."""
+    drain(request.environ)
+    api.shared.administrators.require(request.environ, "change owners and stages")
+    asked = known_parameters(request.args.items(multi=True), FACTS_PARAMETERS, "change")
+    owner = User(name=short(asked.get("owner") or None, "owner"), group=short(asked.get("group") or None, "group"))
+    is_nobodys = flag(asked.get("no-owner") or None, "no-owner") is True
+    stage = (short(asked["stage"], "stage") or "") if "stage" in asked else None
+    owned_by = asked.get("owned-by") or None
+    if (owner.name is None and not is_nobodys and stage is None) or (owner != User() and is_nobodys):
+        raise BadRequestError("owner or no-owner=true, or stage, says what is changed")
+    if owner.group is not None and owner.name is None:
+        raise BadRequestError("a group needs an owner")
+    if (document is None) == (owned_by is None):
+        raise BadRequestError("owned-by says which documents of a form; one document has no such parameter")
+    is_trial = flag(asked.get("dry-run") or None, "dry-run") is True
+    note_in_audit(request.environ, details=dict(asked))
+    wanted = FactsChange(api.parser.user(request), owner if owner.name or is_nobodys else None, stage)
+    every = api.shared.changing.change_each(Form(app, form), document, owned_by, wanted, is_trial=is_trial)
+    found = list(islice(every, MOST_CHANGED))
+    changed = [
+        {"document": name, "owner": before.creator, "group": before.group, "stage": before.stage}
+        for name, before, _ in found
+        if before is not None
+    ]
+    failed = [{"document": name, "cause": cause} for name, before, cause in found if before is None]
+    return _json({"changed": changed, "failed": failed, "has_more": len(found) == MOST_CHANGED})
+
+
 @reencrypts.get("/reencrypt", scope=RouteScope.ALL)
 def reencryption_status() -> Response:
     return xml(api.shared.reencrypts.status())
@@ -180,7 +218,11 @@ def follow() -> Response:
         asked.get("datasource") or "", asked.get("since"), asked.get("limit"), asked.get("wait")
     )
     listed = [{"number": each.number, **msgspec.json.decode(each.body)} for each in page.changes]
-    body = msgspec.json.encode({"changes": listed, "next": page.cursor, "has_more": page.has_more})
+    return _json({"changes": listed, "next": page.cursor, "has_more": page.has_more})
+
+
+def _json(answer: dict[str, object]) -> Response:
+    body = msgspec.json.encode(answer)
     headers = [
         ("Content-Type", JSON),
         ("Content-Length", str(len(body))),

@@ -97,13 +97,11 @@ class Adoption:
             else:
                 self.adopt(folder, place, over=changed)
             return
-        history = list_history(folder.path)
         if current is None or current.deleted:
-            older = next(readable(history, place.name), None)
-            over = current or (older[1] if older else self.new(folder, place))
+            over = current or self.known_or_new(folder, place)
             self.adopt(folder, place, over=over, first=lambda: _keep_tombstone(place, current))
             return
-        kept = newest_whole(history, place.name, living=True)
+        kept = newest_whole(list_history(folder.path), place.name, living=True)
         if kept is None or kept[1].id != current.id:
             # The content of the sidecar is lost, so it is no revision any more.
             self.adopt(folder, place, over=current, first=lambda: self.quarantine.keep(place.sidecar, finding))
@@ -158,29 +156,35 @@ class Adoption:
                 return over.version if document is None else document.version
         return over.version
 
-    def nothing_known(self, version: int) -> Sidecar:
-        """Return a sidecar for the revision before the first: it has only a form version, and no owner."""
-        now = next_after(None)
-        return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
-
-    def beside(self, folder: Folder, place: FilePaths) -> Sidecar | None:
-        """Return ``nothing_known`` with the version of another file of the same document, if one tells it."""
+    def known(self, folder: Folder, place: FilePaths) -> Sidecar | None:
+        """Return the newest older sidecar, else one with the version that a file of the same document tells, if any."""
+        older = next(readable(list_history(folder.path), place.name), None)
+        if older is not None:
+            return older[1]
+        if folder.collection is None:
+            return _before_the_first(int(folder.name))
         for name in sorted(list_folder(folder.path).sidecars - {place.name}):
             with suppress(DamagedError):
                 sibling = stored_revision.read_sidecar(folder.paths(name))
                 if sibling is not None:
-                    return self.nothing_known(sibling.version)
+                    return _before_the_first(sibling.version)
         return None
 
-    def new(self, folder: Folder, place: FilePaths) -> Sidecar:
-        """Return ``nothing_known`` with the version beside it, else that which a PUT of a new resource would choose."""
-        address = folder.address(place.name)
-        if isinstance(address, DefinitionAddress):
-            return self.nothing_known(address.version)
-        if (known := self.beside(folder, place)) is not None:
+    def known_or_new(self, folder: Folder, place: FilePaths) -> Sidecar:
+        """Return what is known, else a sidecar with the version that a PUT of a new document would choose."""
+        known, address = self.known(folder, place), folder.address(place.name)
+        if known is not None:
             return known
+        if isinstance(address, DefinitionAddress):
+            return _before_the_first(address.version)
         catalog = self.reader().catalog_of(address.form)
-        return self.nothing_known(version_of_new(self.reader().store, catalog, self.dialect, address))
+        return _before_the_first(version_of_new(self.reader().store, catalog, self.dialect, address))
+
+
+def _before_the_first(version: int) -> Sidecar:
+    """Return a sidecar for the revision before the first: it has only a form version, and no owner."""
+    now = next_after(None)
+    return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
 
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
@@ -334,7 +338,7 @@ class Repair:
     def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         has_content = os.path.lexists(place.content)
         if not stat.S_ISREG(os.lstat(place.sidecar).st_mode):
-            known = self._known(folder, place) if has_content else None
+            known = self._adoption.known(folder, place) if has_content else None
             self._quarantine.move(place.sidecar, finding)
             if known is not None:
                 self._adoption.adopt(folder, place, over=known)
@@ -342,9 +346,7 @@ class Repair:
         if not has_content:
             self._quarantine.keep(place.sidecar, finding)
             return self._go_back(folder, place, to_living=False)
-        known = self._known(folder, place)
-        if known is None and self._may_guess:
-            known = self._adoption.new(folder, place)
+        known = (self._adoption.known_or_new if self._may_guess else self._adoption.known)(folder, place)
         if known is None:
             raise DamagedError("nothing tells its form version; with --adopt it becomes that of a new document")
         self._adoption.adopt(folder, place, over=known, first=lambda: self._quarantine.keep(place.sidecar, finding))
@@ -360,14 +362,6 @@ class Repair:
             raise DamagedError("no older revision can be read: move them away, and --adopt takes the content in")
         self._adoption.adopt(folder, place, over=older[0][1])
         return f"made a new sidecar from that of {older[0][1].modified}"
-
-    def _known(self, folder: Folder, place: FilePaths) -> Sidecar | None:
-        older = next(readable(list_history(folder.path), place.name), None)
-        if older is not None:
-            return older[1]
-        if folder.collection is None:
-            return self._adoption.nothing_known(int(folder.name))
-        return self._adoption.beside(folder, place)
 
     def _content_missing(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         if os.path.lexists(place.content):

@@ -28,7 +28,18 @@ from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
 from persistence.services.transfers import TransferResult
 from persistence.storage import files, owner, root
 from persistence.storage.attachments import BodiesReader, SplitStorage
-from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, RESTORED, SERVICE, SPOOL, TRASH, Layout, file_name
+from persistence.storage.layout import (
+    EVENTS,
+    INDEX,
+    LAYOUT,
+    QUARANTINE,
+    RESTORED,
+    SERVICE,
+    SPOOL,
+    TRASH,
+    Layout,
+    file_name,
+)
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import FORMAT, LayoutFile
@@ -295,7 +306,7 @@ class _Target:
 class _Tree(_Target):
     """The root of a tree, in which ``layout.json`` is the marker."""
 
-    own = frozenset(OWN)
+    own = frozenset(OWN - {EVENTS})  # events of another tree are not those of this one
 
     def __init__(self, part: BackupPart, path: str, backup: str) -> None:
         super().__init__(part, path, backup)

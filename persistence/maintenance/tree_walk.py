@@ -32,6 +32,7 @@ from persistence.storage.layout import (
     ARRIVING,
     BODIES,
     CHECKED,
+    EVENTS,
     FOLDER_DEPTH,
     HISTORY,
     INDEX,
@@ -64,22 +65,10 @@ from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.store import outdated_links
 from persistence.storage.stored_revision import digest_of_file
 
-OWN = {
-    LAYOUT,
-    ARRIVED_DRAFTS,
-    ARRIVING,
-    BODIES,
-    CHECKED,
-    LOCKS,
-    LEASES,
-    PAGES,
-    RESTORED,
-    SPOOL,
-    TRASH,
-    SERVE,
-    QUARANTINE,
-    INDEX,
-}  # The names in a root that are the service's own
+_BESIDE = (LAYOUT, ARRIVED_DRAFTS, ARRIVING, BODIES, CHECKED, EVENTS, PAGES, RESTORED)
+OWN = {*_BESIDE, *(path.partition("/")[0] for path in OWN_DIRECTORIES)}
+"""The names in a root that are the service's own."""
+
 _OF_GIT = ".git"  # Begins the names that git uses; no application's name begins with a dot
 _DEFINITIONS = "form"
 _COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
@@ -513,24 +502,18 @@ def missing(layout: Layout) -> Iterator[Finding]:
 def obstacles(layout: Layout) -> Iterator[Finding]:
     """Find links, pipes and the like with the names of the service's own files or directories."""
     wrong = list[str]()
-    quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
     # The quarantine comes first, because the others are moved there.
-    others = (layout.own(name) for name in OWN_DIRECTORIES if name != QUARANTINE)
-    directories = ((each, stat.S_ISDIR) for each in (quarantine, *others, layout.own(PAGES)))
-    own = map(layout.own, (*root.LOCK_FILES, LEASE, CHECKED))
-    for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
+    kinds = dict.fromkeys((QUARANTINE, *OWN_DIRECTORIES, PAGES), stat.S_ISDIR)
+    kinds |= dict.fromkeys((*root.LOCK_FILES, LEASE, CHECKED), stat.S_ISREG)
+    for name, is_right in kinds.items():
+        each = layout.own(name)
         if any(each.startswith(f"{above}/") for above in wrong):
             continue
         with suppress(FileNotFoundError, NotADirectoryError):
             if not is_right(os.lstat(each).st_mode):
                 wrong.append(each)
-    below = (
-        each
-        for top in (index, layout.own(LEASES), layout.own(PAGES))
-        if top not in wrong
-        for each in _special_files(top)
-    )
-    for each in (*wrong, *below):
+    tops = (top for top in map(layout.own, (INDEX, LEASES, PAGES)) if top not in wrong)
+    for each in (*wrong, *(special for top in tops for special in _special_files(top))):
         yield FindingKind.NOT_A_FILE.at(each, "a link, a pipe or a device, where the service has a file or a directory")
 
 

@@ -175,7 +175,7 @@ class DocumentActions:
         stage = None if is_owner else values["stage"]
 
         def change(each: _Selected) -> None:
-            self.documents.change_facts(each.address, FactsChange(each.tag, User(name=by), owner, stage))
+            self.documents.change_facts(each.address, each.tag, FactsChange(User(name=by), owner, stage))
 
         return self._do(values, change, "Documents changed: {count}.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from flask import Flask, Response, current_app, g, make_response, redirect, render_template, request
@@ -25,7 +25,7 @@ from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, RecentErrors, SettingsPage
+from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, RecentErrors, settings_page
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers
@@ -39,38 +39,30 @@ _NOT_AFTER_A_LOGIN = frozenset({"asset", "home", "login", "logout", "unknown"})
 _WRONG = "The name, or the key or password, is wrong."
 
 
-@dataclass(frozen=True, slots=True)
-class LoginPage:
-    """The form and its target. No answer says whether a name is known."""
+def _log_in(sessions: Sessions) -> str | AnyResponse:
+    """Answer with the form, or to it. No answer says whether a name is known."""
+    if request.method != "POST":
+        return redirect(_target()) if g.session is not None else _form("")
+    name, secret = request.form.get("name", "").strip(), request.form.get("secret", "")
+    # A proxy may end TLS without saying so; then the browser does.
+    is_secure = request.is_secure or request.headers.get("Origin", "").startswith("https://")
+    try:
+        session = sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
+    except TooManyLoginsError as error:
+        return _refused(HTTPStatus.TOO_MANY_REQUESTS, f"{error}", {"Retry-After": str(error.seconds)})
+    if session is None:
+        return _refused(HTTPStatus.FORBIDDEN, _WRONG)
+    request.environ[CALLER] = session.name
+    answer = redirect(_target(), HTTPStatus.SEE_OTHER)
+    sessions.keep(answer, request, session, "")
+    return answer
 
-    sessions: Sessions
 
-    def add_to(self, site: Site) -> None:
-        site.form("/admin/login", "login", self.log_in)
-        site.form("/admin/logout", "logout", self.log_out)
-
-    def log_in(self) -> str | AnyResponse:
-        if request.method != "POST":
-            return redirect(_target()) if g.session is not None else _form("")
-        name, secret = request.form.get("name", "").strip(), request.form.get("secret", "")
-        # A proxy may end TLS without saying so; then the browser does.
-        is_secure = request.is_secure or request.headers.get("Origin", "").startswith("https://")
-        try:
-            session = self.sessions.log_in(name, secret, str(peer_of(request.environ) or ""), is_secure=is_secure)
-        except TooManyLoginsError as error:
-            return _refused(HTTPStatus.TOO_MANY_REQUESTS, f"{error}", {"Retry-After": str(error.seconds)})
-        if session is None:
-            return _refused(HTTPStatus.FORBIDDEN, _WRONG)
-        request.environ[CALLER] = session.name
-        answer = redirect(_target(), HTTPStatus.SEE_OTHER)
-        self.sessions.keep(answer, request, session, "")
-        return answer
-
-    def log_out(self) -> AnyResponse:
-        if request.method == "POST":
-            self.sessions.record.end(g.session.id)
-            g.ended = True
-        return redirect(ROOT, HTTPStatus.SEE_OTHER)
+def _log_out(sessions: Sessions) -> AnyResponse:
+    if request.method == "POST":
+        sessions.record.end(g.session.id)
+        g.ended = True
+    return redirect(ROOT, HTTPStatus.SEE_OTHER)
 
 
 def _form(problem: str) -> str:
@@ -98,50 +90,46 @@ def _target() -> str:
     return asked if blueprint == NAME and name not in _NOT_AFTER_A_LOGIN else ROOT
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """The pages of a service, which closes ``providers`` and writes ``errors`` and ``key_uses``."""
-
-    administrators: Administrators
-    effective: Effective
-    providers: Providers
-    metrics: Metrics | None
-    errors: RecentErrors
-    key_uses: KeyUses
-    at_rest: EncryptionKeys
-    reencrypts: ReencryptionJobs
-    audit: RequestAudit
-    changes: ChangeFeed
-
-    def add_to(self, app: Flask) -> None:
-        """Add every page, in the order of the navigation."""
-        effective, providers, keys = self.effective, self.providers, self.administrators.keys
-        sessions = Sessions(self.administrators, LoginRecord(effective.settings.home))
-        site = Site(sessions, self.audit)
-        LoginPage(sessions).add_to(site)
-        dialect = DIALECTS[effective.settings.dialect]
-        forms = ServedForms(providers, dialect)
-        check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
-        health = HealthPage(
-            effective.settings.home,
-            {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
-            providers.router,
-            check,
-            BackgroundCommand("check", effective, "mend"),
-            reindex,
-            self.reencrypts,
-        )
-        OverviewPage(
-            effective, providers, keys, self.metrics, self.errors, self.at_rest, forms.routes, health.last_check
-        ).add_to(site)
-        documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
-        FormPages(forms, documents).add_to(site)
-        DocumentPages(forms, documents).add_to(site)
-        DocumentActions(documents).add_to(site)
-        health.add_to(site)
-        AuditPage(effective.settings, keys, audit).add_to(site)
-        if effective.settings.events:
-            EventsPage(self.changes, effective.settings.webhook).add_to(site)
-        KeysPage(keys, self.administrators.named, self.key_uses, self.at_rest).add_to(site)
-        SettingsPage(effective).add_to(site)
-        site.add_to(app, zone_of(effective.settings.time_zone))
+def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows or changes
+    app: Flask,
+    administrators: Administrators,
+    effective: Effective,
+    providers: Providers,
+    metrics: Metrics | None,
+    errors: RecentErrors,
+    key_uses: KeyUses,
+    at_rest: EncryptionKeys,
+    reencrypts: ReencryptionJobs,
+    request_audit: RequestAudit,
+    changes: ChangeFeed,
+) -> None:
+    """Add every page, in the order of the navigation. They read ``errors`` and ``key_uses``."""
+    keys = administrators.keys
+    sessions = Sessions(administrators, LoginRecord(effective.settings.home))
+    site = Site(sessions, request_audit)
+    site.form("/admin/login", "login", partial(_log_in, sessions))
+    site.form("/admin/logout", "logout", partial(_log_out, sessions))
+    dialect = DIALECTS[effective.settings.dialect]
+    forms = ServedForms(providers, dialect)
+    check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
+    health = HealthPage(
+        effective.settings.home,
+        {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
+        providers.router,
+        check,
+        BackgroundCommand("check", effective, "mend"),
+        reindex,
+        reencrypts,
+    )
+    OverviewPage(effective, providers, keys, metrics, errors, at_rest, forms.routes, health.last_check).add_to(site)
+    documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
+    FormPages(forms, documents).add_to(site)
+    DocumentPages(forms, documents).add_to(site)
+    DocumentActions(documents).add_to(site)
+    health.add_to(site)
+    AuditPage(effective.settings, keys, audit).add_to(site)
+    if effective.settings.events:
+        EventsPage(changes, effective.settings.webhook).add_to(site)
+    KeysPage(keys, administrators.named, key_uses, at_rest).add_to(site)
+    site.page("/admin/settings", "settings", partial(settings_page, effective), "Settings")
+    site.add_to(app, zone_of(effective.settings.time_zone))

@@ -162,48 +162,39 @@ class Series:
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    name: str
-    lines: tuple[str, ...]
-    areas: tuple[str, ...]
-    dots: tuple[str, ...] = ()
-    bars: tuple[tuple[float, float, float, float], ...] = ()
-
-
 def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
     top = _top(value for each in series for value in each.values)
-    shapes = [_drawn(each, top, has_area=len(series) == 1) for each in series]
-    return _rendered(title, series, shapes, labels, top, unit)
+    runs = [_runs(each.values[-MOST_PLOTTED:], top) for each in series]
+    return _rendered(title, series, labels, top, unit, runs=runs)
 
 
-def bar_plot(title: str, values: Sequence[float], labels: Sequence[str], unit: str = "") -> Markup:
+def bar_plot(title: str, values: Sequence[float], labels: Sequence[str]) -> Markup:
     """Return a plot of bars, one for each value; ``labels`` as for ``line_plot``."""
     values = values[-MOST_PLOTTED:]
     top, place = _top(values), WIDTH / max(1, len(values))
-    boxes = tuple(
+    bars = [
         (place * (number + (1 - _BAR) / 2), HEIGHT - HEIGHT * value / top, place * _BAR, HEIGHT * value / top)
         for number, value in enumerate(values)
         if value > 0
-    )
-    return _rendered(title, [Series("", values)], [_Shape("", (), (), bars=boxes)], labels, top, unit)
+    ]
+    return _rendered(title, [Series("", values)], labels, top, "", bars=bars)
 
 
-def _rendered(  # noqa: PLR0913, PLR0917 - the parts of a plot
-    title: str, series: Sequence[Series], shapes: Sequence[_Shape], labels: Sequence[str], top: float, unit: str
+def _rendered(
+    title: str, series: Sequence[Series], labels: Sequence[str], top: float, unit: str, **drawn: object
 ) -> Markup:
-    scale = [_text(top, unit), _text(top / 2, unit), "0"]
     text = render_template(
         "plot.html",
         title=title,
-        shapes=shapes,
+        names=[each.name for each in series],
         labels=labels,
-        scale=scale,
+        scale=[_text(top, unit), _text(top / 2, unit), "0"],
         is_empty=all(value is None for each in series for value in each.values),
         sentence="; ".join(_sentence(each, unit) for each in series),
         width=WIDTH,
         height=HEIGHT,
+        **drawn,
     )
     return Markup(text)  # noqa: S704 - a template has escaped it
 
@@ -216,22 +207,14 @@ def _top(values: Iterable[float | None]) -> float:
     return next(step * power for step in (*_STEPS, 2 * _STEPS[-1]) if step * power >= highest)
 
 
-def _drawn(series: Series, top: float, *, has_area: bool) -> _Shape:
-    values = series.values[-MOST_PLOTTED:]
+def _runs(values: Sequence[float | None], top: float) -> list[list[tuple[float, float]]]:
+    """Return the points of each run of values without a gap."""
     step = WIDTH / max(1, len(values) - 1)
     points = [
         None if value is None else (round(number * step, 1), round(HEIGHT - HEIGHT * value / top, 1))
         for number, value in enumerate(values)
     ]
-    found = [list(filter(None, run)) for is_known, run in groupby(points, bool) if is_known]
-    runs = [run for run in found if len(run) > 1]
-    # A line without length has round ends only, which are not stretched with the drawing as a circle would be.
-    dots = tuple(f"M{run[0][0]:g} {run[0][1]:g}h0" for run in found if len(run) == 1)
-    paths = tuple("M" + "L".join(f"{x:g} {y:g}" for x, y in run) for run in runs)
-    areas = tuple(
-        f"{path}L{run[-1][0]:g} {HEIGHT}L{run[0][0]:g} {HEIGHT}Z" for path, run in zip(paths, runs, strict=True)
-    )
-    return _Shape(series.name, paths, areas if has_area else (), dots)
+    return [list(filter(None, run)) for is_known, run in groupby(points, bool) if is_known]
 
 
 def _sentence(series: Series, unit: str) -> str:
@@ -383,32 +366,24 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
 }  # The names of the settings by subject, as in docs/settings.md
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsPage:
-    """The page. It changes nothing: settings are in a file, and the service reads them again on SIGHUP."""
-
-    effective: Effective
-
-    def add_to(self, site: Site) -> None:
-        site.page("/admin/settings", "settings", self.show, "Settings")
-
-    def show(self) -> str:
-        properties, roots = self.effective.properties, self.effective.settings.roots
-        shown = {each.name: each for each in effective_settings(self.effective)}
-        kept = [(each, "forms") for each in properties.form_providers]
-        kept += [(each, "attachments") for each in properties.attachment_providers]
-        # Its name, what it keeps and where, and whether it is asked where all are.
-        providers = [
-            (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
-            for each, what in kept
-        ]
-        return render_template(
-            "settings.html",
-            file=self.effective.file,
-            settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
-            properties=_own_first(effective_properties(self.effective)),
-            providers=providers,
-        )
+def settings_page(effective: Effective) -> str:
+    """Show the settings. Nothing is changed here: they are in a file, which the service reads again on SIGHUP."""
+    properties, roots = effective.properties, effective.settings.roots
+    shown = {each.name: each for each in effective_settings(effective)}
+    kept = [(each, "forms") for each in properties.form_providers]
+    kept += [(each, "attachments") for each in properties.attachment_providers]
+    # Its name, what it keeps and where, and whether it is asked where all are.
+    providers = [
+        (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
+        for each, what in kept
+    ]
+    return render_template(
+        "settings.html",
+        file=effective.file,
+        settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
+        properties=_own_first(effective_properties(effective)),
+        providers=providers,
+    )
 
 
 def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:

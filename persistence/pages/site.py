@@ -84,10 +84,6 @@ class Action:
     subject: str = ""
     several: str = ""
 
-    @property
-    def path(self) -> str:
-        return f"/admin/actions/{self.name}{self.subject}"
-
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _STEP = 1000
@@ -297,7 +293,7 @@ class Site:
             g.notice = done.notice
             return redirect(done.to, HTTPStatus.SEE_OTHER)
 
-        self.form(action.path, action.name, view)
+        self.form(f"/admin/actions/{action.name}{action.subject}", action.name, view)
 
     def add_to(self, app: Flask, zone: tzinfo | None) -> None:
         app.config["TIME_ZONE"] = zone

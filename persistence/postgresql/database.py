@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors as codes
@@ -36,6 +36,8 @@ from persistence.postgresql.connections import (
 from persistence.storage.layout import NAMES
 from persistence.storage.storage import JobRecord
 
+T = TypeVar("T")
+
 Rows = Session  # A connection whose rows are tuples
 
 OLDEST_SERVER = 13  # The oldest major version of PostgreSQL that the service works with
@@ -57,21 +59,11 @@ class Database(PooledConnections):
         The statements ``first`` run in the round trip that begins it; ``Session.first`` has their results. If they are
         ``None``, nothing is waited for but the results that are fetched, and at last the commit.
         """
-        connection = self.take(action, subject)
-        try:
-            with database_errors(action, subject), ExitStack() as block:
-                connection.begin(block, first, values)
-                self._own.blocks.append(connection)
-                try:
-                    yield connection
-                finally:
-                    self._own.blocks.remove(connection)
-                _commit(connection, action, subject)
-        except BaseException as error:
-            _roll_back(connection, error)
-            raise
-        finally:
-            self.put_back(connection)
+        with self.apart(action, subject) as connection, ExitStack() as block:
+            connection.begin(block, first, values)
+            with pushed(self._own.blocks, connection):
+                yield connection
+            _commit(connection, action, subject)
 
     @contextmanager
     def reading(self, action: str, subject: object = "") -> Iterator[Rows]:
@@ -130,11 +122,10 @@ class Database(PooledConnections):
         """Let this thread read for a block what is committed at its beginning."""
         with self.session("reading", self.address) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            self._own.blocks.append(connection)
             try:
-                yield connection
+                with pushed(self._own.blocks, connection):
+                    yield connection
             finally:
-                self._own.blocks.remove(connection)
                 connection.execute("ROLLBACK")
 
     def probe(self) -> str | None:
@@ -184,6 +175,16 @@ def rows_after(
         if len(rows) < LISTED_ROWS:
             return
         last = rows[-1][: len(last)]
+
+
+@contextmanager
+def pushed(stack: list[T], item: T) -> Iterator[None]:
+    """Have an item on a stack for a block. Blocks of generators may end in another order."""
+    stack.append(item)
+    try:
+        yield
+    finally:
+        stack.remove(item)
 
 
 def _commit(connection: Session, action: str, subject: object) -> None:

@@ -39,6 +39,7 @@ from persistence.postgresql.database import (
     key_of,
     lock_key,
     locked,
+    pushed,
 )
 from persistence.postgresql.revision_rows import (
     GIVE_UP,
@@ -507,11 +508,8 @@ class DatabaseStorage(DatabaseReader, Storage):
         lookup, number = Lookup(), self._number(address)
         if number is not None:
             lookup.add(address, self.database.rows("reading", address, *select_sidecars(number, address)))
-        self._lookups.inside.append(lookup)
-        try:
+        with pushed(self._lookups.inside, lookup):
             yield
-        finally:
-            self._lookups.inside.pop()
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
@@ -523,8 +521,7 @@ class DatabaseStorage(DatabaseReader, Storage):
             )
             writer.is_append_only = self._append_only
             writer.begin(address, number, self._key(*address.scope), self._gate)
-            self._lookups.inside.append(writer.lookup)
-            try:
+            with pushed(self._lookups.inside, writer.lookup):
                 yield writer
                 if self._listener is not None:
                     for form, version in writer.definitions:
@@ -532,8 +529,6 @@ class DatabaseStorage(DatabaseReader, Storage):
                     for form, document in writer.documents:
                         self._listener.changed(form, document)
                 self.database.require_committing()
-            finally:
-                self._lookups.inside.pop()
 
     @contextmanager
     def keeping_writers_out(self) -> Iterator[Callable[[], None]]:

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from persistence.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
+    BusyError,
     DamagedError,
     ForbiddenError,
     LockedError,
     NotFoundError,
+    PreconditionError,
     VersionError,
 )
 from persistence.forms.messages import read_lock, write_lock
@@ -224,15 +227,22 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class FactsChange:
-    """Another ``owner`` or ``stage`` of a document whose entity tag is ``tag``; ``None`` keeps what it has.
+    """Another ``owner`` or ``stage`` of documents; ``None`` keeps what they have. An empty stage is none.
 
-    An empty stage is none. ``user`` makes the change.
+    ``user`` makes the change.
     """
 
-    tag: str
     user: User
     owner: User | None = None
     stage: str | None = None
+
+
+class ChangedDocument(NamedTuple):
+    """A document and what it was before; or with a ``cause``, one that could not be changed."""
+
+    document: str
+    before: Sidecar | None
+    cause: str = ""
 
 
 # Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
@@ -319,15 +329,37 @@ class Documents:
         sidecar = next_revision(put, request.received, definition.version, over=over, owner=put.user)
         return replace(request, decision=decision), request.encoded.described(sidecar, over, definition)
 
-    def change_facts(self, address: DocumentAddress, change: FactsChange) -> Written:
-        """Store the current content again with another owner or stage, as a new revision, which removes its draft."""
+    def change_each(
+        self, form: Form, document: str | None, owned_by: str | None, change: FactsChange, *, is_trial: bool
+    ) -> Iterator[ChangedDocument]:
+        """Change a document, or all of a form that are ``owned_by`` a user; a trial changes nothing.
+
+        ``NotFoundError``: the document that is named is not there.
+        """
+        storage = self.router.of(form).data.storage
+        for each in (document,) if document is not None else storage.documents(form):
+            address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
+            try:
+                found = storage.read(address, content=False)
+                if document is None and (found is None or found.sidecar.deleted or found.sidecar.creator != owned_by):
+                    continue
+                found = must_live(found, address)
+                if not is_trial:
+                    self.change_facts(address, found.etag, change)
+            except (BusyError, DamagedError, LockedError, PreconditionError) as error:
+                yield ChangedDocument(each, None, str(error))
+            else:
+                yield ChangedDocument(each, found.sidecar)
+
+    def change_facts(self, address: DocumentAddress, tag: str, change: FactsChange) -> Written:
+        """Store the content of an entity tag again with another owner or stage, as a new revision without a draft."""
         route = self.router.of(address.form)
         found = must_live(route.storage.read(address, content=True), address)
         with found.opened:
             sidecar = found.sidecar
             put = Put(
                 version=VersionRequest(number=sidecar.version),
-                precondition=Precondition(expected=Tags(frozenset({change.tag})), must_exist=True),
+                precondition=Precondition(expected=Tags(frozenset({tag})), must_exist=True),
                 user=change.user,
                 content_type=sidecar.content_type,
                 valid=sidecar.valid,

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import msgspec
 
-from persistence.closable import closed, taking
+from persistence.closable import PeriodicThread, closed, taking
 from persistence.errors import BusyError, StartupError
 from persistence.metrics.observations import LOCK_TIMEOUTS, LOCK_WAITS
 from persistence.model.texts import Instant, next_after
@@ -230,8 +230,8 @@ class Lease:
 
     # A disk that refuses to write the lease fails no write. One that refuses to read it does: it may be another's.
     def __init__(self, root: str, *, machine: Machine | None = None, interval: float = INTERVAL) -> None:
-        self._root, self._path, self._interval = root, f"{root}/{LEASE}", interval
-        self.lost, self._guard, self._ends = "", threading.Lock(), threading.Event()
+        self._root, self._path = root, f"{root}/{LEASE}"
+        self.lost, self._guard, self._is_closed = "", threading.Lock(), False
         own = self._own = msgspec.structs.replace(machine or Machine.this(), since=next_after(None))
         self._left = found = self._read()  # a disk that is read-only keeps it
         if found is not None and found.boot == own.boot:
@@ -248,8 +248,7 @@ class Lease:
             files.ensure_file(self._path)
             self._held = LockFile(self._path).shared()
         self._write()
-        self._thread = threading.Thread(target=self._renewing, name="tree-lease", daemon=True)
-        self._thread.start()
+        self._renewals = PeriodicThread("tree-lease", interval, (self._renew,), lambda _: None)
 
     def require(self) -> None:
         """Make sure, before something is written, that no other machine has taken over: this one may have slept."""
@@ -261,23 +260,22 @@ class Lease:
     def close(self) -> None:
         """End taking part; the last process of a machine says that it has the tree no longer. May be called again."""
         with self._guard:
-            if self._ends.is_set():
+            if self._is_closed:
                 return
-            self._ends.set()
+            self._is_closed = True
             if self._held is not None:
                 self._held.close()
             with suppress(OSError, BusyError), LockFile(self._path).exclusive("others take part"):
                 self._look()
                 if not self.lost:
                     files.overwrite(self._path, b"\n".rjust(_LENGTH))
-        self._thread.join()
+        self._renewals.close()
 
-    def _renewing(self) -> None:
-        while not self._ends.wait(self._interval):
-            with self._guard, suppress(OSError):  # what cannot be read is not replaced
-                self._look()
-                if not (self.lost or self._ends.is_set()):
-                    self._write()
+    def _renew(self) -> None:
+        with self._guard:
+            self._look()  # what cannot be read is not replaced
+            if not (self.lost or self._is_closed):
+                self._write()
 
     def _look(self) -> None:
         found = self._read()

@@ -181,6 +181,12 @@ def test_own_directories_that_are_gone_are_told_of_and_made_again(workshop: Work
     workshop.delete(DRAFT)
 
 
+def test_the_events_that_wait_for_their_delivery_are_the_services_own(workshop: Workshop) -> None:
+    workshop.file(".events").mkdir()
+    workshop.file(".events/outbox-1.sqlite").touch()
+    assert workshop.check("--deep").findings == []
+
+
 def test_a_wrong_version_is_found_and_left_to_a_person(workshop: Workshop) -> None:
     rewrite(workshop, ATTACHMENT, version=3)
     rewrite(workshop, FORM, version=2)

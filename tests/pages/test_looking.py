@@ -20,7 +20,7 @@ from lxml import html
 
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.service_pages import KeyUses, RecentErrors, Series, SettingsPage, line_plot
+from persistence.pages.service_pages import KeyUses, RecentErrors, Series, line_plot, settings_page
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
@@ -91,7 +91,7 @@ def test_the_origin_of_a_setting_breaks_at_slashes(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text("threads = 7\n")
     with administrator(tmp_path).client.application.test_request_context("/admin/settings"):
-        page = SettingsPage(load(str(file), environment={})).show()
+        page = settings_page(load(str(file), environment={}))
     assert "/<wbr>config/<wbr>persistence.toml<br>" in page
 
 
