@@ -128,6 +128,6 @@ def test_the_client_changes_owners(service: Service) -> None:
         assert facts(service, "a") == (None, None, "done", "root")
         with pytest.raises(NotFoundError):
             form.change("missing", stage="x")
-        with form.lease("b"), client.acting_as("other") as other:
-            with pytest.raises(ConflictError, match="0 documents are changed"):
-                other.form("hr", "leave", 1).change(owned_by="zoe", stage="x")
+        others = client.acting_as("other").form("hr", "leave", 1)
+        with form.lease("b"), pytest.raises(ConflictError, match="0 documents are changed"):
+            others.change(owned_by="zoe", stage="x")
