@@ -154,19 +154,20 @@ def warn_of_keys(settings: Settings) -> None:
 def wired(effective: Effective, policy: Policy) -> Service:
     """Return the WSGI application for settings in force. Raises as ``create_app``."""
     settings, properties = effective.settings, effective.properties
+    dialect = DIALECTS[settings.dialect]
     choose(settings.log_format, settings.log_level)
     keys = open_keys(settings)
     with ExitStack() as opened:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
-        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
+        at_rest = EncryptionAtRest(providers.router, dialect, keys_at_rest)
         jobs = opened.enter_context(_reencryption_jobs(providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
     administrators = Administrators(keys, frozenset(settings.administrators))
     with closed_after_error(app):
-        request_audit = RequestAudit(audit, DIALECTS[settings.dialect], lambda form: properties.of(form).audits_reads)
+        request_audit = RequestAudit(audit, dialect, lambda form: properties.of(form).audits_reads)
         _route(app, settings, providers, at_rest, jobs, AccessTokens(keys.signing_secrets), request_audit, feed)
         metrics = _metrics(
             app, settings, providers, lambda: records.missing(records.needed(settings.home), keys_at_rest)
@@ -187,8 +188,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
 
         app.tick = tick
         if settings.log_users:
-            application.note_users(app, DIALECTS[settings.dialect])
-    dialect = DIALECTS[settings.dialect]
+            application.note_users(app, dialect)
     served = CleanRequests(app.wsgi_app, dialect, accepts_foreign=settings.foreign_headers != "refuse")
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
     scrapers, bind = network_addresses.parse_trusted(settings.metrics_from), settings.admin_bind

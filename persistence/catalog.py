@@ -90,9 +90,8 @@ def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVe
         found = storage.read(address, content=True)
     if found is None:
         return None
-    sidecar = found.sidecar
-    metadata = sidecar.metadata or FormMetadata()
-    metadata = metadata if found.file is None else _parsed_metadata(address, found.file)
+    sidecar, file = found.sidecar, found.file
+    metadata = (sidecar.metadata or FormMetadata()) if file is None else _parsed_metadata(address, file)
     return PublishedVersion(
         form=address.form,
         version=address.version,

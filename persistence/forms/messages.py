@@ -412,15 +412,9 @@ class ReportedPurge:
 
 def read_purge_report(pieces: Iterable[bytes]) -> ReportedPurge:
     root, problems = read_each(pieces, text_in)
-    return ReportedPurge(
-        is_dry=root.get("dry-run") == "true",
-        revisions=_number(root.get("revisions", "0")),
-        documents=_number(root.get("documents", "0")),
-        drafts=_number(root.get("drafts", "0")),
-        attachments=_number(root.get("attachments", "0")),
-        freed=_number(root.get("bytes", "0")),
-        problems=tuple(problems),
-    )
+    counts = {name: _number(root.get(name, "0")) for name in ("revisions", "documents", "drafts", "attachments")}
+    freed, is_dry = _number(root.get("bytes", "0")), root.get("dry-run") == "true"
+    return ReportedPurge(is_dry, **counts, freed=freed, problems=tuple(problems))
 
 
 @dataclass(frozen=True, slots=True)

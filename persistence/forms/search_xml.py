@@ -210,7 +210,7 @@ def _any_of(found: ET.Element | None) -> tuple[str, ...]:
     return tuple(name for name in OPERATIONS if name in words)
 
 
-def _names(words: Iterable[Field | Comparison]) -> str:
+def _names(words: Iterable[Field | Comparison | FormMatch]) -> str:
     return ", ".join(each.value for each in words)
 
 
@@ -353,7 +353,7 @@ def _conditions(conditions: Iterable[ET.Element], language: str) -> tuple[dict[F
             if about is not FormField.FORM_VERSION or value == _LATEST:
                 continue
         if match not in _MATCHES[about]:
-            allowed = ", ".join(each.value for each in _MATCHES[about])
+            allowed = _names(_MATCHES[about])
             raise BadRequestError(f"a filter of {about.value} has no match {match.value!r}; it has {allowed}")
         filters.append(FormFilter(about, match, _wanted(about, value), condition.get(LANGUAGE, language)))
         if len(filters) > MOST_FILTERS:

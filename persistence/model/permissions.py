@@ -120,10 +120,8 @@ def _role(raw: _RoleJson) -> Role:
     if raw.organization is None:
         return Role(_unquoted(raw.name))
     organization = _unquoted(raw.organization).strip(" \t")
-    if not organization:
-        raise BadRequestError(
-            "a role in the credentials header names an empty organization"
-        )  # it would count everywhere
+    if not organization:  # it would count everywhere
+        raise BadRequestError("a role in the credentials header names an empty organization")
     return Role(_unquoted(raw.name), organization)
 
 
