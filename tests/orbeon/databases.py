@@ -104,6 +104,10 @@ class RuntimeDatabase:
             statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(names.values())})"  # noqa: S608
             connection.execute(text(statement), kept)
 
+    def clear(self, table: str) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608
+
     def _value(self, value: object) -> object:
         if not isinstance(value, datetime) or self.kind != "sqlite":
             return value
