@@ -13,8 +13,10 @@ from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
+    BodyTooLargeError,
     BusyError,
     DamagedError,
+    DeletedError,
     ForbiddenError,
     LockedError,
     NotFoundError,
@@ -236,6 +238,11 @@ class FactsChange:
     owner: User | None = None
     stage: str | None = None
 
+    def is_made(self, sidecar: Sidecar) -> bool:
+        """Whether a document has the owner and the stage already."""
+        has_owner = self.owner is None or self.owner == sidecar.facts.owner
+        return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
+
 
 class ChangedDocument(NamedTuple):
     """A document and what it was before; or with a ``cause``, one that could not be changed."""
@@ -332,22 +339,31 @@ class Documents:
     def change_each(
         self, form: Form, document: str | None, owned_by: str | None, change: FactsChange, *, is_trial: bool
     ) -> Iterator[ChangedDocument]:
-        """Change a document, or all of a form that are ``owned_by`` a user; a trial changes nothing.
+        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing.
 
-        ``NotFoundError``: the document that is named is not there.
+        ``NotFoundError``, ``DeletedError``: the document that is named is not there.
         """
         storage = self.router.of(form).data.storage
         for each in (document,) if document is not None else storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
             try:
                 found = storage.read(address, content=False)
-                if document is None and (found is None or found.sidecar.deleted or found.sidecar.creator != owned_by):
+                if document is None and (
+                    found is None
+                    or found.sidecar.deleted
+                    or found.sidecar.creator != owned_by
+                    or change.is_made(found.sidecar)
+                ):
                     continue
                 found = must_live(found, address)
                 if not is_trial:
                     self.change_facts(address, found.etag, change)
             except (BusyError, DamagedError, LockedError, PreconditionError) as error:
                 yield ChangedDocument(each, None, str(error))
+            except (BadRequestError, BodyTooLargeError, DeletedError, NotFoundError) as error:
+                if document is not None:
+                    raise
+                yield ChangedDocument(each, None, str(error))  # what refuses one document does not keep back the others
             else:
                 yield ChangedDocument(each, found.sidecar)
 
