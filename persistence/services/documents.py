@@ -20,6 +20,7 @@ from persistence.errors import (
     ForbiddenError,
     LockedError,
     NotFoundError,
+    NotSupportedError,
     PreconditionError,
     VersionError,
 )
@@ -243,6 +244,11 @@ class FactsChange:
         has_owner = self.owner is None or self.owner == sidecar.facts.owner
         return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
 
+    def require_possible(self, form: Form, storage: Storage) -> None:
+        """Refuse another owner where another service has the data: it would keep the one before, and not say so."""
+        if self.owner is not None and storage.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
+
 
 class ChangedDocument(NamedTuple):
     """A document and what it was before; or with a ``cause``, one that could not be changed."""
@@ -341,9 +347,11 @@ class Documents:
     ) -> Iterator[ChangedDocument]:
         """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing.
 
-        ``NotFoundError``, ``DeletedError``: the document that is named is not there.
+        ``NotFoundError``, ``DeletedError``: the document that is named is not there. ``NotSupportedError``: the owners
+        are with another service.
         """
         storage = self.router.of(form).data.storage
+        change.require_possible(form, storage)
         for each in (document,) if document is not None else storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
             try:
@@ -370,6 +378,7 @@ class Documents:
     def change_facts(self, address: DocumentAddress, tag: str, change: FactsChange) -> Written:
         """Store the content of an entity tag again with another owner or stage, as a new revision without a draft."""
         route = self.router.of(address.form)
+        change.require_possible(address.form, route.data.storage)
         found = must_live(route.storage.read(address, content=True), address)
         with found.opened:
             sidecar = found.sidecar

@@ -164,3 +164,11 @@ def test_the_client_changes_owners(service: Service) -> None:
         others = client.acting_as("other").form("hr", "leave", 1)
         with form.lease("b"), pytest.raises(ConflictError, match="0 documents are changed"):
             others.change(owned_by="zoe", stage="x")
+
+
+def test_owners_that_another_service_keeps_are_changed_there(tmp_path: Path) -> None:
+    far = '"svc.persistence.provider.hr.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9"\n'
+    settings = f'administrators = ["trusted"]\n{far}'
+    with serving(tmp_path, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as service:
+        for path, query in ((FORM, "owned-by=bob&owner=zoe"), (f"{FORM}/a", "no-owner=true")):
+            assert "no owner is changed" in change(service, path, query, 501)["cause"]
