@@ -240,7 +240,7 @@ class FactsChange:
     stage: str | None = None
 
     def is_made(self, sidecar: Sidecar) -> bool:
-        """Whether a document has the owner and the stage already."""
+        """Return whether a document has the owner and the stage already."""
         has_owner = self.owner is None or self.owner == sidecar.facts.owner
         return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
 
