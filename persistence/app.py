@@ -161,7 +161,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
         keys_at_rest = open_encryption_keys(settings, properties)
         at_rest = EncryptionAtRest(providers.router, dialect, keys_at_rest)
-        jobs = opened.enter_context(_reencryption_jobs(providers, at_rest))
+        jobs = opened.enter_context(_reencryption_jobs(settings, providers, at_rest))
         audit = opened.enter_context(open_settled_audit(settings, properties))
         feed = _follow(opened, settings, providers)
         app = Service(opened.pop_all(), settings)
@@ -290,7 +290,7 @@ def _provider_api(  # noqa: PLR0913, PLR0917 - as above
     return ServedApi(shared, parser, headers, of_places[settings.roots.default], named)
 
 
-def _reencryption_jobs(providers: Providers, at_rest: EncryptionAtRest) -> ReencryptionJobs:
+def _reencryption_jobs(settings: Settings, providers: Providers, at_rest: EncryptionAtRest) -> ReencryptionJobs:
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         if route.data.storage.is_remote:
@@ -301,7 +301,8 @@ def _reencryption_jobs(providers: Providers, at_rest: EncryptionAtRest) -> Reenc
     def failed(form: Form, cause: str) -> None:
         logs.write("not-reencrypted", "error", form=str(form), cause=cause)
 
-    return ReencryptionJobs([each.storage.reencryption for each in providers.local], job_of, failed)
+    records = [each.storage.reencryption for each in providers.local]
+    return ReencryptionJobs(records, job_of, failed, is_append_only=settings.append_only)
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:

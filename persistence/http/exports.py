@@ -175,7 +175,7 @@ def change(app: str, form: str, document: str | None = None) -> Response:
     owner = User(name=short(asked.get("owner") or None, "owner"), group=short(asked.get("group") or None, "group"))
     is_nobodys = flag(asked.get("no-owner") or None, "no-owner") is True
     stage = (short(asked["stage"], "stage") or "") if "stage" in asked else None
-    owned_by = asked.get("owned-by") or None
+    owned_by = short(asked.get("owned-by") or None, "owner before")
     if (owner.name is None and not is_nobodys and stage is None) or (owner != User() and is_nobodys):
         raise BadRequestError("owner or no-owner=true, or stage, says what is changed")
     if owner.group is not None and owner.name is None:

@@ -12,7 +12,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, ForbiddenError
 from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.addresses import Form
 from persistence.model.texts import short
@@ -470,9 +470,10 @@ def _known(names: Iterable[str]) -> frozenset[str]:
 _may_remove: ContextVar[bool] = ContextVar("may_remove", default=False)
 
 
-def may_remove() -> bool:
-    """Return whether this thread may delete, remove and rewrite, also where revisions are only added."""
-    return _may_remove.get()
+def require_second_key() -> None:
+    """Refuse (``ForbiddenError``) where this thread may not delete, remove and rewrite: revisions are only added."""
+    if not _may_remove.get():
+        raise ForbiddenError("revisions are only added here (append_only): this needs a second key")
 
 
 @contextmanager

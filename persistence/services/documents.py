@@ -13,11 +13,14 @@ from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
+    BodyTooLargeError,
     BusyError,
     DamagedError,
+    DeletedError,
     ForbiddenError,
     LockedError,
     NotFoundError,
+    NotSupportedError,
     PreconditionError,
     VersionError,
 )
@@ -236,6 +239,16 @@ class FactsChange:
     owner: User | None = None
     stage: str | None = None
 
+    def is_made(self, sidecar: Sidecar) -> bool:
+        """Return whether a document has the owner and the stage already."""
+        has_owner = self.owner is None or self.owner == sidecar.facts.owner
+        return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
+
+    def require_possible(self, form: Form, storage: Storage) -> None:
+        """Refuse another owner where another service has the data: it would keep the one before, and not say so."""
+        if self.owner is not None and storage.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
+
 
 class ChangedDocument(NamedTuple):
     """A document and what it was before; or with a ``cause``, one that could not be changed."""
@@ -332,28 +345,40 @@ class Documents:
     def change_each(
         self, form: Form, document: str | None, owned_by: str | None, change: FactsChange, *, is_trial: bool
     ) -> Iterator[ChangedDocument]:
-        """Change a document, or all of a form that are ``owned_by`` a user; a trial changes nothing.
+        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing.
 
-        ``NotFoundError``: the document that is named is not there.
+        ``NotFoundError``, ``DeletedError``: the document that is named is not there. ``NotSupportedError``: the owners
+        are with another service.
         """
         storage = self.router.of(form).data.storage
+        change.require_possible(form, storage)
         for each in (document,) if document is not None else storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
             try:
                 found = storage.read(address, content=False)
-                if document is None and (found is None or found.sidecar.deleted or found.sidecar.creator != owned_by):
+                if document is None and (
+                    found is None
+                    or found.sidecar.deleted
+                    or found.sidecar.creator != owned_by
+                    or change.is_made(found.sidecar)
+                ):
                     continue
                 found = must_live(found, address)
                 if not is_trial:
                     self.change_facts(address, found.etag, change)
             except (BusyError, DamagedError, LockedError, PreconditionError) as error:
                 yield ChangedDocument(each, None, str(error))
+            except (BadRequestError, BodyTooLargeError, DeletedError, NotFoundError) as error:
+                if document is not None:
+                    raise
+                yield ChangedDocument(each, None, str(error))  # what refuses one document does not keep back the others
             else:
                 yield ChangedDocument(each, found.sidecar)
 
     def change_facts(self, address: DocumentAddress, tag: str, change: FactsChange) -> Written:
         """Store the content of an entity tag again with another owner or stage, as a new revision without a draft."""
         route = self.router.of(address.form)
+        change.require_possible(address.form, route.data.storage)
         found = must_live(route.storage.read(address, content=True), address)
         with found.opened:
             sidecar = found.sidecar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -30,6 +30,7 @@ from persistence.forms.messages import attribute, element, text
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
+from persistence.model.permissions import removing, require_second_key
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place
 from persistence.services.codec import EncryptionAtRest, Path
@@ -433,23 +434,31 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
 
 
 class ReencryptionJobs(Closable):
-    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
+    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures.
+
+    Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
+    """
 
     def __init__(
         self,
         records: Iterable[JobRecord],
         job_of: Callable[[Form, int | None], ReencryptionJob],
         log: Callable[[Form, str], None],
+        *,
+        is_append_only: bool = False,
     ) -> None:
         self._records = tuple(records)
         self._job_of = job_of
         self._log = log
+        self._is_append_only = is_append_only
         self._lock = threading.Lock()
         self._jobs = Jobs[Form]("re-encryption", self._failed)
 
     def begin(self, form: Form, version: int | None) -> bool:
         """Begin to encrypt a form again in the background, and return whether the form exists."""
         job = self._job_of(form, version)
+        if self._is_append_only:
+            require_second_key()
         if not job.reencryption.has_key:
             raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
         if not job.reencryption.has_form(form):
@@ -505,7 +514,8 @@ class ReencryptionJobs(Closable):
                 self._log(job.form, problem)
 
         try:
-            job.run(log_all, self._jobs.is_ending)
+            with removing() if self._is_append_only else nullcontext():  # the second key was shown to ``begin``
+                job.run(log_all, self._jobs.is_ending)
         finally:
             job.begun.set()
 

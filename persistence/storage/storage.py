@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 import msgspec
 
-from persistence.errors import DamagedError, ForbiddenError, NotSupportedError, ReplacedError
+from persistence.errors import DamagedError, NotSupportedError, ReplacedError
 from persistence.limits import FIRST_PIECE, LARGEST_PIECE
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket
-from persistence.model.permissions import User, may_remove
+from persistence.model.permissions import User, require_second_key
 from persistence.model.sidecar import ListedRevision, Sidecar, digest_text
 from persistence.model.texts import Instant, one_later
 from persistence.model.versions import DocumentLease, LeaseHolder
@@ -95,8 +95,8 @@ class Writing(Protocol):
     is_append_only: bool = False
 
     def require_removable(self, address: Address) -> None:
-        if self.is_append_only and not may_remove() and not (isinstance(address, DocumentAddress) and address.is_draft):
-            raise ForbiddenError("revisions are only added here (append_only): this needs a second key")
+        if self.is_append_only and not (isinstance(address, DocumentAddress) and address.is_draft):
+            require_second_key()
 
     def current(self, address: Address) -> StoredRevision | None:
         """The stored revision, which no other writer changes now; ``None`` where nothing was ever stored."""

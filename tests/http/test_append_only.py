@@ -9,11 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.keys import Keys
+from tests.encrypted_form import DEFINITION
 from tests.in_process import serving
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
 from tests.service import PROVIDER, V1, Service
+from tests.waiting import eventually
 
 _REFUSAL = "revisions are only added here (append_only): this needs a second key"
 _SETTINGS = """
@@ -21,6 +24,7 @@ append_only = true
 second_keys = ["vault", "runtime"]
 administrators = ["runtime"]
 keys = "keys.json"
+encryption_keys = "encryption.json"
 audit = "file"
 audit_file = "audit/audit.jsonl"
 "svc.persistence.proxy.disable-version-history.hr.*" = true
@@ -104,6 +108,21 @@ def test_a_second_key_removes_and_is_in_the_audit(kept: Kept) -> None:
     purged = service.post("purge/hr/leave/G?data-revision-history=include", Second_Key=kept.vault)
     assert purged.status == 200, purged.cause
     assert service.get("hr/leave/data/G/data.xml").status == 404
+
+
+def test_reencryption_needs_it_too(kept: Kept) -> None:
+    service, form = kept.service, "hr/secret"
+    ring = EncryptionKeys(str(kept.directory / "encryption.json"), trees=[str(kept.directory / "data")])
+    old = ring.new()
+    service.publish(form, DEFINITION)
+    service.save(form, "D", b"<form><person><ssn>1</ssn></person></form>")
+    ring.new()
+    assert service.post(f"reencrypt/{form}").refuses(403, _REFUSAL)
+    assert b"<form " not in service.call("GET", "reencrypt").body
+    assert service.post(f"reencrypt/{form}", Second_Key=kept.vault).status == 200
+    eventually(lambda: b'state="finished"' in service.call("GET", "reencrypt").body)
+    ring.retire(old)
+    assert b"<ssn" in service.get(f"{form}/data/D/data.xml").body
 
 
 def test_commands_need_it_too(kept: Kept) -> None:

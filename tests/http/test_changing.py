@@ -12,6 +12,9 @@ import pytest
 from persistence.client import PersistenceClient
 from persistence.errors import ConflictError, NotFoundError
 from persistence.http import exports
+from persistence.model.addresses import DocumentAddress
+from persistence.services.documents import Documents, FactsChange
+from persistence.services.rules import Written
 from tests.in_process import serving
 from tests.published import definition
 from tests.service import V1, Service
@@ -86,6 +89,35 @@ def test_a_request_changes_so_many_documents(service: Service, monkeypatch: pyte
     assert facts(service, "a")[0] == facts(service, "b")[0] == "zoe"
 
 
+def test_the_next_request_goes_on_with_documents_that_keep_their_owner(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "MOST_CHANGED", 1)
+    asked = "owned-by=bob&owner=bob&group=staff&stage=done"
+    answers = [change(service, query=asked) for _ in range(3)]
+    assert sorted(each["document"] for answer in answers for each in answer["changed"]) == ["a", "b"]
+    assert [answer["has_more"] for answer in answers] == [True, True, False]
+    with PersistenceClient(f"http://127.0.0.1:{service.port}", user="root") as client:
+        assert sorted(client.form("hr", "leave", 1).change(owned_by="bob", stage="")) == ["a", "b"]
+    assert facts(service, "a") == facts(service, "b") == ("bob", "staff", None, "root")
+
+
+def test_a_document_that_is_deleted_meanwhile_keeps_back_no_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_facts = Documents.change_facts
+
+    def deleted_first(documents: Documents, address: DocumentAddress, tag: str, wanted: FactsChange) -> Written:
+        if address.document == "a":
+            assert service.delete(f"{FORM}/data/a/data.xml").status == 204
+        return change_facts(documents, address, tag, wanted)
+
+    monkeypatch.setattr(Documents, "change_facts", deleted_first)
+    answer = change(service, query="owned-by=bob&owner=zoe")
+    assert [each["document"] for each in answer["changed"]] == ["b"]
+    assert answer["failed"] == [{"document": "a", "cause": "hr/leave/data/a/data.xml was deleted"}]
+
+
 @pytest.mark.parametrize(
     ("path", "query", "status", "cause"),
     [
@@ -94,6 +126,7 @@ def test_a_request_changes_so_many_documents(service: Service, monkeypatch: pyte
         (FORM, "owner=zoe", 400, "owned-by says which documents of a form; one document has no such parameter"),
         (f"{FORM}/a", "owned-by=bob&stage=x", 400, "owned-by says which documents of a form; one document has no"),
         (FORM, "owned-by=bob&group=staff&stage=x", 400, "a group needs an owner"),
+        (FORM, "owned-by=b%0Ab&stage=x", 400, "the owner before holds control characters"),
         (FORM, "owned-by=bob&owner=a%0Ab", 400, "the owner holds control characters"),
         (FORM, f"owned-by=bob&owner={'x' * 300}", 400, "the owner is longer than 255 characters"),
         (FORM, "owned-by=bob&owner=zoe&dry-run=perhaps", 400, "dry-run"),
@@ -131,3 +164,11 @@ def test_the_client_changes_owners(service: Service) -> None:
         others = client.acting_as("other").form("hr", "leave", 1)
         with form.lease("b"), pytest.raises(ConflictError, match="0 documents are changed"):
             others.change(owned_by="zoe", stage="x")
+
+
+def test_owners_that_another_service_keeps_are_changed_there(tmp_path: Path) -> None:
+    far = '"svc.persistence.provider.hr.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9"\n'
+    settings = f'administrators = ["trusted"]\n{far}'
+    with serving(tmp_path, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as service:
+        for path, query in ((FORM, "owned-by=bob&owner=zoe"), (f"{FORM}/a", "no-owner=true")):
+            assert "no owner is changed" in change(service, path, query, 501)["cause"]
