@@ -7,6 +7,7 @@ indexer works at once: what was stored before a strike it has taken in soon (``s
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from persistence.cli import main
@@ -33,10 +34,14 @@ def rig() -> None:
 
 def serving(worker: int) -> Path:
     """The task of a worker's only thread that serves; it is there from the first request on."""
-    (task,) = (
-        task for task in Path(f"/proc/{worker}/task").iterdir() if (task / "comm").read_text().startswith(SERVING)
-    )
+    (task,) = (task for task in Path(f"/proc/{worker}/task").iterdir() if _name(task).startswith(SERVING))
     return task
+
+
+def _name(task: Path) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):  # others may end meanwhile
+        return (task / "comm").read_text()
+    return ""
 
 
 if __name__ == "__main__":
