@@ -193,7 +193,7 @@ def wired(effective: Effective, policy: Policy) -> Service:
     sites = AllowedSites(settings.binds, settings.hosts, settings.origins)
     scrapers, bind = network_addresses.parse_trusted(settings.metrics_from), settings.admin_bind
     second = frozenset(settings.second_keys if settings.append_only else ())
-    with_key = SecondKeys(served, environ_key(dialect.header("Second-Key")), keys, second)
+    with_key = SecondKeys(served, environ_key(dialect.header("Second-Key")), keys, second) if second else served
     callees = Forwarding(with_key) if providers.calls_others or settings.publish_to else with_key
     admitted = CallersOnly(callees, policy, keys, sites, scrapers, bind, administrators.exist, uses.use)
     app.wsgi_app = RequestLog(admitted, None if metrics is None else metrics.requests.add, errors.add)  # type: ignore[method-assign]  # how Flask documents middleware

@@ -275,7 +275,7 @@ class SecondKeys:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         shown = environ.get(self.header)
-        if shown is None or not self.named:
+        if shown is None:
             return self.app(environ, start_response)
         try:
             name = second_key_of(shown, self.keys.read(), self.named, environ.get(CALLER, ""))
