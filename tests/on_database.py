@@ -19,6 +19,7 @@ _LINES = "the lines name the data directory"
 _ELSEWHERE = "a database keeps the attachments of its data itself, or has them in S3"
 
 FILES_ONLY = {
+    "test_append_only.py": "it has a service of each engine itself",
     "test_audit.py::test_a_service_does_not_start_with_an_audit_that_it_cannot_write": "it needs a directory",
     "test_conditions.py::test_a_file_replaced_by_hand": _BY_HAND,
     "test_documents.py::test_every_file_of_real_input": _STORED,
@@ -51,6 +52,7 @@ FILES_ONLY = {
     "test_history.py::test_a_damaged": _DAMAGE,
     "test_history.py::test_a_damaged_revision": _DAMAGE,
     "test_encryption.py::test_nginx_is_not_sent": "nginx sends files of a tree",
+    "test_languages.py::test_what_commands_and_errors_say": "it puts the results of a check there",
     "test_looking.py::test_a_check_runs_once": "it puts a file there: see tests/postgresql/test_pages.py",
     "test_looking.py::test_one_finding": _BY_HAND,
     "test_looking.py::test_each_finding_keeps": _DAMAGE,
