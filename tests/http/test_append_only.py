@@ -56,7 +56,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     keys = Keys(str(directory / "keys.json"), tree=str(directory / "data"))
     own, vault = keys.add("runtime"), keys.add("vault")
     env = {"PERSISTENCE_LOCAL": str(directory / "local")}
-    with serving(directory, settings=_SETTINGS, env=env, place=place) as service:
+    with serving(directory, alone=True, settings=_SETTINGS, env=env, place=place) as service:
         options = ["--config", str(directory / "settings.toml"), "--data", place or str(directory / "data")]
         yield Kept(replace(service, extra={"Authorization": f"Bearer {own}"}), own, vault, options, directory)
 

@@ -25,7 +25,7 @@ FORM = "hr/leave"
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     settings = 'administrators = ["trusted"]\n"svc.persistence.files.enforce-lease" = true\n'
-    with serving(tmp_path, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as made:
+    with serving(tmp_path, alone=True, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as made:
         made.publish(FORM, definition(""))
         for name, owner in (("a", "bob"), ("b", "bob"), ("c", "lea")):
             save(made, name, owner)
@@ -149,7 +149,7 @@ def test_a_document_that_is_deleted_is_none_of_its_owners(service: Service) -> N
 
 
 def test_only_administrators_change_owners(tmp_path: Path) -> None:
-    with serving(tmp_path, settings="", env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as service:
+    with serving(tmp_path, alone=True, settings="", env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as service:
         assert "administrators" in change(service, query="owned-by=bob&owner=zoe", status=403)["cause"]
 
 
@@ -169,6 +169,8 @@ def test_the_client_changes_owners(service: Service) -> None:
 def test_owners_that_another_service_keeps_are_changed_there(tmp_path: Path) -> None:
     far = '"svc.persistence.provider.hr.*.*" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9"\n'
     settings = f'administrators = ["trusted"]\n{far}'
-    with serving(tmp_path, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}) as service:
+    with serving(
+        tmp_path, alone=True, settings=settings, env={"PERSISTENCE_LOCAL": str(tmp_path / "local")}
+    ) as service:
         for path, query in ((FORM, "owned-by=bob&owner=zoe"), (f"{FORM}/a", "no-owner=true")):
             assert "no owner is changed" in change(service, path, query, 501)["cause"]
