@@ -77,7 +77,7 @@ run: $(SERVES) ## install what serving needs, and serve on 127.0.0.1:8080, data 
 	$(BIN)/persistence serve --init
 
 # One process more than processors, because a test waits for a service to start now and then.
-test: install ## install and run the tests (4 min on 2 processors)
+test: install ## install and run the tests (5 min on 2 processors)
 	$(IN_MEMORY) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder \
 		-o tmp_path_retention_policy=failed \
 		$(RIGS:%=--ignore=tests/%) $(BROWSED:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
