@@ -69,7 +69,7 @@ def test_it_loads() -> None:
     """Schemathesis checks the document against the schema of OpenAPI itself."""
     schema = schemathesis.openapi.from_dict(yaml.safe_load(interface.text_of("svc")))
     schema.validate()
-    assert len(list(schema.get_all_operations())) == 79
+    assert len(list(schema.get_all_operations())) == 81
 
 
 def test_every_documented_operation_is_routed_and_the_reverse(app: Flask) -> None:
@@ -132,6 +132,7 @@ def test_every_parameter_of_queries_is_documented() -> None:
         *exports.EXPORT_PARAMETERS,
         *exports.IMPORT_PARAMETERS,
         *exports.CHANGES_PARAMETERS,
+        *exports.FACTS_PARAMETERS,
     } == said
 
 
