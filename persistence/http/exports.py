@@ -16,7 +16,7 @@ from persistence.http.application import RouteScope, api
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
-from persistence.http.responses import JSON, BareResponse, empty, xml
+from persistence.http.responses import JSON, BareResponse, empty, whole, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_CHANGED, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.permissions import User
@@ -222,11 +222,5 @@ def follow() -> Response:
 
 
 def _json(answer: dict[str, object]) -> Response:
-    body = msgspec.json.encode(answer)
-    headers = [
-        ("Content-Type", JSON),
-        ("Content-Length", str(len(body))),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Cache-Control", "no-store"),
-    ]
-    return BareResponse([body], HTTPStatus.OK, headers)
+    headers = [("Content-Type", JSON), ("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
+    return whole(msgspec.json.encode(answer), headers)

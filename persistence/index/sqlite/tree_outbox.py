@@ -301,10 +301,8 @@ def _make(connection: sqlite3.Connection, place: str) -> None:
 
 
 def _key(address: Address) -> str:
-    is_definition = isinstance(address, DefinitionAddress)
-    folder = str(address.version) if isinstance(address, DefinitionAddress) else address.document
-    kind = "form" if is_definition else "data"
-    return msgspec.json.encode((address.form.app, address.form.name, kind, folder)).decode()
+    own = ("form", str(address.version)) if isinstance(address, DefinitionAddress) else ("data", address.document)
+    return msgspec.json.encode((address.form.app, address.form.name, *own)).decode()
 
 
 def _address(key: str) -> Address:
