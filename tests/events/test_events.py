@@ -264,6 +264,19 @@ def test_what_is_given_up_can_be_delivered_again(
     assert following.state["waiting"] == 0
 
 
+def test_what_is_asked_for_during_a_delivery_happens(following: Following, form: str) -> None:
+    delivered = following.state["delivered"]
+    following.target.asked.clear()
+    following.target.hangs.set()
+    try:
+        following.service.save(form, "D0")
+        assert following.target.asked.wait(PATIENCE)
+        following.command("--replay", "crm", "--after", str(delivered))
+    finally:
+        following.target.hangs.clear()
+    eventually(lambda: len(following.target.received) == 2, PATIENCE)
+
+
 def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> None:
     following.target.statuses[:] = [410]
     following.service.save(form, "D0")
