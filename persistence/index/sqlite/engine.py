@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 
 from persistence.closable import Closable, closed, closed_after_error
-from persistence.index.protocol import BOTH, Budget, PreparedDocument, decode, entries
+from persistence.index.protocol import Budget, PreparedDocument, decode, entries
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage
 from persistence.index.sqlite import sqlite_dialect, tables
@@ -72,7 +72,6 @@ __all__ = [
 ]
 
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
-_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -145,8 +144,6 @@ class IndexWriter(IndexState):
             for number, fold, value, edge in entries(each.content)
         ]
         self._insert("entries (number, partition, fold, value, row, edge)", added)
-        multi_valued = {number for number, *_, edge in added if edge != BOTH}
-        self.connection.executemany(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
         self._count(Counter(partition for *_, partition in placed))
 
     def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:

@@ -54,13 +54,13 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 5  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 6  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, multi_valued INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
 CREATE TABLE versions (
     version INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, controls TEXT, generation INTEGER NOT NULL,
     is_outdated INTEGER NOT NULL DEFAULT 0
