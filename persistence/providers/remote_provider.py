@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class Remotes(Engine):
     """The engine of other services, which share connections by address. Bodies and locks are in the home directory."""
 
-    calls_others = True
-
     def __init__(self, opening: Providers) -> None:
         settings = opening.settings
         self._root = root = os.path.realpath(settings.home)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,6 +19,7 @@ from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
+from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, MaintainedDatabase, RevisionStorage, Storage
 
@@ -56,19 +57,28 @@ class Writable(Protocol):
         """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place(ABC):
+    """A tree or a database by its address, before it is opened."""
+
+    settings: Settings
+    address: str
+
+    @abstractmethod
+    def init(self) -> tuple[str, bool]:
+        """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether it was made; the tables of a database are those of this version."""
+
+    @abstractmethod
+    def probe(self) -> str | None:
+        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
+
+
 class Engine(ABC):
-    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
-
-    ``calls_others``: its providers need to know whose request they serve (``client_request``). ``written`` are places
-    to be written, except trees and directories of attachments. ``pools`` return how many connections this process has
-    open, and how many it may have. ``sweeps`` is work that a service does now and then, to remove what failed requests
-    have left; it may raise.
-    """
-
-    calls_others = False
-    written: Sequence[Writable] = ()
-    pools: Sequence[Callable[[], tuple[int, int]]] = ()
-    sweeps: Sequence[Callable[[], object]] = ()
+    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider."""
 
     @abstractmethod
     def __init__(self, opening: Providers) -> None:

@@ -1,4 +1,4 @@
-"""File trees as providers: the engine of a service, and what commands open of a tree."""
+"""File trees as providers, and what commands open of a tree."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from persistence.index.protocol import RequestedRebuilds
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.updater import FlatViews, TreeIndex
+from persistence.index.sync.updater import FlatViews, TreeIndex, Updater
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties, ProviderProperties
-from persistence.providers.locations import base_of, defined_elsewhere, definitions_root, root_of
-from persistence.providers.router import Engine, Provider
+from persistence.properties.properties import Properties
+from persistence.providers.locations import defined_elsewhere, definitions_root
+from persistence.providers.router import Place, Provider
 from persistence.settings import Settings
-from persistence.storage.attachments import FileBodies
-from persistence.storage.layout import JOURNAL, Layout
+from persistence.storage import root
+from persistence.storage.layout import JOURNAL, LAYOUT, Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import NOBODY, ChangeListener, KeepsHistory, Storage, keeps_all
+from persistence.storage.storage import NOBODY, ChangeListener, KeepsHistory, keeps_all
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import HandEdits, Integrity
 
@@ -45,39 +45,35 @@ class Tree:
     index: TreeIndex
 
 
-class Trees(Engine):
-    """The engine of file trees: each, and each directory with attachments that are kept apart, is opened once."""
+class TreePlace(Place):
+    """A tree by the path of its root."""
 
-    def __init__(self, opening: Providers) -> None:
-        integrity, keeps_history = integrity_of(opening.settings), opening.properties.keeps_history
-        self._opening = opening
-        self._catalog_at = catalogs(integrity)
-        self.at = cache(self._open)
-        self.bodies_at = cache(partial(FileBodies, integrity=integrity, keeps_history=keeps_history))
+    def init(self) -> tuple[str, bool]:
+        return self.address, root.init(self.address)
 
-    def provider(self, configured: ProviderProperties) -> Provider:
-        return self.at(str(root_of(configured, self._opening.settings.roots))).provider
+    def exists(self) -> bool:
+        return os.path.lexists(Layout(self.address).own(LAYOUT))
 
-    def bodies(self, configured: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002 - others need it
-        return self.bodies_at(str(base_of(configured)))
+    def probe(self) -> str | None:
+        with open_store(self.settings, self.address) as store:
+            return store.probe()
 
-    def _open(self, path: str) -> Tree:
-        settings, properties = self._opening.settings, self._opening.properties
-        enter, listener_at = self._opening.closing.enter_context, self._opening.listener_at
 
-        def index_catalog(form: Form) -> Catalog:
-            return self._catalog_at(definitions_root(form, path, properties, settings.roots))
+def open_tree(opening: Providers, path: str) -> Tree:
+    settings, properties = opening.settings, opening.properties
+    enter, listener_at = opening.closing.enter_context, opening.listener_at
 
-        index = open_index(settings, properties, path, self._catalog_at)
-        if listener_at is None:
-            updater = index.updater(self._opening.failed)
-            store = enter(open_store(settings, path, updater, properties.keeps_history))
-            enter(index)
-            enter(updater).start()
-        else:
-            store = enter(open_store(settings, path, listener_at(path), properties.keeps_history))
-            enter(index)
-        return Tree(store, provider_of_tree(store, index, self._catalog_at(path), index_catalog), index)
+    def index_catalog(form: Form) -> Catalog:
+        return opening.catalog_at(definitions_root(form, path, properties, settings.roots))
+
+    index = open_index(settings, properties, path, opening.catalog_at)
+    listener = index.updater(opening.failed) if listener_at is None else listener_at(path)
+    store = enter(open_store(settings, path, listener, opening.keeps_history))
+    opening.written.append(store)
+    enter(index)
+    if isinstance(listener, Updater):
+        enter(listener).start()
+    return Tree(store, provider_of_tree(store, index, opening.catalog_at(path), index_catalog), index)
 
 
 def catalogs(integrity: Integrity) -> CatalogAt:

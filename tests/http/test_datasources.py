@@ -265,10 +265,6 @@ SEARCH = b'<search><query path="customer/name" match="exact">Ada</query></search
 
 
 class Drawers:
-    calls_others = False
-    written = ()
-    sweeps = ()
-
     def __init__(self, opening: Providers) -> None:
         self._opening = opening
 
