@@ -18,8 +18,7 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
-from persistence.pages.document_actions import DocumentActions
-from persistence.pages.document_pages import DocumentPages
+from persistence.pages.document_pages import DocumentActions, DocumentPages
 from persistence.pages.events_page import EventsPage
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
