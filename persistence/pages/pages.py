@@ -19,12 +19,11 @@ from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages.document_pages import DocumentActions, DocumentPages
-from persistence.pages.events_page import EventsPage
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, RecentErrors, settings_page
+from persistence.pages.service_pages import AuditPage, EventsPage, KeyUses, OverviewPage, RecentErrors, settings_page
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers
