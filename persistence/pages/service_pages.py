@@ -1,4 +1,4 @@
-"""The pages of the service: its overview with plots, its settings, its keys, and its audit."""
+"""The pages of the service: its overview with plots, its settings, its keys, its events, and its audit."""
 
 from __future__ import annotations
 
