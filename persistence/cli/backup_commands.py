@@ -43,9 +43,8 @@ from persistence.model.permissions import User
 from persistence.model.texts import Instant, next_after, short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import bucket_of, moving, place_at, readable_bodies
+from persistence.providers.opened import bucket_of, integrity_of, moving, place_at, readable_bodies
 from persistence.providers.router import Router
-from persistence.providers.tree_provider import integrity_of
 from persistence.services.definitions import Definitions
 from persistence.services.histories import Reverting, republish
 from persistence.services.moves import MoveTarget

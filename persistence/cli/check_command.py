@@ -34,8 +34,7 @@ from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, O
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.texts import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
-from persistence.providers.opened import bucket_bodies, managing, readable_bodies
-from persistence.providers.tree_provider import integrity_of, open_index
+from persistence.providers.opened import bucket_bodies, integrity_of, managing, open_index, readable_bodies
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.findings import (

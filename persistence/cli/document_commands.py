@@ -51,8 +51,7 @@ from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field,
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
-from persistence.providers.opened import Providers, unheard
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import Providers, open_index, unheard
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.histories import (

@@ -43,7 +43,7 @@ from persistence.maintenance import backup as backup_erasure
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.model.texts import cutoff, next_after
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.services.purging import (
     Certificate,
     ErasedCopies,

@@ -70,12 +70,12 @@ from persistence.providers.opened import (
     bucket_bodies,
     bucket_of,
     moving,
+    open_index,
     place_at,
     unheard,
     with_calls_of_a_move,
 )
 from persistence.providers.router import Router, loaded
-from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
 from persistence.services.exporting import Export, Exporting

@@ -44,8 +44,7 @@ from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
 from persistence.model.texts import from_epoch
 from persistence.model.versions import DocumentLease
-from persistence.providers.opened import database_at
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import database_at, open_index
 from persistence.services.changes import OFF, facts_of, targets_of
 from persistence.services.reencryption import Reencryption, ReencryptionJob
 from persistence.storage import root

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
@@ -25,13 +25,11 @@ from persistence.postgresql.revision_rows import sweep_all
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
-from persistence.providers.router import Engine, Place, Provider
+from persistence.providers.opened import Place, Providers
+from persistence.providers.router import Engine, Provider
 from persistence.settings import Settings
 from persistence.storage import files, root
 from persistence.storage.storage import Storage
-
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True)

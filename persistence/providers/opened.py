@@ -1,8 +1,10 @@
-"""All providers that settings and properties name, opened together and closed together."""
+"""The places of settings and properties, what is opened of them, and all providers, which are closed together."""
 
 from __future__ import annotations
 
 import os
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,24 +17,39 @@ from persistence.catalog import Catalog
 from persistence.closable import Closable, PeriodicThread, closed_after_error
 from persistence.dialect import DIALECTS
 from persistence.errors import BusyError, DiskError, StartupError, disk_errors
+from persistence.forms.flat_tables import FlatNaming
 from persistence.index.outbox import Outbox
-from persistence.index.sync.journal import OfflineJournal
-from persistence.index.sync.updater import Failed
+from persistence.index.protocol import RequestedRebuilds
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.index.sync.journal import Journal, OfflineJournal
+from persistence.index.sync.updater import Failed, FlatViews, TreeIndex, Updater
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model import network_addresses
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
-from persistence.providers.locations import bases_of, bodies_by_form, buckets_of, check, kept_apart, place_of, places_of
-from persistence.providers.router import Engine, Place, Provider, Router, Writable, by_properties, loaded, within
-from persistence.providers.tree_provider import Tree, TreePlace, catalogs, integrity_of, open_tree
+from persistence.providers.locations import (
+    bases_of,
+    bodies_by_form,
+    buckets_of,
+    check,
+    defined_elsewhere,
+    definitions_root,
+    kept_apart,
+    place_of,
+    places_of,
+)
+from persistence.providers.router import Engine, Provider, Router, Writable, by_properties, loaded, within
 from persistence.providers.webhooks import require_targets
 from persistence.s3.body_references import settle_notes
 from persistence.settings import Settings
 from persistence.storage import owner, root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
 from persistence.storage.commit import Upload
+from persistence.storage.layout import JOURNAL, LAYOUT, Layout
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
     Arrivals,
@@ -44,13 +61,135 @@ from persistence.storage.storage import (
     Storage,
     keeps_all,
 )
-from persistence.storage.store import TreeArrivals
-from persistence.storage.stored_revision import Integrity, StoredRevision
+from persistence.storage.store import Store, TreeArrivals
+from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 if TYPE_CHECKING:
     from persistence.providers.database_provider import DatabasePlace
     from persistence.remote.remote_calls import RemotePublisher
     from persistence.s3.object_bodies import ObjectBodies
+
+
+CatalogAt = Callable[[str], Catalog]
+"""Leads from a root to the catalog of the definitions in its tree, always the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A served tree."""
+
+    store: Store
+    provider: Provider
+    index: TreeIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Place(ABC):
+    """A tree or a database by its address, before it is opened."""
+
+    settings: Settings
+    address: str
+
+    @abstractmethod
+    def init(self) -> tuple[str, bool]:
+        """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether it was made; the tables of a database are those of this version."""
+
+    @abstractmethod
+    def probe(self) -> str | None:
+        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
+
+
+class TreePlace(Place):
+    """A tree by the path of its root."""
+
+    def init(self) -> tuple[str, bool]:
+        return self.address, root.init(self.address)
+
+    def exists(self) -> bool:
+        return os.path.lexists(Layout(self.address).own(LAYOUT))
+
+    def probe(self) -> str | None:
+        with open_store(self.settings, self.address) as store:
+            return store.probe()
+
+
+def open_tree(opening: Providers, path: str) -> Tree:
+    settings, properties = opening.settings, opening.properties
+    enter, listener_at = opening.closing.enter_context, opening.listener_at
+
+    def index_catalog(form: Form) -> Catalog:
+        return opening.catalog_at(definitions_root(form, path, properties, settings.roots))
+
+    index = open_index(settings, properties, path, opening.catalog_at)
+    listener = index.updater(opening.failed) if listener_at is None else listener_at(path)
+    store = enter(open_store(settings, path, listener, opening.keeps_history))
+    opening.written.append(store)
+    enter(index)
+    if isinstance(listener, Updater):
+        enter(listener).start()
+    return Tree(store, provider_of_tree(store, index, opening.catalog_at(path), index_catalog), index)
+
+
+def catalogs(integrity: Integrity) -> CatalogAt:
+    lock = threading.Lock()  # two threads that ask first would make two of them
+    made = cache(lambda root: Catalog(StoreReader(root, integrity)))
+
+    def catalog_at(root: str) -> Catalog:
+        with lock:
+            return made(root)
+
+    return catalog_at
+
+
+def open_index(settings: Settings, properties: Properties, path: str, catalog_at: CatalogAt | None = None) -> TreeIndex:
+    path, roots = os.path.realpath(path), settings.roots
+    dialect, hand_edits = DIALECTS[settings.dialect], HandEdits(settings.hand_edits)
+    extracted, integrity = ExtractionCache(), Integrity(hand_edits)
+    definitions_at = catalog_at or catalogs(integrity)
+
+    def source_of(form: Form) -> Source:
+        configured, definitions = properties.of(form), definitions_root(form, path, properties, roots)
+        naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
+        described = SourceDescription(
+            form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
+        )
+        return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
+
+    flat = FlatViews(path, source_of, partial(defined_elsewhere, path, properties, roots))
+    return TreeIndex(path, Journal(Layout(path).own(JOURNAL)), source_of, flat)
+
+
+def provider_of_tree(
+    store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
+) -> Provider:
+    """Return the provider that a tree is; ``index`` must hear of its changes."""
+    rebuilds = RequestedRebuilds(store, index.rebuild, index.status)
+    outbox = store.recorder if isinstance(store.recorder, TreeOutbox) else None
+    return Provider(store, catalog, index, index.flat, rebuilds, index_catalog, outbox=outbox)
+
+
+def open_store(
+    settings: Settings, path: str, listener: ChangeListener = NOBODY, keeps_history: KeepsHistory = keeps_all
+) -> Store:
+    """Open the store of a tree; ``listener`` hears which documents are changed through it."""
+    return Store(
+        path,
+        lock_timeout=settings.lock_timeout,
+        listener=listener,
+        integrity=integrity_of(settings),
+        keeps_history=keeps_history,
+        recorder=TreeOutbox(path) if settings.events else None,
+        append_only=settings.append_only,
+    )
+
+
+def integrity_of(settings: Settings) -> Integrity:
+    verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
+    return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
 _OBJECTS = "persistence.s3.object_bodies"  # Its library is loaded only where there are buckets

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
+from persistence.providers.opened import Providers
 from persistence.providers.router import Engine, Provider
 from persistence.remote.remote_calls import Client, ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
@@ -20,9 +20,6 @@ from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
 from persistence.wire import CallPolicy, Connection
-
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
 
 
 class Remotes(Engine):

@@ -19,7 +19,6 @@ from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
-from persistence.settings import Settings
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, MaintainedDatabase, RevisionStorage, Storage
 
@@ -55,26 +54,6 @@ class Writable(Protocol):
 
     def free_bytes(self) -> int | None:
         """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place(ABC):
-    """A tree or a database by its address, before it is opened."""
-
-    settings: Settings
-    address: str
-
-    @abstractmethod
-    def init(self) -> tuple[str, bool]:
-        """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
-
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether it was made; the tables of a database are those of this version."""
-
-    @abstractmethod
-    def probe(self) -> str | None:
-        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
 
 
 class Engine(ABC):
