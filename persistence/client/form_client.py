@@ -1,4 +1,4 @@
-"""The service as a client sees it, and one form: its definition, documents and drafts, searches, histories and leases."""
+"""A service as a client sees it, and one form: its definition, documents, drafts, searches, histories and leases."""
 
 from __future__ import annotations
 

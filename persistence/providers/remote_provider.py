@@ -13,8 +13,7 @@ from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.opened import Providers
 from persistence.providers.router import Engine, Provider
-from persistence.remote.remote_calls import Client, ProviderNames
-from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.remote.remote_calls import Client, ProviderNames, RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
