@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app, g, make_response, redirect, rend
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.http.audit import RequestAudit

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from persistence import processes
 from persistence.audit.audit_log import seals
 from persistence.audit.verification import Facts, NewestLines, newest, outcome_of, subject_of
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.keys import Keys, warnings_of
 from persistence.limits import (

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence import settings
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from persistence.catalog import Catalog
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.properties.properties import Properties
 from persistence.providers.opened import open_index, provider_of_tree
