@@ -487,6 +487,20 @@ class PersistenceClient(Closable):
         query += [] if modified_since is None else [("modified-since", modified_since)]
         return proper(messages.read_forms, self._caller.send("GET", path, query=query, is_safe=True))
 
+    def search(
+        self, query: Query | str = "", app: str | None = None, *, drafts: Drafts = Drafts.EXCLUDE
+    ) -> FoundDocuments:
+        """Return a page of the documents of all forms, or of those of an application, that a query finds.
+
+        The query names no controls, and is sorted by ``Field.CREATED`` or ``Field.LAST_MODIFIED``. Each result has its
+        ``form``.
+        """
+        asked = Query(query, size=100) if isinstance(query, str) else query
+        body = write_search_request(Scope(drafts=DraftFilter(drafts)), replace(asked, paths=()))
+        path = self._caller.path("search", *filter(None, (app,)))
+        answer = self._caller.send("POST", path, (XML,), content=body, is_safe=True)
+        return proper(read_search_answer, answer)
+
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
         is_alive = False

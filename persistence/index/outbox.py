@@ -161,6 +161,10 @@ class Statements(Protocol):
     def __call__(self, statement: str, *values: object) -> list[tuple[object, ...]]: ...
 
 
+_DUE_AT_ONCE = "due = -abs(due) - 1"
+"""In the past, and never what it was: a delivery under way must not end as if nobody had changed its target."""
+
+
 class Outbox(ABC):
     """The events of a storage, and how far they were delivered. Methods raise ``DiskError`` and ``BusyError``."""
 
@@ -242,8 +246,8 @@ class Outbox(ABC):
         with self.transaction("recording a delivery") as run:
             changed = run(
                 "UPDATE outbox_target SET position = ?, attempts = ?, due = ?, is_paused = ?, missed = ?, cause = ?"
-                " WHERE name = ? AND position = ? AND is_paused = ? AND attempts = ? RETURNING name",
-                *(*state, name, known.position, known.is_paused, known.attempts),
+                " WHERE name = ? AND position = ? AND is_paused = ? AND attempts = ? AND due = ? RETURNING name",
+                *(*state, name, known.position, known.is_paused, known.attempts, known.due),
             )
             if changed and dead is not None:
                 run(
@@ -265,7 +269,10 @@ class Outbox(ABC):
     def pause(self, name: str, *, is_paused: bool) -> None:
         """Stop the delivery to a target, or go on at once."""
         with self._changing(name) as run:
-            run("UPDATE outbox_target SET is_paused = ?, due = 0, cause = '' WHERE name = ?", int(is_paused), name)
+            run(
+                f"UPDATE outbox_target SET is_paused = ?, {_DUE_AT_ONCE}, cause = '' WHERE name = ?",
+                *(int(is_paused), name),
+            )
 
     def replay(self, name: str, after: int | None) -> int:
         """Have all events after a number delivered again, or from the first one on that was given up.
@@ -279,7 +286,10 @@ class Outbox(ABC):
                     raise NotFoundError(f"no event was given up for {name}")
                 after = int(str(first)) - 1
             after = min(after, int(_fact(run, "last")))
-            run("UPDATE outbox_target SET position = ?, attempts = 0, due = 0, cause = '' WHERE name = ?", after, name)
+            run(
+                f"UPDATE outbox_target SET position = ?, attempts = 0, {_DUE_AT_ONCE}, cause = '' WHERE name = ?",
+                *(after, name),
+            )
             run("DELETE FROM outbox_dead WHERE target = ? AND number > ?", name, after)
         return after
 

@@ -71,7 +71,7 @@ def targets_of(outbox: Outbox) -> list[TargetFacts]:
             newest - state.position,
             state.missed,
             state.attempts,
-            state.due,
+            max(state.due, 0.0),
             bool(state.is_paused),
             state.cause,
             [_given_up(event, cause) for event, cause in outbox.dead(name)],

@@ -50,6 +50,11 @@ def test_the_index_links_to_every_page() -> None:
     assert unlinked((DOCS / "index.md").read_text()) == []
 
 
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    navigation = (ROOT / "config/mkdocs.yml").read_text()
+    assert [page.name for page in PAGES if f"- {page.relative_to(ROOT)}\n" not in navigation] == []
+
+
 def test_what_leads_nowhere_is_found() -> None:
     assert missing("`tests/docs/test_lynx.py` and `tests/docs/test_links.py`") == ["tests/docs/test_lynx.py"]
     planted = "[a](cli.md#serch) [b](cly.md) [c](cli.md#search) [d](#search)\n## Search\n"

@@ -26,12 +26,13 @@ class Received:
 
 @dataclass
 class Target:
-    """A target at ``url``. ``statuses`` are those of the next answers; then each is 204."""
+    """A target at ``url``. ``statuses`` are those of the next answers; then each is 204. A request sets ``asked``."""
 
     url: str
     received: list[Received] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     hangs: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Event = field(default_factory=threading.Event)
 
     def types(self) -> list[str]:
         return [str(each.event["type"]) for each in self.received]
@@ -44,6 +45,7 @@ def target() -> Iterator[Target]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            found.asked.set()
             while found.hangs.is_set() and not ended.wait(0.05):
                 pass
             found.received.append(Received({name.lower(): value for name, value in self.headers.items()}, body))

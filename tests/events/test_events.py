@@ -17,12 +17,20 @@ from click.testing import CliRunner
 
 from persistence import settings as configuration
 from persistence.cli import commands
+from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.index import outbox
+from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.properties.properties import Properties
 from persistence.providers import webhooks
+from persistence.services.rules import Put
 from persistence.settings import Webhook
+from persistence.storage.store import Store
 from tests.events.receiver import Target, target
 from tests.in_process import serving
+from tests.initialised import initialised
+from tests.opened import opened, services
 from tests.pages.administrator import PEER, administrator
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
@@ -264,6 +272,19 @@ def test_what_is_given_up_can_be_delivered_again(
     assert following.state["waiting"] == 0
 
 
+def test_what_is_asked_for_during_a_delivery_happens(following: Following, form: str) -> None:
+    delivered = following.state["delivered"]
+    following.target.asked.clear()
+    following.target.hangs.set()
+    try:
+        following.service.save(form, "D0")
+        assert following.target.asked.wait(PATIENCE)
+        following.command("--replay", "crm", "--after", str(delivered))
+    finally:
+        following.target.hangs.clear()
+    eventually(lambda: len(following.target.received) == 2, PATIENCE)
+
+
 def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> None:
     following.target.statuses[:] = [410]
     following.service.save(form, "D0")
@@ -351,6 +372,21 @@ def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
         eventually(lambda: len(found.received) == 3, PATIENCE)
         for wrong, status in (("target=crm&datasource=x", 400), ("target=x", 404), ("target=crm&after=x", 400)):
             assert page.get(f"/admin/actions/events-replay?{wrong}").status_code == status
+
+
+def test_a_power_cut_that_takes_all_that_was_recorded_costs_no_event(tmp_path: Path) -> None:
+    address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", DATA_XML)
+    store = opened(Store(initialised(tmp_path), lock_timeout=1, recorder=TreeOutbox(str(tmp_path))))
+    documents = services(store, SVC, Properties.load({}, SVC.property_prefix)).documents
+    for body in (b"<a/>", b"<b/>"):
+        documents.write(address, Put(), [body])
+    with opened(TreeOutbox(str(tmp_path))) as outbox:
+        with outbox.transaction("taking") as run:
+            for table in ("outbox_event", "latest", "intent"):
+                run(f"DELETE FROM {table}")  # noqa: S608 - one of these
+            run("UPDATE outbox_fact SET value = 'another' WHERE name = 'boot'")
+        outbox.recover(store, lambda: False)
+        assert outbox.settle() == 2
 
 
 def test_without_events_there_is_no_feed(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ _clean = parsing.clean
 def _with_quadratic_headers(environ: dict[str, Any]) -> str:
     for name, value in environ.items():
         if name.startswith("HTTP_"):
-            _SEPARATOR.split(value)
+            for _ in range(3):
+                _SEPARATOR.split(value)
     return _sent_path(environ)
 
 
