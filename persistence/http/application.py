@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_to_bytes
 
 from flask import Blueprint, Flask, Request, Response, g, request
-from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import Authorization
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.local import LocalProxy
@@ -475,15 +474,6 @@ class RouteFinder(MapAdapter):
         return super().match(*args, **options)
 
 
-class _NoSessions(SessionInterface):
-    """Stands in for Flask's sessions: the pages for administrators have others. Flask makes one for each request."""
-
-    _none = NullSession()
-
-    def open_session(self, app: Flask, request: Request) -> NullSession:  # noqa: ARG002 - Flask's signature
-        return self._none
-
-
 class ExactFlask(Flask):
     """A Flask application that routes exactly, and answers errors by the statuses of a dialect.
 
@@ -493,7 +483,6 @@ class ExactFlask(Flask):
     url_map: Routes
     url_map_class = Routes
     url_rule_class = ScopedRoute
-    session_interface = _NoSessions()
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__("persistence", static_folder=None)
@@ -505,10 +494,6 @@ class ExactFlask(Flask):
         self.register_error_handler(PersistenceError, self._refused)
         self.register_error_handler(HTTPException, _http_error)
         self.register_error_handler(Exception, _unexpected)
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function as it is: none of the service's is a coroutine, and Flask would look at each call."""
-        return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the route of a request, whatever ``Host`` and ``Upgrade`` it has.
