@@ -21,7 +21,7 @@ from persistence.model.addresses import Form
 from persistence.model.queries import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage.layout import JOURNAL, Layout
 from tests import orders
