@@ -14,11 +14,21 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
 from persistence.forms import messages
+from persistence.forms.search_xml import read_search_answer, write_search_request
 from persistence.model.addresses import Form
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.queries import ExportQuery, export_parameters, parse_patterns
+from persistence.model.queries import (
+    DraftFilter,
+    Drafts,
+    ExportQuery,
+    FoundDocuments,
+    Query,
+    Scope,
+    export_parameters,
+    parse_patterns,
+)
 from persistence.model.texts import Instant
-from persistence.wire import Answer, Call, CallPolicy, Content
+from persistence.wire import XML, Answer, Call, CallPolicy, Content
 
 _USUAL = CallPolicy()
 _EVERYTHING = ExportQuery()
@@ -90,6 +100,20 @@ class PersistenceClient(Closable):
         query = [("all-versions", str(all_versions).lower()), ("all-forms", str(all_forms).lower())]
         query += [] if modified_since is None else [("modified-since", modified_since)]
         return proper(messages.read_forms, self._caller.send("GET", path, query=query, is_safe=True))
+
+    def search(
+        self, query: Query | str = "", app: str | None = None, *, drafts: Drafts = Drafts.EXCLUDE
+    ) -> FoundDocuments:
+        """Return a page of the documents of all forms, or of those of an application, that a query finds.
+
+        The query names no controls, and is sorted by ``Field.CREATED`` or ``Field.LAST_MODIFIED``. Each result has its
+        ``form``.
+        """
+        asked = Query(query, size=100) if isinstance(query, str) else query
+        body = write_search_request(Scope(drafts=DraftFilter(drafts)), replace(asked, paths=()))
+        path = self._caller.path("search", *filter(None, (app,)))
+        answer = self._caller.send("POST", path, (XML,), content=body, is_safe=True)
+        return proper(read_search_answer, answer)
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""

@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, Response, request
 
+from persistence.errors import BadRequestError
 from persistence.http.application import LIMITED_KEY, RouteScope, api
 from persistence.http.parsing import body_of, drain
 from persistence.http.responses import JSON, WrittenAnswer, answered, empty, xml
@@ -35,6 +36,16 @@ _IGNORE_ADMIN = "ignore-admin-permissions"
 @search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def documents(app: str, form: str) -> Response:
     return _answered(Searching.search, Form(app, form))
+
+
+@search.post("/search", scope=RouteScope.ALL, only_reads=True)
+@search.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
+def documents_of_all_forms(app: str | None = None) -> Response:
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    if isinstance(parse_searched(api.parser.version_header(request)), int):
+        raise BadRequestError("a search of several forms has all versions of each, not one")
+    answer, notice = api.services.searching.search_all(app, _sent(), searcher)
+    return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
 @search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, IntFlag
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -25,8 +26,9 @@ from msgspec.structs import asdict, astuple
 from persistence.catalog import Definition
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, PersistenceError
-from persistence.index.sources import DocumentName, IndexedDocument
+from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, IndexedDocument
 from persistence.limits import (
+    DEFINITIONS_KEPT,
     HIT_COSTS,
     LARGEST_FOUND,
     MOST_INDEXED,
@@ -39,6 +41,7 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.versions import IndexKey
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
 
@@ -140,13 +143,65 @@ def encode(card: Card) -> str:
     return msgspec.json.encode(card).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class VersionKeys:
-    """The indexed controls of a form version by which its documents are read."""
+class NumberedKey(msgspec.Struct, frozen=True):
+    """An indexed control and its number, which it keeps for as long as the form has an index."""
 
-    version: int
-    generation: int  # another one whenever the documents must be read again
-    numbers: Mapping[str, int]  # by path, in the order of the index
+    number: int
+    key: IndexKey
+
+
+@lru_cache(DEFINITIONS_KEPT)
+def _decoded(keys: str) -> tuple[tuple[IndexKey, ...], Mapping[str, int]]:
+    found = msgspec.json.decode(keys, type=tuple[NumberedKey, ...])
+    return tuple(each.key for each in found), {each.key.path: each.number for each in found}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """The definition by which documents of a form version are read; ``keys`` are its indexed controls (JSON).
+
+    Documents are in partitions by generation. Those of an older one must be read again, or are hidden while the
+    definition is deleted (spec search 2.5).
+    """
+
+    generation: int
+    state: DefinitionState
+    data_format: str
+    fingerprint: str
+    keys: str
+
+    @classmethod
+    def of(cls, definition: IndexedDefinition, data_format: str, numbers: Mapping[str, int]) -> VersionState:
+        keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
+        return cls(1, definition.state, data_format, definition.fingerprint, msgspec.json.encode(keys).decode())
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> VersionState:
+        return cls(row[0], DefinitionState[row[1]], *row[2:])
+
+    @property
+    def row(self) -> tuple[int, str, str, str, str]:
+        return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the indexed controls by path, in the order of the index."""
+        return _decoded(self.keys)[1]
+
+    @property
+    def definition(self) -> IndexedDefinition:
+        return IndexedDefinition(self.fingerprint, self.state, _decoded(self.keys)[0])
+
+    def following(self, now: VersionState) -> VersionState:
+        """Return the next state, a new generation where other controls are indexed."""
+        if self.state is DefinitionState.DELETED and now.state is DefinitionState.UNKNOWN:
+            now = replace(now, state=DefinitionState.DELETED)  # and was purged since: documents stay hidden
+        is_same = self.indexed == now.indexed
+        return replace(now, generation=self.generation if is_same else self.generation + 1)
+
+    @property
+    def indexed(self) -> str | None:
+        return self.keys if self.state is DefinitionState.PUBLISHED else None
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -160,11 +215,11 @@ class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
     free_text: str  # folded
 
 
-def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
     left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
     bounded = {}
-    for path, number in keys.numbers.items():
+    for path, number in by.numbers.items():
         kept = []
         for value in hit.values.get(path, ()):
             if number_left and len(value) <= left:
@@ -179,7 +234,7 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     )
     return PreparedDocument(
         DocumentName(hit.document, hit.is_draft),
-        keys.generation,
+        by.generation,
         read.fingerprint,
         card,
         encode(card),

@@ -248,6 +248,14 @@ def test_a_search_requests_pages_as_they_are_needed(client: PersistenceClient) -
         form.search(Query(offset=1, size=2))
 
 
+def test_several_forms_are_searched_at_once(client: PersistenceClient) -> None:
+    for name in ("one", "two"):
+        client.form("mine", name, 1).create("<form>somewhere</form>", "D")
+    found = client.search(Query("somewhere", sort=Sort(Field.CREATED, is_descending=False)), "mine")
+    assert (found.total, [str(each.form) for each in found.documents]) == ("2", ["mine/one", "mine/two"])
+    assert {"mine/one", "mine/two"} <= {str(each.form) for each in client.search("somewhere").documents}
+
+
 def test_a_search_finds_no_document_twice_when_somebody_saves_meanwhile(client: PersistenceClient) -> None:
     form = client.form("hr", "moving", 1)
     for number in range(6):

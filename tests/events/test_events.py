@@ -17,12 +17,20 @@ from click.testing import CliRunner
 
 from persistence import settings as configuration
 from persistence.cli import commands
+from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.index import outbox
+from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.properties.properties import Properties
 from persistence.providers import webhooks
+from persistence.services.rules import Put
 from persistence.settings import Webhook
+from persistence.storage.store import Store
 from tests.events.receiver import Target, target
 from tests.in_process import serving
+from tests.initialised import initialised
+from tests.opened import opened, services
 from tests.pages.administrator import PEER, administrator
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
@@ -364,6 +372,21 @@ def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
         eventually(lambda: len(found.received) == 3, PATIENCE)
         for wrong, status in (("target=crm&datasource=x", 400), ("target=x", 404), ("target=crm&after=x", 400)):
             assert page.get(f"/admin/actions/events-replay?{wrong}").status_code == status
+
+
+def test_a_power_cut_that_takes_all_that_was_recorded_costs_no_event(tmp_path: Path) -> None:
+    address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", DATA_XML)
+    store = opened(Store(initialised(tmp_path), lock_timeout=1, recorder=TreeOutbox(str(tmp_path))))
+    documents = services(store, SVC, Properties.load({}, SVC.property_prefix)).documents
+    for body in (b"<a/>", b"<b/>"):
+        documents.write(address, Put(), [body])
+    with opened(TreeOutbox(str(tmp_path))) as outbox:
+        with outbox.transaction("taking") as run:
+            for table in ("outbox_event", "latest", "intent"):
+                run(f"DELETE FROM {table}")  # noqa: S608 - one of these
+            run("UPDATE outbox_fact SET value = 'another' WHERE name = 'boot'")
+        outbox.recover(store, lambda: False)
+        assert outbox.settle() == 2
 
 
 def test_without_events_there_is_no_feed(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
         install(connection, lambda: None)
         connection.executescript(TABLES + INDEXES)
-        connection.execute("INSERT INTO partitions (number, version, draft, documents) VALUES (1, 1, 0, 1)")
-        connection.execute("INSERT INTO documents VALUES (1, 1, 1, 0, 'd', '', 1, '', ?)", (_CARD,))
+        connection.execute("INSERT INTO partitions (number, version, draft, round, documents) VALUES (1, 1, 0, 1, 1)")
+        connection.execute("INSERT INTO documents VALUES (1, 1, 1, 0, 'd', '', '', ?)", (_CARD,))
         yield connection
 
 

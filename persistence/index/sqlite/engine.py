@@ -10,14 +10,14 @@ import os
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
 from persistence.closable import Closable, closed, closed_after_error
-from persistence.index.protocol import BOTH, Budget, PreparedDocument, decode, entries
+from persistence.index.protocol import Budget, PreparedDocument, VersionState, decode, entries
 from persistence.index.search_compiler import Search
-from persistence.index.sources import DocumentName, IndexedPage
+from persistence.index.sources import DefinitionState, DocumentName, IndexedPage
 from persistence.index.sqlite import sqlite_dialect, tables
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
@@ -32,7 +32,6 @@ from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     FIELDS,
     IndexedRow,
-    IndexedVersion,
     IndexState,
     OutdatedError,
     UnusableError,
@@ -59,7 +58,6 @@ __all__ = [
     "IndexState",
     "IndexWriter",
     "IndexedRow",
-    "IndexedVersion",
     "NewIndex",
     "OutdatedError",
     "UnusableError",
@@ -72,7 +70,6 @@ __all__ = [
 ]
 
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
-_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -81,14 +78,16 @@ _ROWS_AT_ONCE = 100  # Rows inserted by one statement: its parameters and its si
 
 
 class IndexWriter(IndexState):
-    """Changes an index while it is in use; ``hidden`` are documents not to be seen. Methods raise ``sqlite3.Error``."""
+    """Changes an index while it is in use. Methods raise ``sqlite3.Error``."""
+
+    # ``hidden`` are documents to be placed before the first generation of their version.
 
     def __init__(
-        self, path: str, connection: sqlite3.Connection | None = None, hidden: frozenset[DocumentName] = frozenset()
+        self, path: str, connection: sqlite3.Connection | None = None, hidden: Container[DocumentName] = ()
     ) -> None:
         super().__init__(path, tables.opened_to_write(path) if connection is None else connection)
         self._hidden = hidden
-        self._partitions: dict[tuple[int, bool, bool], int] = {}
+        self._partitions: dict[tuple[int, bool, int], int] = {}
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -131,10 +130,10 @@ class IndexWriter(IndexState):
         """Insert documents that have no row."""
         placed = list(self._placed(documents))
         rows = [
-            (row, text, partition, *each.name, each.fingerprint, each.generation, each.content.created, each.card)
+            (row, text, partition, *each.name, each.fingerprint, each.content.created, each.card)
             for each, row, text, partition in placed
         ]
-        self._insert("documents (row, text, partition, document, draft, fingerprint, generation, created, card)", rows)
+        self._insert("documents (row, text, partition, document, draft, fingerprint, created, card)", rows)
         self._insert("texts (text, row)", [(text, row) for _, row, text, _ in placed])
         fields = [(text, *tables.columns(each.content)) for each, _, text, _ in placed]
         self._insert(f"fields (rowid, {', '.join(FIELDS)})", fields)
@@ -145,8 +144,6 @@ class IndexWriter(IndexState):
             for number, fold, value, edge in entries(each.content)
         ]
         self._insert("entries (number, partition, fold, value, row, edge)", added)
-        multi_valued = {number for number, *_, edge in added if edge != BOTH}
-        self.connection.executemany(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
         self._count(Counter(partition for *_, partition in placed))
 
     def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
@@ -175,12 +172,12 @@ class IndexWriter(IndexState):
                 last = self._execute(asked, values).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
-            key = each.content.version, each.name.is_draft, each.name in self._hidden
+            key = each.content.version, each.name.is_draft, 0 if each.name in self._hidden else each.generation
             if key not in self._partitions:
-                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
+                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND round = ?"
                 found = self._execute(asked, key).fetchone()
                 if found is None:
-                    self._execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    self._execute("INSERT INTO partitions (version, draft, round) VALUES (?, ?, ?)", key)
                     found = self._execute(asked, key).fetchone()
                 self._partitions[key] = int(found[0])
             yield each, taken[first], text, self._partitions[key]
@@ -195,7 +192,9 @@ class IndexWriter(IndexState):
 class NewIndex(IndexWriter):
     """A new index, in a file that no other process has open, filled in one transaction. Raises ``OSError``, too."""
 
-    def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
+    # ``hidden`` are documents that are not to be seen, with their versions.
+
+    def __init__(self, path: str, hidden: Mapping[DocumentName, int]) -> None:
         files.ensure_file(path)
         super().__init__(path, tables.connected(path), hidden)
         with closed_after_error(self):
@@ -206,6 +205,8 @@ class NewIndex(IndexWriter):
             tables.tune(self.connection, crisismerge=1_000)
             self._execute("BEGIN")
             tables.write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
+            for version in set(hidden.values()):
+                self.store_version(version, VersionState(1, DefinitionState.DELETED, "", "", "[]"))
 
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably."""

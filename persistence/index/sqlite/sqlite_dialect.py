@@ -13,9 +13,19 @@ from functools import lru_cache
 
 import msgspec
 
-from persistence.index.protocol import NOTHING, SEPARATOR, Budget, Fact, decode, key_of, order_of, searched_owners
+from persistence.index.protocol import (
+    NOTHING,
+    SEPARATOR,
+    Budget,
+    Fact,
+    VersionState,
+    decode,
+    key_of,
+    order_of,
+    searched_owners,
+)
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
-from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_row
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, HIDDEN, column_of, first_row
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, Scope, TextMatch
 from persistence.model.texts import Instant
@@ -89,14 +99,13 @@ class OnCard(Condition):
 
 def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partition]:
     """Return the partitions that a search looks at, without empty ones and those in which the user sees nothing."""
-    paths = {number: path for path, number in connection.execute("SELECT path, number FROM controls")}
     found = connection.execute(
-        "SELECT p.number, p.documents, v.controls, p.version, p.draft FROM partitions p JOIN versions v USING (version)"
-        " WHERE NOT p.hidden AND p.documents > 0 ORDER BY p.number"
+        "SELECT p.number, p.documents, version, p.draft, v.round, state, data_format, fingerprint, keys"
+        f" FROM partitions p JOIN versions v USING (version) WHERE NOT {HIDDEN} AND p.documents > 0 ORDER BY p.number"
     )
     return [
-        Partition(number, documents, {paths[each]: each for each in json.loads(controls or "[]")}, bool(draft), owners)
-        for number, documents, controls, version, draft in found.fetchall()
+        Partition(number, documents, VersionState.of_row(row).numbers, bool(draft), owners)
+        for number, documents, version, draft, *row in found.fetchall()
         if (owners := searched_owners(scope, version, is_draft=bool(draft))) is not None
     ]
 

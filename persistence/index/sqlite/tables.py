@@ -7,7 +7,6 @@ whose size depends on how near its numbers are, has numbers of its own: those of
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sqlite3
 import stat
@@ -21,7 +20,7 @@ import msgspec
 
 from persistence.closable import Closable, closed_after_error
 from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
-from persistence.index.protocol import SEPARATOR, Card
+from persistence.index.protocol import SEPARATOR, Card, VersionState
 from persistence.index.sources import DocumentName
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.storage import files
@@ -54,25 +53,24 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 5  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 6  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, multi_valued INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
 CREATE TABLE versions (
-    version INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, controls TEXT, generation INTEGER NOT NULL,
-    is_outdated INTEGER NOT NULL DEFAULT 0
+    version INTEGER PRIMARY KEY, round INTEGER NOT NULL, state TEXT NOT NULL, data_format TEXT NOT NULL,
+    fingerprint TEXT NOT NULL, keys TEXT NOT NULL
 );
 CREATE TABLE partitions (
-    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, hidden INTEGER NOT NULL DEFAULT 0,
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, round INTEGER NOT NULL,
     documents INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE documents (
     row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
-    document TEXT NOT NULL, fingerprint TEXT NOT NULL, generation INTEGER NOT NULL, created TEXT NOT NULL,
-    card TEXT NOT NULL
+    document TEXT NOT NULL, fingerprint TEXT NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
 );
 CREATE TABLE entries (
     number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
@@ -87,7 +85,9 @@ CREATE VIRTUAL TABLE free_text USING fts5(
     text, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
 );
 """
-"""A row of ``versions`` is the state of a form version by which documents were read."""
+"""A row of ``versions`` is a ``VersionState``; ``round`` is a generation."""
+
+HIDDEN = "(p.round < v.round AND v.state = 'DELETED')"  # Of a partition ``p`` and its version ``v``
 
 INDEXES = """
 CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
@@ -150,16 +150,8 @@ class IndexedRow(NamedTuple):
     fingerprint: str
 
 
-class IndexedVersion(NamedTuple):
-    """A form version as the index has it."""
-
-    fingerprint: str
-    controls: tuple[int, ...] | None  # numbers of its indexed controls; ``None`` where it is not published
-    generation: int  # another one whenever its documents must be read again
-
-
 _KEPT = (
-    "SELECT d.draft, d.text, d.row, d.partition, p.version, d.generation, d.fingerprint"
+    "SELECT d.draft, d.text, d.row, d.partition, p.version, p.round, d.fingerprint"
     " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
 )
 
@@ -223,14 +215,14 @@ class IndexState(Closable):
             (after, version, most),
         ).fetchall()
 
-    def hidden(self, but: int) -> frozenset[DocumentName]:
-        """Return the documents that are hidden because their definition was deleted, except those of one version."""
+    def hidden(self, but: int) -> dict[DocumentName, int]:
+        """Return the versions of documents that are hidden, except those of one version."""
         found = self._execute(
-            "SELECT d.document, d.draft FROM documents d JOIN partitions p ON p.number = d.partition"
-            " WHERE p.hidden AND p.version <> ?",
+            "SELECT d.document, d.draft, p.version FROM documents d JOIN partitions p ON p.number = d.partition"
+            f" JOIN versions v USING (version) WHERE {HIDDEN} AND p.version <> ?",
             (but,),
         )
-        return frozenset(DocumentName(document, bool(draft)) for document, draft in found)
+        return {DocumentName(document, bool(draft)): version for document, draft, version in found}
 
     # Changes during a rebuild.
 
@@ -257,41 +249,25 @@ class IndexState(Closable):
 
     # Form versions.
 
-    def controls(self) -> dict[str, int]:
-        return dict(self._execute("SELECT path, number FROM controls").fetchall())
-
     def definitions(self) -> list[tuple[int, str]]:
         return self._execute("SELECT version, fingerprint FROM versions").fetchall()
 
     def outdated(self) -> list[int]:
-        found = self._execute("SELECT version FROM versions WHERE is_outdated ORDER BY version")
+        """Return the versions that have documents to be read again."""
+        found = self._execute(
+            "SELECT DISTINCT p.version FROM partitions p JOIN versions v USING (version)"
+            f" WHERE p.round < v.round AND NOT {HIDDEN} AND p.documents > 0 ORDER BY p.version"
+        )
         return [version for (version,) in found]
 
-    def version(self, number: int) -> IndexedVersion | None:
+    def version(self, number: int) -> VersionState | None:
         row = self._execute(
-            "SELECT fingerprint, controls, generation FROM versions WHERE version = ?", (number,)
+            "SELECT round, state, data_format, fingerprint, keys FROM versions WHERE version = ?", (number,)
         ).fetchone()
-        if row is None:
-            return None
-        fingerprint, controls, generation = row
-        return IndexedVersion(fingerprint, None if controls is None else tuple(json.loads(controls)), generation)
+        return None if row is None else VersionState.of_row(row)
 
-    def store_version(self, number: int, version: IndexedVersion, *, is_outdated: bool = False) -> None:
-        """Store the new state of a version; if it ``is_outdated``, its documents must be read again."""
-        controls = None if version.controls is None else json.dumps(version.controls)
-        self._execute(
-            "INSERT INTO versions (version, fingerprint, controls, generation, is_outdated) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET fingerprint = excluded.fingerprint, controls = excluded.controls,"
-            " generation = excluded.generation, is_outdated = is_outdated OR excluded.is_outdated",
-            (number, version.fingerprint, controls, version.generation, is_outdated),
-        )
-
-    def hide_version(self, number: int) -> None:
-        self._execute("UPDATE partitions SET hidden = 1 WHERE version = ?", (number,))
-
-    def settle_version(self, number: int, generation: int) -> None:
-        """Note that the documents of a version have been read again, unless its definition changed since."""
-        self._execute("UPDATE versions SET is_outdated = 0 WHERE version = ? AND generation = ?", (number, generation))
+    def store_version(self, number: int, state: VersionState) -> None:
+        self._execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?)", (number, *state.row))
 
 
 _LONGEST_WAIT = 10.0
