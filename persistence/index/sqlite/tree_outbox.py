@@ -95,9 +95,10 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
     # Before and after a commit, under the lock of the resource.
 
     def prepare(self) -> None:
-        if self._process != os.getpid():  # a power cut may take what it records first, but not the file
-            with self._using("looking at the outbox"):
-                pass
+        with self._lock:  # another thread may be making it
+            if self._process != os.getpid():
+                with self._using("looking at the outbox"):  # a power cut may take what it records first, not the file
+                    pass
 
     def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
@@ -231,7 +232,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
             if self._process != os.getpid():
                 self._connections = {}  # those of another process are only forgotten
             self._forget()
-            self._path, self._process = path, os.getpid()
+            self._path = path
             files.ensure_file(path)
             with closing(connected(path)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -239,6 +240,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
                     if connection.execute("PRAGMA user_version").fetchall() == [(0,)]:
                         _make(connection, place)
                 facts = dict(connection.execute("SELECT name, value FROM outbox_fact").fetchall())
+            self._process = os.getpid()
             if facts["place"] != place:
                 self._begin_another()
                 self._choose()
