@@ -265,6 +265,8 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         if os.path.exists(settings.gunicorn):
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
+            if self.cfg.preload_app:
+                raise StartupError(f"{settings.gunicorn}: {gunicorn_worker.NO_PRELOADING}")
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.serve.ServerLog")
