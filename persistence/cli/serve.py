@@ -48,7 +48,7 @@ from persistence.http.logs import ServerLines, announce, apply, choose, look
 from persistence.keys import warnings_of
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form
-from persistence.pages.sessions import Administrators
+from persistence.pages.site import Administrators
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
 from persistence.providers.locations import (
