@@ -21,8 +21,7 @@ from persistence.client.client_documents import (
     SavedDocument,
     ServiceHealth,
 )
-from persistence.client.form_client import FormClient, HeldLease, SearchResults
-from persistence.client.service_client import PersistenceClient
+from persistence.client.form_client import FormClient, HeldLease, PersistenceClient, SearchResults
 from persistence.forms.messages import (
     ListedForm,
     ReportedDifference,

@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -300,6 +301,20 @@ def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> Non
     assert len(following.target.received) == 3
     following.command("--resume", "crm")
     eventually(lambda: len(following.target.received) == 4, PATIENCE)
+
+
+def test_a_paused_target_shows_in_the_metrics(following: Following, form: str) -> None:
+    following.command("--pause", "crm")
+    following.service.save(form, "D0")
+    figures = r'persistence_events_(waiting|paused)\{place="[^"]+",target="crm"\} ([0-9.]+)'
+
+    def shown() -> dict[str, float]:
+        text = following.service.raw("GET", "/metrics").body.decode()
+        return {name: float(value) for name, value in re.findall(figures, text)}
+
+    eventually(lambda: shown() == {"waiting": 1, "paused": 1}, PATIENCE)
+    following.command("--resume", "crm")
+    eventually(lambda: shown() == {"waiting": 0, "paused": 0}, PATIENCE)
 
 
 def test_no_request_waits_for_a_target_that_hangs(following: Following, form: str) -> None:

@@ -45,7 +45,7 @@ from persistence.storage import files
 
 _BATCH = 1_000
 
-BEFORE_ALL = -1 << 63  # Before the number of every row
+BEFORE_ALL = -1 << 63  # Before the ``seq`` of every document
 
 CHANGES = "-changes"  # The end of the name of the file that has the number of changes to an index
 
