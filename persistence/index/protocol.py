@@ -39,6 +39,7 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.typed_values import OrderedType, key_of_value
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
 
@@ -102,7 +103,10 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
-    """Everything that an answer says of a document, and the values of every indexed control by its number."""
+    """Everything that an answer says of a document, and the values of every indexed control by its number.
+
+    The keys of values with a type are like values, under their number (``typed_number``).
+    """
 
     values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
@@ -112,7 +116,7 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
-        if number > 0:
+        if number > 0 or number in self.values:
             return self.values.get(number, ())
         owner = self if number not in OF_DRAFTS else self.reader
         if owner is None:
@@ -147,6 +151,22 @@ class VersionKeys:
     version: int
     generation: int  # another one whenever the documents must be read again
     numbers: Mapping[str, int]  # by path, in the order of the index
+    types: Mapping[int, OrderedType] = field(default_factory=dict)  # of controls that have one, by their numbers
+
+
+_TYPES = tuple(OrderedType)
+_TYPED = -16  # Before the numbers of facts
+
+
+def typed_number(number: int, of: OrderedType) -> int:
+    """Return the number under which a control has the keys of its values of a type: no control or fact has it."""
+    return _TYPED - number * len(_TYPES) - _TYPES.index(of)
+
+
+def types_of(numbers: Iterable[int]) -> dict[int, OrderedType]:
+    """Return the types of controls, by those of some numbers that ``typed_number`` has made."""
+    found = (divmod(_TYPED - number, len(_TYPES)) for number in numbers if number <= _TYPED)
+    return {number: _TYPES[at] for number, at in found}
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -172,6 +192,10 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
                 left -= len(value)
                 number_left -= 1
         bounded[number] = tuple(kept)
+    for number, of in keys.types.items():
+        typed = [key for value in bounded[number] if (key := key_of_value(value, of)) is not None]
+        if typed:
+            bounded[typed_number(number, of)] = tuple(dict.fromkeys(typed))
     card = Card(
         **asdict(hit.facts),
         values=bounded,

@@ -37,6 +37,7 @@ from persistence.index.protocol import (
 from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, ReadAhead, Source
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_REREAD, PARTITIONS_KEPT
 from persistence.model.addresses import DATA_XML, Form
+from persistence.model.typed_values import OrderedType
 from persistence.model.versions import IndexKey
 from persistence.postgresql.database import DATA, DRAFT, Database, FormNumbers, Rows, lock_key
 from persistence.postgresql.revision_rows import decoded
@@ -108,6 +109,10 @@ class VersionState:
         return {each.key.path: each.number for each in keys_of(self.keys)}
 
     @property
+    def types(self) -> Mapping[int, OrderedType]:
+        return self.definition.types(self.numbers)
+
+    @property
     def definition(self) -> IndexedDefinition:
         return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
 
@@ -117,8 +122,8 @@ class VersionState:
         return replace(now, generation=self.generation if is_same else self.generation + 1)
 
     @property
-    def _indexed(self) -> str | None:
-        return self.keys if self.state is DefinitionState.PUBLISHED else None
+    def _indexed(self) -> tuple[NumberedKey, ...] | None:
+        return keys_of(self.keys) if self.state is DefinitionState.PUBLISHED else None
 
 
 _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
@@ -404,7 +409,8 @@ class IndexRows:
         def definition(version: int) -> IndexedDefinition:
             if version not in known:
                 indexed = self.versions.current(connection, form, version, (asked or {}).get(version))
-                known[version] = VersionKeys(version, indexed.generation, indexed.numbers), indexed.definition
+                keys = VersionKeys(version, indexed.generation, indexed.numbers, indexed.types)
+                known[version] = keys, indexed.definition
             return known[version][1]
 
         found = {}

@@ -13,12 +13,23 @@ from functools import lru_cache
 
 import msgspec
 
-from persistence.index.protocol import NOTHING, SEPARATOR, Budget, Fact, decode, key_of, order_of, searched_owners
+from persistence.index.protocol import (
+    NOTHING,
+    SEPARATOR,
+    Budget,
+    Fact,
+    decode,
+    key_of,
+    order_of,
+    searched_owners,
+    types_of,
+)
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
 from persistence.index.sqlite.tables import COLUMNS, FIELDS, column_of, first_row
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, Scope, TextMatch
 from persistence.model.texts import Instant
+from persistence.model.typed_values import KeyRange
 
 TRIGRAM = 3
 _MOST_TRIGRAMS = 5
@@ -63,6 +74,7 @@ _IN_FIELDS = "SELECT rowid AS text FROM fields WHERE fields MATCH ?"
 _CARD = "(SELECT card FROM documents x WHERE x.row = d.row)"
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 _ON_CARD = f"EXISTS (SELECT 1 FROM json_each({_CARD}, ?) o WHERE o.value IN (SELECT value FROM json_each(?)))"
+_ON_CARD_WITHIN = f"EXISTS (SELECT 1 FROM json_each({_CARD}, ?) o WHERE o.value >= ? AND o.value < ?)"
 """The paths lead to the fields of ``Card``, and of its ``reader``."""
 
 Rarity = Callable[[str, int | None], int]
@@ -94,11 +106,14 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         "SELECT p.number, p.documents, v.controls, p.version, p.draft FROM partitions p JOIN versions v USING (version)"
         " WHERE NOT p.hidden AND p.documents > 0 ORDER BY p.number"
     )
-    return [
-        Partition(number, documents, {paths[each]: each for each in json.loads(controls or "[]")}, bool(draft), owners)
-        for number, documents, controls, version, draft in found.fetchall()
-        if (owners := searched_owners(scope, version, is_draft=bool(draft))) is not None
-    ]
+    searched = []
+    for number, documents, controls, version, draft in found.fetchall():
+        owners = searched_owners(scope, version, is_draft=bool(draft))
+        if owners is not None:
+            numbers = json.loads(controls or "[]")
+            by_path = {paths[each]: each for each in numbers if each in paths}
+            searched.append(Partition(number, documents, by_path, bool(draft), owners, types_of(numbers)))
+    return searched
 
 
 class SqliteDialect(SearchDialect):
@@ -148,9 +163,14 @@ class SqliteDialect(SearchDialect):
         return replace(selects, test=Sql("(d.row >= ? AND d.row < ?)", bounds))
 
     def created(self, low: Instant, high: Instant) -> Condition:
-        selects = self.entries(Fact.CREATED, Sql("fold >= ? AND fold < ?", (low, high)), is_distinct=True)
+        selects = super().created(low, high)
         test = "EXISTS (SELECT 1 FROM documents x WHERE x.row = d.row AND x.created >= ? AND x.created < ?)"
         return replace(selects, test=Sql(test, (low, high)), is_quick=False)
+
+    def within(self, number: int, span: KeyRange) -> Condition:
+        return replace(
+            super().within(number, span), test=Sql(_ON_CARD_WITHIN, (f'$[8]."{number}"', *span)), is_quick=False
+        )
 
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
         keys = json.dumps([key_of(name) for name in names])

@@ -43,7 +43,7 @@ def first_row(modified: Instant) -> int:
 def columns(card: Card) -> tuple[str | None, ...]:
     found: list[str | None] = [None] * COLUMNS
     for number, values in card.values.items():
-        if values:
+        if values and number > 0:
             at, text = column_of(number), SEPARATOR.join(values).casefold()
             before = found[at]
             found[at] = text if before is None else f"{before}{SEPARATOR}{text}"
@@ -54,7 +54,7 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 5  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 6  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
@@ -154,7 +154,7 @@ class IndexedVersion(NamedTuple):
     """A form version as the index has it."""
 
     fingerprint: str
-    controls: tuple[int, ...] | None  # numbers of its indexed controls; ``None`` where it is not published
+    controls: tuple[int, ...] | None  # numbers of its indexed controls and types; ``None`` where it is not published
     generation: int  # another one whenever its documents must be read again
 
 

@@ -378,7 +378,8 @@ class IndexCheck:
                 return "the index has it, and it cannot be read"
             numbers = index.controls()
             keys = {path: numbers[path] for path in definition.paths if path in numbers}
-            return index.difference(prepared(read, VersionKeys(kept.version, kept.generation, keys)))
+            version_keys = VersionKeys(kept.version, kept.generation, keys, definition.types(keys))
+            return index.difference(prepared(read, version_keys))
 
         return self._ask(form, compare)
 

@@ -37,7 +37,7 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-from persistence.index.protocol import VersionKeys, prepared
+from persistence.index.protocol import VersionKeys, prepared, typed_number
 from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter
 from persistence.limits import MOST_READ_AHEAD
@@ -230,8 +230,10 @@ class Refresh:
         definition = self._source.definition(version)
         self._is_changed = True
         numbers = self._index.numbers(definition.paths)
+        types = definition.types(numbers)
         is_published = definition.state is DefinitionState.PUBLISHED
-        now = IndexedVersion(definition.fingerprint, tuple(numbers.values()) if is_published else None, 1)
+        controls = (*numbers.values(), *(typed_number(number, of) for number, of in types.items()))
+        now = IndexedVersion(definition.fingerprint, controls if is_published else None, 1)
         known = self._index.version(version)
         generation = 1 if known is None else known.generation
         if known is None:
@@ -244,7 +246,7 @@ class Refresh:
             self._index.store_version(
                 version, now._replace(generation=generation), is_outdated=generation != known.generation
             )
-        self._versions[version] = VersionKeys(version, generation, numbers), definition
+        self._versions[version] = VersionKeys(version, generation, numbers, types), definition
         return self._versions[version]
 
     @contextmanager
