@@ -30,13 +30,25 @@ from persistence.http.application import (
     api_blueprint,
 )
 from persistence.http.audit import RequestAudit
-from persistence.http.crud import crud, history, leases, unknown_paths
 from persistence.http.exports import changes, exports, facts, imports, purges, reencrypts
+from persistence.http.form_routes import (
+    crud,
+    designer,
+    document_services,
+    forms,
+    history,
+    leases,
+    publish,
+    reindex,
+    reindex_by_get,
+    reindex_status,
+    search,
+    tokens,
+    unknown_paths,
+)
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
-from persistence.http.publish import designer, document_services, publish, tokens
 from persistence.http.responses import Contents, ResponseHeaders
-from persistence.http.search import forms, reindex, reindex_by_get, reindex_status, search
 from persistence.keys import warnings_of
 from persistence.maintenance import records
 from persistence.metrics.service import Metrics

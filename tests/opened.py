@@ -10,8 +10,8 @@ from persistence.closable import Closable
 from persistence.dialect import Dialect
 from persistence.index.sync.updater import TreeIndex
 from persistence.properties.properties import Properties
+from persistence.providers.opened import open_index, provider_of_tree
 from persistence.providers.router import only
-from persistence.providers.tree_provider import open_index, provider_of_tree
 from persistence.services.apis import Services
 from persistence.services.rules import Access, AccessTokens
 from persistence.settings import Settings

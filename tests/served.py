@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
 from tests.in_process import serving
 from tests.published import Planter

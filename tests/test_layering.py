@@ -267,7 +267,7 @@ def _is_in(path: Path, packages: set[str]) -> bool:
 
 
 KNOWN_IN = {
-    "persistence.index.sqlite": {"index/sqlite", "index/sync", "providers/tree_provider"},  # it opens the outbox
+    "persistence.index.sqlite": {"index/sqlite", "index/sync", "providers/opened"},  # it opens the outbox
     "persistence.index.sync": {"index/sync", "index/__main__", "providers", "maintenance", "cli"},
 }
 """Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""

@@ -13,7 +13,7 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers import tree_provider
+from persistence.providers import opened
 from persistence.providers.locations import check, defined_elsewhere, definitions_root
 from persistence.settings import Roots, load
 from persistence.storage.stored_revision import Integrity
@@ -142,7 +142,7 @@ def test_a_tree_has_one_catalog_whoever_asks_first(tmp_path: Path, monkeypatch: 
         time.sleep(0.05)
         return object()
 
-    monkeypatch.setattr(tree_provider, "Catalog", slowly)
-    catalog_at = tree_provider.catalogs(Integrity())
+    monkeypatch.setattr(opened, "Catalog", slowly)
+    catalog_at = opened.catalogs(Integrity())
     with ThreadPoolExecutor(4) as threads:
         assert len({id(each) for each in threads.map(catalog_at, [initialised(tmp_path / "data")] * 4)}) == 1

@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 
 MODULES = {
     "persistence": ("__init__", "closable", "dialect", "errors", "limits", "wire", "xml"),
-    "persistence.client": ("__init__", "client_documents", "form_client", "service_client", "service_connection"),
+    "persistence.client": ("__init__", "client_documents", "form_client", "service_connection"),
     "persistence.forms": ("__init__", "messages", "search_xml"),
     "persistence.model": (
         "__init__",

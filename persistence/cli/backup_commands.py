@@ -25,7 +25,6 @@ from persistence.cli.options import (
     encryption_remark,
     form_names,
     instant,
-    managing,
     open_attachments,
     parts_of,
     usage_errors,
@@ -44,9 +43,8 @@ from persistence.model.permissions import User
 from persistence.model.texts import Instant, next_after, short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import bucket_of, init_place, open_place, readable_bodies
+from persistence.providers.opened import bucket_of, integrity_of, moving, place_at, readable_bodies
 from persistence.providers.router import Router
-from persistence.providers.tree_provider import integrity_of
 from persistence.services.definitions import Definitions
 from persistence.services.histories import Reverting, republish
 from persistence.services.moves import MoveTarget
@@ -88,7 +86,7 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) ->
     with ExitStack() as opened:
         databases = dict[str, MaintainedDatabase]()
         for tree in choice.trees:
-            if tree.is_database and (found := opened.enter_context(managing(tree)).provider.database) is not None:
+            if tree.is_database and (found := opened.enter_context(tree.managing()).provider.database) is not None:
                 databases[tree.name] = found
         integrity = integrity_of(choice.settings)
         run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
@@ -411,9 +409,9 @@ def _filling(
     if part is None or part.kind != "tree" or part.missing:
         raise StartupError(f"{name} cannot be restored into {location}")
     bodies = open_attachments(settings, properties, location, attachments)
-    init_place(settings, location)
-    with open_place(settings, properties, location) as place:
-        target = MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+    place_at(settings, location).init()
+    with moving(settings, properties, location) as place:
+        target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
         run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
         if attachments is None:
             run.bucket_of = partial(bucket_of, properties)

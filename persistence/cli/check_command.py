@@ -18,7 +18,6 @@ from persistence.cli.options import (
     ChosenTree,
     TreeChoice,
     encryption_remark,
-    managing,
     on_each,
     say_failed,
     seconds,
@@ -35,8 +34,7 @@ from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, O
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.texts import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
-from persistence.providers.opened import bucket_bodies, open_place, readable_bodies
-from persistence.providers.tree_provider import integrity_of, open_index
+from persistence.providers.opened import bucket_bodies, integrity_of, managing, open_index, readable_bodies
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.findings import (
@@ -205,7 +203,7 @@ class _Run:
         wanted = self._wanted
         if wanted.adopt or wanted.budget is not None:
             raise NotSupportedError("--adopt and --budget are for data directories")
-        with managing(chosen) as place:
+        with chosen.managing() as place:
             database, catalog_of = place.provider.database, place.provider.index_catalog
             if database is None or catalog_of is None:
                 raise NotSupportedError(f"{chosen.place} is with another service")
@@ -261,7 +259,7 @@ class _Run:
                 with ExitStack() as opened:
                     records: dict[str, Readable] = {root: StoreReader(root) for root in self._usable}
                     for address in self._usable_databases:
-                        found = opened.enter_context(open_place(choice.settings, choice.properties, address))
+                        found = opened.enter_context(managing(choice.settings, choice.properties, address))
                         records[address] = found.storage
                     run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
                     shown = _Shown(lambda: 0, str, f"{place}: ")

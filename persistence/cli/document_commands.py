@@ -20,7 +20,6 @@ from persistence.cli.options import (
     form_and_version,
     form_names,
     instant,
-    managing,
     parts_of,
     reader_of,
     reading,
@@ -52,8 +51,7 @@ from persistence.model.queries import ControlFilter, DraftFilter, Drafts, Field,
 from persistence.model.sidecar import ListedRevision
 from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
-from persistence.providers.opened import Providers, unheard
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import Providers, open_index, unheard
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.histories import (
@@ -137,7 +135,7 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched, controls: Ite
     """Open the search of a form with these controls for a block; a missing index is made."""
     dialect = DIALECTS[tree.settings.dialect]
     if tree.is_database:
-        with managing(tree) as place:
+        with tree.managing() as place:
             if form not in place.storage.forms(form.app):
                 raise NotFoundError(f"{form} does not exist")
             with usage_errors():
@@ -400,9 +398,8 @@ def change(*, path: str, user: str | None, owned_by: str | None, dry_run: bool, 
 def opened_documents(tree: ChosenTree) -> Iterator[Documents]:
     """Open the documents of a place, as they are stored, for a block; the index hears of changes."""
     settings, dialect = tree.settings, DIALECTS[tree.settings.dialect]
-    with managing(tree) as place:
+    with tree.managing() as place:
         yield Documents(place.providers.router, dialect, AdministratorAccess(dialect))
-        place.leave()
     if tree.is_database:
         return
     with suppress(OSError, PersistenceError), open_index(settings, tree.properties, tree.root) as index:

@@ -17,7 +17,6 @@ from persistence.cli.options import (
     count_documents,
     encryption_remark,
     form_names,
-    managing,
     on_each,
     parts_of,
     say_where,
@@ -255,7 +254,7 @@ def _look(tree: ChosenTree, prefix: str, *, key_id: str, left_out: Collection[st
         attachments = tree.properties.of(form).route.attachments
         return attachments is not None and attachments.name in left_out
 
-    with managing(tree) as place:
+    with tree.managing() as place:
         store = place.storage
         references = KeyReferences(store, place.providers.bodies_by_form, key_id, elsewhere)
         forms = sorted(store.forms(), key=str)

@@ -25,10 +25,8 @@ from persistence.errors import (
     NotSupportedError,
     PersistenceError,
     StartupError,
-    disk_errors,
     one_line,
 )
-from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import second_key_of
 from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
@@ -43,18 +41,16 @@ from persistence.properties.property_table import DATA, DATABASES, FORM, is_data
 from persistence.providers.locations import (
     base_of,
     buckets_of,
-    database_of,
     definitions_root,
     open_encryption_keys,
     open_keys,
-    root_of,
+    place_of,
 )
-from persistence.providers.opened import Providers, bucket_bodies, unheard, with_calls_of_a_move
-from persistence.providers.router import Provider, Router
+from persistence.providers.opened import OpenedPlace, bucket_bodies, managing, with_calls_of_a_move
+from persistence.providers.router import Router
 from persistence.services.codec import EncryptionAtRest
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
-from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Bodies, Storage, keeps_all
 from persistence.storage.stored_revision import HandEdits, Integrity
 
@@ -201,6 +197,9 @@ class ChosenTree:
         """The directory in which a command notes what it does with the place."""
         return self.settings.local if self.is_database else self.place
 
+    def managing(self) -> AbstractContextManager[OpenedPlace]:
+        return managing(self.settings, self.properties, self.place)
+
     def reader(self) -> TreeReader:
         properties, roots = self.properties, self.settings.roots
         integrity = Integrity(HandEdits(self.settings.hand_edits))
@@ -242,8 +241,7 @@ class TreeChoice:
             return self.trees[0]
         route = self.properties.of(form).route
         provider, subject = (route.definition, "definition") if kind == FORM else (route.data, "data")
-        roots = self.settings.roots
-        place = root_of(provider, roots) or database_of(provider, roots)
+        place = place_of(provider, self.settings.roots)
         if place is None:
             raise NotSupportedError(f"the {subject} of {form} is with another service, {provider.uri}: look there")
         return next(each for each in self.trees if each.place == place)
@@ -256,8 +254,7 @@ class TreeChoice:
         route = self.properties.of(form).route
         if route.attachments is None or (route.attachments.place or base_of(route.attachments)) != place:
             return None
-        roots = self.settings.roots
-        return root_of(route.data, roots) or database_of(route.data, roots) or ""
+        return place_of(route.data, self.settings.roots) or ""
 
 
 def choose_trees(*, datasource: str | None = None, **options: Any) -> TreeChoice:
@@ -358,38 +355,6 @@ def say_failed(name: str, error: PersistenceError) -> None:
     say_error(f"persistence: {name}: {one_line(str(error))}")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedPlace:
-    """An open place: its storage, its provider, and the providers of all forms.
-
-    After the last change ``leave`` leaves the journal for the index to others.
-    """
-
-    providers: Providers
-    provider: Provider
-    storage: Storage
-    leave: Callable[[], None]
-
-
-@contextmanager
-def managing(tree: ChosenTree) -> Iterator[OpenedPlace]:
-    """Open a place for a block that changes it; changes of a tree are noted for its index."""
-    if tree.is_database:
-        with Providers(tree.settings, tree.properties, listener_at=unheard) as providers:
-            provider = providers.at(tree.place)
-            yield OpenedPlace(providers, provider, provider.storage, lambda: None)
-        return
-    root = StoreReader(tree.root).root
-    with disk_errors(f"data directory {root}"):
-        owner.require(root)
-    with (
-        OfflineJournal(root) as journal,
-        Providers(tree.settings, tree.properties, listener_at=lambda _: journal) as providers,
-    ):
-        provider = providers.at(root)
-        yield OpenedPlace(providers, provider, provider.storage, journal.leave)
-
-
 def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
     return EncryptionAtRest(router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
 
@@ -411,7 +376,7 @@ def reading(tree: ChosenTree) -> Iterator[TreeReader]:
     if not tree.is_database:
         yield tree.reader()
         return
-    with managing(tree) as place:
+    with tree.managing() as place:
         yield reader_of(tree, place)
 
 

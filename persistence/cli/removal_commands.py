@@ -20,7 +20,6 @@ from persistence.cli.options import (
     TreeChoice,
     chosen_forms,
     form_names,
-    managing,
     on_each,
     parts_of,
     usage_errors,
@@ -44,7 +43,7 @@ from persistence.maintenance import backup as backup_erasure
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.model.texts import cutoff, next_after
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.services.purging import (
     Certificate,
     ErasedCopies,
@@ -125,7 +124,7 @@ class _Purge:
 
     def on(self, tree: ChosenTree, prefix: str) -> int:
         total, before, is_shown = PurgeTotals(), self.problems, is_json() or not is_quiet()
-        with managing(tree) as place:
+        with tree.managing() as place:
             purging = StoragePurge(place.storage, place.providers.bodies_by_form)
             forms = chosen_forms(sorted(purging.store.forms(self.app)), self.form)
             label = f"{prefix}{'looking' if self.is_trial else 'purging'}"
@@ -144,7 +143,6 @@ class _Purge:
                         facts = {"tree": tree.name, "form": str(form), **_facts(of_form)}
                         bar.say_either(facts, safe(f"{prefix}{form}: {_line(of_form)}"))
                     total.add(of_form)
-            place.leave()
         problems = self.problems - before
         if is_shown:
             facts = {"tree": tree.name, **_facts(total), "problems": problems, "dry_run": self.is_trial}
@@ -339,7 +337,7 @@ class _Request:
 
 @contextmanager
 def _opened(tree: ChosenTree) -> Iterator[Erasing]:
-    with managing(tree) as place:
+    with tree.managing() as place:
         store, bodies_of = place.storage, place.providers.bodies_by_form
         yield Erasing(tree.name, store, StoragePurge(store, bodies_of), bodies_of)
 

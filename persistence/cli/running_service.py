@@ -18,9 +18,9 @@ from persistence.cli.declarations import FAILED, REMAINS, command, exits
 from persistence.cli.options import ADDRESS, SETTINGS, choose_trees, read_settings, reading, unread
 from persistence.cli.serve import url_of
 from persistence.cli.terminal import Facts, counted, is_json, safe, say, say_error, say_json, say_result, say_table
+from persistence.client.form_client import PersistenceClient
 from persistence.client.runtime_proxy import RELEASES, RuntimeProxy
 from persistence.client.runtime_sequences import StepResult, play
-from persistence.client.service_client import PersistenceClient
 from persistence.client.service_connection import ServiceConnection, authorization
 from persistence.errors import PersistenceError, RemoteTimeoutError, StartupError, one_line
 from persistence.limits import LONGEST_CREDENTIAL

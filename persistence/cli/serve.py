@@ -58,14 +58,13 @@ from persistence.providers.locations import (
     bases_of,
     buckets_of,
     check,
-    database_of,
     effective_properties,
     effective_settings,
     open_encryption_keys,
     open_keys,
     own_directories,
+    place_of,
     plain_property,
-    root_of,
 )
 from persistence.providers.opened import init_places, probe
 from persistence.settings import Effective, Settings, inherits_socket, require_own
@@ -474,16 +473,15 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
     provider = found.definition if kind == FORM else found.data
     attachments = None if kind == FORM else found.attachments
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
-    roots = effective.settings.roots
-    database, root = database_of(provider, roots), root_of(provider, roots)
-    kind_of_place = _TREE if root is not None else "another service" if database is None else "a database"
+    place = place_of(provider, effective.settings.roots)
+    kind_of_place = "another service" if place is None else "a database" if is_database(place) else _TREE
     explained = properties.explain_provider(form, kind)
     return {
         "form": str(form),
         "kind": kind,
         "provider": provider.name,
         "is": kind_of_place,
-        "place": root or database or provider.uri,
+        "place": place or provider.uri,
         "datasource": provider.datasource or None,
         "active": provider.is_active,
         "headers": {dialect.header(name): shown_address(value) for name, value in provider.mirrored},

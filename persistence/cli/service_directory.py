@@ -26,7 +26,7 @@ from persistence.model.permissions import Role, User
 from persistence.model.versions import VersionRequest
 from persistence.properties.property_table import is_database, resolved_place
 from persistence.providers.locations import open_encryption_keys
-from persistence.providers.opened import Providers, PublicationServers, init_place, init_places
+from persistence.providers.opened import Providers, PublicationServers, init_places, place_at
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.definitions import Definitions, Publication, Publishing
 from persistence.services.documents import Documents
@@ -64,7 +64,7 @@ def init(*, directory: str | None, options: Mapping[str, str | None]) -> None:
         raise click.UsageError("--data and --datasource exclude each other")
     choice = choose_trees(**options)
     if choice.is_named:
-        made = [init_place(choice.settings, choice.trees[0].place)]
+        made = [place_at(choice.settings, choice.trees[0].place).init()]
     else:
         made = init_places(choice.settings, choice.properties)
     for place, is_new in made:

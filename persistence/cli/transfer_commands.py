@@ -30,7 +30,6 @@ from persistence.cli.options import (
     at_rest,
     attachments_option,
     count_documents,
-    managing,
     open_attachments,
     usage_errors,
 )
@@ -64,20 +63,19 @@ from persistence.model.queries import (
 from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import is_database, resolved_place
-from persistence.providers.locations import base_of, root_of
+from persistence.providers.locations import base_of, place_of
 from persistence.providers.opened import (
-    Place,
+    OpenedPlace,
     Providers,
     bucket_bodies,
     bucket_of,
-    database_at,
-    init_place,
-    open_place,
+    moving,
+    open_index,
+    place_at,
     unheard,
     with_calls_of_a_move,
 )
 from persistence.providers.router import Router, loaded
-from persistence.providers.tree_provider import open_index
 from persistence.services.codec import EncryptionCodec
 from persistence.services.document_tables import TableExport
 from persistence.services.exporting import Export, Exporting
@@ -88,7 +86,6 @@ from persistence.services.moves import AttachmentMove, Move, MoveReport, MoveSou
 from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.settings import Effective, Settings
 from persistence.storage import files, owner
-from persistence.storage.layout import LAYOUT
 from persistence.storage.root import tree_around
 from persistence.storage.storage import Bodies, Revisions, keeps_all
 
@@ -365,12 +362,13 @@ def _compared(database: OrbeonSource, router: Router | None) -> tuple[dict[str, 
 
 def _index(settings: Settings, properties: Properties, forms: Collection[Form]) -> None:
     """Update or make the indexes of imported forms: else the first search has to wait."""
-    by_root: defaultdict[str | None, list[Form]] = defaultdict(list)
+    by_root: defaultdict[str, list[Form]] = defaultdict(list)
     for form in forms:
-        by_root[root_of(properties.of(form).route.data, settings.roots)].append(form)
-    by_root.pop(None, None)  # a database has its index itself
-    for place, here in by_root.items():
-        with suppress(OSError, PersistenceError), open_index(settings, properties, str(place)) as index:
+        place = place_of(properties.of(form).route.data, settings.roots)
+        if place is not None and not is_database(place):  # a database has its index itself
+            by_root[place].append(form)
+    for root, here in by_root.items():
+        with suppress(OSError, PersistenceError), open_index(settings, properties, root) as index:
             index.recover()  # or the next search does it
             job = index.job([form for form in here if not index.is_ready(form)], RebuildAim.READY)
             with progress("indexing", job.count) as bar:
@@ -446,7 +444,7 @@ def move(  # noqa: PLR0913 - each is an option
     _require_places(settings, there, here)
     allow_open_files()
     with ExitStack() as opened:
-        origin = opened.enter_context(open_place(settings, effective.properties, there))
+        origin = opened.enter_context(moving(settings, effective.properties, there))
         bodies = open_attachments(settings, effective.properties, here, attachments)
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
@@ -480,7 +478,7 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
         provider = properties.of(form).route.attachments
         return provider is not None and base_of(provider) == base
 
-    with managing(ChosenTree(effective.settings, properties, "", tree)) as place:
+    with ChosenTree(effective.settings, properties, "", tree).managing() as place:
         found = [form for form in place.storage.forms() if any(each.matches(form) for each in patterns)]
         forms = sorted(filter(is_led, found))
         if not forms:
@@ -491,7 +489,6 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
             for form in forms:
                 for problems in run.documents(form):
                     bar.done(problems, tree="", prefix="")
-        place.leave()
     facts = {"revisions": run.revisions, "bytes": run.size, "forms": len(forms)}
     facts |= {"problems": bar.lines, "dry_run": is_dry}
     did = "to be moved" if is_dry else "moved"
@@ -500,7 +497,7 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
     return REMAINS if bar.lines else 0
 
 
-def _last_pass(origin: Place, run: Move, advice: str, command: str | None) -> int:
+def _last_pass(origin: OpenedPlace, run: Move, advice: str, command: str | None) -> int:
     """Keep writers out until all is moved, and until a person or ``command`` has changed the settings."""
     with origin.keeping_writers_out() as require_kept_out:
         say_error("the source can only be read now")
@@ -528,7 +525,7 @@ def _patterns(matches: Iterable[str]) -> list[FormPattern]:
     return patterns or [FormPattern()]
 
 
-def _source(effective: Effective, origin: Place, attachments: Attachments | None) -> MoveSource:
+def _source(effective: Effective, origin: OpenedPlace, attachments: Attachments | None) -> MoveSource:
     place_of, keeps_objects = partial(bucket_of, effective.properties), attachments is None
 
     def revisions(form: Form) -> Revisions:
@@ -541,15 +538,13 @@ def _target(
     effective: Effective, here: str, opened: ExitStack, bodies: Bodies | None, *, is_dry: bool
 ) -> MoveTarget | None:
     """Open the destination, which is made if it is missing; ``None`` if it is missing, and must not be made."""
-    if is_dry and is_database(here):
-        if database_at(effective.settings, here).upgrade(dry_run=True):
-            return None
-    elif is_dry and not os.path.lexists(f"{here}/{LAYOUT}"):
+    destination = place_at(effective.settings, here)
+    if is_dry and not destination.exists():
         return None
-    if not is_dry or is_database(here):
-        init_place(effective.settings, here)
-    place = opened.enter_context(open_place(effective.settings, effective.properties, here))
-    return MoveTarget(place.storage, place.arrivals, place.reports, bodies)
+    if not is_dry:
+        destination.init()
+    place = opened.enter_context(moving(effective.settings, effective.properties, here))
+    return MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
 
 
 def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int:

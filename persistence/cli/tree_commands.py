@@ -19,7 +19,6 @@ from persistence.cli.options import (
     count_documents,
     encryption_remark,
     form_names,
-    managing,
     on_each,
     usage_errors,
 )
@@ -45,8 +44,7 @@ from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
 from persistence.model.texts import from_epoch
 from persistence.model.versions import DocumentLease
-from persistence.providers.opened import database_at
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import database_at, open_index
 from persistence.services.changes import OFF, facts_of, targets_of
 from persistence.services.reencryption import Reencryption, ReencryptionJob
 from persistence.storage import root
@@ -130,7 +128,7 @@ def _reindex(tree: ChosenTree, prefix: str, *, aim: RebuildAim, form: Form | Non
 
 def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version: int | None) -> int:
     started = time.monotonic()
-    with managing(tree) as place:
+    with tree.managing() as place:
         if form is None:
             place.provider.reindexer.all()
         elif form in place.storage.forms(form.app):
@@ -164,7 +162,7 @@ def reencrypt(*, path: str | None, dry_run: bool, choice: TreeChoice) -> int:
 
 
 def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int | None, dry_run: bool) -> int:
-    with managing(tree) as place:
+    with tree.managing() as place:
         stored = at_rest(tree.settings, tree.properties, place.providers.router)
         if (remark := encryption_remark(tree.settings, tree.properties)) is not None:
             say_error(f"persistence: {remark}")
@@ -181,7 +179,6 @@ def _reencrypt(tree: ChosenTree, prefix: str, *, form: Form | None, version: int
                     plan = reencryption.plan(each, document, version)
                     count += len(plan.rewritings)
                     done(plan.problems)
-        place.leave()
     facts = {"tree": tree.name, "revisions": count, "forms": len(forms), "problems": bar.lines, "dry_run": dry_run}
     did = "would be re-encrypted" if dry_run else "re-encrypted"
     text = f"{prefix}{count:,} revisions of {counted(len(forms), 'form')} {did} in {bar.seconds:.1f} s"
@@ -246,7 +243,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
 
 def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
     if tree.is_database:
-        with managing(tree) as place:
+        with tree.managing() as place:
             yield from place.storage.leases.listed()
         return
     with disk_errors(f"data directory {tree.root}"):
@@ -255,7 +252,7 @@ def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
 
 
 def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
-    with managing(tree) as place:
+    with tree.managing() as place:
         lease = place.storage.leases.broken(document)
     facts = {"document": lease.document, "user": lease.user, "broken": True, "tree": tree.name}
     say_result(facts, safe(f"{prefix}the lease of {lease.document} by {lease.user} is broken"))
@@ -292,7 +289,7 @@ def events(*, choice: TreeChoice, after: int | None, **asked: str | bool | None)
         raise click.UsageError("--after needs --replay")
 
     def work(tree: ChosenTree, prefix: str) -> int:
-        with managing(tree) as place:
+        with tree.managing() as place:
             if (outbox := place.provider.outbox) is None:
                 raise NotFoundError(OFF)
             if not chosen:

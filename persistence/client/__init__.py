@@ -21,8 +21,7 @@ from persistence.client.client_documents import (
     SavedDocument,
     ServiceHealth,
 )
-from persistence.client.form_client import FormClient, HeldLease, SearchResults
-from persistence.client.service_client import PersistenceClient
+from persistence.client.form_client import FormClient, HeldLease, PersistenceClient, SearchResults
 from persistence.forms.messages import (
     ListedForm,
     ReportedDifference,
@@ -43,6 +42,7 @@ from persistence.model.queries import (
     Field,
     FieldFilter,
     FormPattern,
+    FoundDocuments,
     Query,
     RevisionHistory,
     SearchResult,
@@ -69,6 +69,7 @@ __all__ = [
     "Form",
     "FormClient",
     "FormPattern",
+    "FoundDocuments",
     "HeldLease",
     "HistoryEntry",
     "Instant",

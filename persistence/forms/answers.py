@@ -70,7 +70,11 @@ class SearchAnswer:
         return _json_list({_TOTAL: self.hits.total}, "documents", documents)
 
     def _facts(self, hit: Hit) -> dict[str, Fact]:
+        facts: dict[str, Fact] = {}
+        if hit.form is not None:
+            facts = {"app": hit.form.app, "form": hit.form.name, "form-version": hit.facts.version}
         return {
+            **facts,
             "created": hit.facts.created,
             "last-modified": hit.facts.modified,
             "created-by": hit.facts.creator,

@@ -21,6 +21,7 @@ from persistence.forms.messages import (
     text_in,
 )
 from persistence.limits import LONGEST_SEARCHED, MOST_FILTERS, MOST_SEARCHED, MOST_TOKENS
+from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, OPERATIONS, User
 from persistence.model.queries import (
     DEFAULT_LANGUAGE,
@@ -275,6 +276,7 @@ def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
             stage=document.get("workflow-stage"),
             operations=frozenset(document.get("operations", "").split()),
             values=values,
+            form=Form(document.get("app", ""), document.get("form", "")) if "form" in document.attrib else None,
         )
 
     answer, documents = read_each(pieces, read)

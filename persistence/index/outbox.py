@@ -161,7 +161,7 @@ class Statements(Protocol):
     def __call__(self, statement: str, *values: object) -> list[tuple[object, ...]]: ...
 
 
-_DUE_ANEW = "due = -abs(due) - 1"
+_DUE_AT_ONCE = "due = -abs(due) - 1"
 """In the past, and never what it was: a delivery under way must not end as if nobody had changed its target."""
 
 
@@ -269,7 +269,10 @@ class Outbox(ABC):
     def pause(self, name: str, *, is_paused: bool) -> None:
         """Stop the delivery to a target, or go on at once."""
         with self._changing(name) as run:
-            run(f"UPDATE outbox_target SET is_paused = ?, {_DUE_ANEW}, cause = '' WHERE name = ?", int(is_paused), name)
+            run(
+                f"UPDATE outbox_target SET is_paused = ?, {_DUE_AT_ONCE}, cause = '' WHERE name = ?",
+                *(int(is_paused), name),
+            )
 
     def replay(self, name: str, after: int | None) -> int:
         """Have all events after a number delivered again, or from the first one on that was given up.
@@ -284,7 +287,7 @@ class Outbox(ABC):
                 after = int(str(first)) - 1
             after = min(after, int(_fact(run, "last")))
             run(
-                f"UPDATE outbox_target SET position = ?, attempts = 0, {_DUE_ANEW}, cause = '' WHERE name = ?",
+                f"UPDATE outbox_target SET position = ?, attempts = 0, {_DUE_AT_ONCE}, cause = '' WHERE name = ?",
                 *(after, name),
             )
             run("DELETE FROM outbox_dead WHERE target = ? AND number > ?", name, after)

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, IntFlag
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -25,8 +26,9 @@ from msgspec.structs import asdict, astuple
 from persistence.catalog import Definition
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, PersistenceError
-from persistence.index.sources import DocumentName, IndexedDocument
+from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, IndexedDocument
 from persistence.limits import (
+    DEFINITIONS_KEPT,
     HIT_COSTS,
     LARGEST_FOUND,
     MOST_INDEXED,
@@ -40,6 +42,7 @@ from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.typed_values import OrderedType, key_of_value
+from persistence.model.versions import IndexKey
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
 
@@ -105,7 +108,7 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
-    The keys of values with a type are like values, under their number (``typed_number``).
+    The keys of values with a type are beside them, under another number (``typed_number``).
     """
 
     values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -144,29 +147,79 @@ def encode(card: Card) -> str:
     return msgspec.json.encode(card).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class VersionKeys:
-    """The indexed controls of a form version by which its documents are read."""
+class NumberedKey(msgspec.Struct, frozen=True):
+    """An indexed control and its number, which it keeps for as long as the form has an index."""
 
-    version: int
-    generation: int  # another one whenever the documents must be read again
-    numbers: Mapping[str, int]  # by path, in the order of the index
-    types: Mapping[int, OrderedType] = field(default_factory=dict)  # of controls that have one, by their numbers
+    number: int
+    key: IndexKey
+
+
+@lru_cache(DEFINITIONS_KEPT)
+def _decoded(keys: str) -> tuple[tuple[IndexKey, ...], Mapping[str, int]]:
+    found = msgspec.json.decode(keys, type=tuple[NumberedKey, ...])
+    return tuple(each.key for each in found), {each.key.path: each.number for each in found}
 
 
 _TYPES = tuple(OrderedType)
-_TYPED = -16  # Before the numbers of facts
 
 
 def typed_number(number: int, of: OrderedType) -> int:
-    """Return the number under which a control has the keys of its values of a type: no control or fact has it."""
-    return _TYPED - number * len(_TYPES) - _TYPES.index(of)
+    """Return the number of the keys of a control's values of a type, which no control and no fact has."""
+    return min(Fact) - number * len(_TYPES) - _TYPES.index(of)
 
 
-def types_of(numbers: Iterable[int]) -> dict[int, OrderedType]:
-    """Return the types of controls, by those of some numbers that ``typed_number`` has made."""
-    found = (divmod(_TYPED - number, len(_TYPES)) for number in numbers if number <= _TYPED)
-    return {number: _TYPES[at] for number, at in found}
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """The definition by which documents of a form version are read; ``keys`` are its indexed controls (JSON).
+
+    Documents are in partitions by generation. Those of an older one must be read again, or are hidden while the
+    definition is deleted (spec search 2.5).
+    """
+
+    generation: int
+    state: DefinitionState
+    data_format: str
+    fingerprint: str
+    keys: str
+
+    @classmethod
+    def of(cls, definition: IndexedDefinition, data_format: str, numbers: Mapping[str, int]) -> VersionState:
+        keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
+        return cls(1, definition.state, data_format, definition.fingerprint, msgspec.json.encode(keys).decode())
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> VersionState:
+        return cls(row[0], DefinitionState[row[1]], *row[2:])
+
+    @property
+    def row(self) -> tuple[int, str, str, str, str]:
+        return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the indexed controls by path, in the order of the index."""
+        return _decoded(self.keys)[1]
+
+    @property
+    def types(self) -> Mapping[int, OrderedType]:
+        """The types of the indexed controls that have one, by their numbers."""
+        keys, numbers = _decoded(self.keys)
+        return {numbers[key.path]: key.type for key in keys if key.type is not None}
+
+    @property
+    def definition(self) -> IndexedDefinition:
+        return IndexedDefinition(self.fingerprint, self.state, _decoded(self.keys)[0])
+
+    def following(self, now: VersionState) -> VersionState:
+        """Return the next state, a new generation where other controls are indexed."""
+        if self.state is DefinitionState.DELETED and now.state is DefinitionState.UNKNOWN:
+            now = replace(now, state=DefinitionState.DELETED)  # and was purged since: documents stay hidden
+        is_same = self.indexed == now.indexed
+        return replace(now, generation=self.generation if is_same else self.generation + 1)
+
+    @property
+    def indexed(self) -> object:
+        return _decoded(self.keys) if self.state is DefinitionState.PUBLISHED else None
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -180,11 +233,11 @@ class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
     free_text: str  # folded
 
 
-def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
     hit, decides = read.hit, read.hit.saved_owner
     left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
     bounded = {}
-    for path, number in keys.numbers.items():
+    for path, number in by.numbers.items():
         kept = []
         for value in hit.values.get(path, ()):
             if number_left and len(value) <= left:
@@ -192,7 +245,7 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
                 left -= len(value)
                 number_left -= 1
         bounded[number] = tuple(kept)
-    for number, of in keys.types.items():
+    for number, of in by.types.items():
         typed = [key for value in bounded[number] if (key := key_of_value(value, of)) is not None]
         if typed:
             bounded[typed_number(number, of)] = tuple(dict.fromkeys(typed))
@@ -203,7 +256,7 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     )
     return PreparedDocument(
         DocumentName(hit.document, hit.is_draft),
-        keys.generation,
+        by.generation,
         read.fingerprint,
         card,
         encode(card),

@@ -35,7 +35,6 @@ from persistence.limits import (
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.queries import Hit
 from persistence.model.sidecar import Sidecar
-from persistence.model.typed_values import OrderedType
 from persistence.model.versions import IndexKey
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
@@ -142,10 +141,6 @@ class IndexedDefinition:
     @property
     def paths(self) -> tuple[str, ...]:
         return tuple(key.path for key in self.keys)
-
-    def types(self, numbers: Mapping[str, int]) -> dict[int, OrderedType]:
-        """Return the types of the controls that have one, by the numbers that they have by path."""
-        return {numbers[key.path]: key.type for key in self.keys if key.type is not None and key.path in numbers}
 
 
 _DESIGNER = IndexedDefinition(_DESIGNER_FINGERPRINT, DefinitionState.PUBLISHED, DESIGNER_KEYS)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import DiskError, PersistenceError, disk_errors
 from persistence.model.texts import Instant, next_after
 from persistence.storage import files, root

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from persistence.catalog import NOTHING_ENCRYPTED, Catalog
-from persistence.crypto.encryption_keys import is_bound
+from persistence.crypto import is_bound
 from persistence.errors import (
     BadRequestError,
     BusyError,

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from persistence.crypto import frames
+from persistence import crypto
 from persistence.errors import BadRequestError, DamagedError, StartupError
 from persistence.model.addresses import (
     DATA_XML,
@@ -383,7 +383,7 @@ def is_encrypted_for(address: Address, path: str) -> bool:
     if not isinstance(address, DocumentAddress) or address.is_main:
         return False
     with open(path, "rb") as file:
-        header = frames.read_header(file)
+        header = crypto.read_header(file)
     return header is not None and header.address == address
 
 

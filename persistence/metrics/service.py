@@ -71,6 +71,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "persistence_start_time_seconds": ("When the service was started, in seconds since the epoch.", ()),
     "persistence_index_waiting": ("Documents whose changes are not in the index yet.", ("place",)),
     "persistence_leases": ("Leases in force.", ("place",)),
+    "persistence_events_waiting": ("Events that a webhook has not got yet.", ("place", "target")),
+    "persistence_events_paused": ("1 if the delivery to a webhook is paused, else 0.", ("place", "target")),
     "persistence_last_check_time_seconds": ("When the last check of everything ended, in seconds since the epoch.", ()),
     "persistence_last_check_findings": ("What it found.", ("severity",)),
     "persistence_last_check_remaining": ("What of that it did not repair.", ()),
@@ -513,6 +515,11 @@ class Metrics(Collector):
                     read = islice(provider.storage.leases.listed(), LEASES_COUNTED)
                     living = sum(1 for each in read if isinstance(each, DocumentLease) and each.remaining(now))
                     yield Measure("persistence_leases", living, (space.place,))
+                    targets = {} if provider.outbox is None else provider.outbox.targets()
+                    newest = provider.outbox.bounds()[1] if provider.outbox is not None and targets else 0
+                    for name, state in targets.items():
+                        yield Measure("persistence_events_waiting", newest - state.position, (space.place, name))
+                        yield Measure("persistence_events_paused", state.is_paused, (space.place, name))
             yield Measure("persistence_place_up", 0 if space.fault else 1, (space.place,))
             if space.free is not None:
                 yield Measure("persistence_place_free_bytes", space.free, (space.place,))

@@ -180,6 +180,7 @@ class Hit:
     facts: DocumentFacts
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in document order, without empty ones
     saved_owner: User | None = None  # a draft has the saved document's, too
+    form: Form | None = None  # in the answer to a search of several forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ class SearchResult:
     stage: str | None
     operations: frozenset[str]  # what the caller may do; ``*`` for everything
     values: dict[str, str]  # by path; several values are joined by ``, ``
+    form: Form | None = None  # in the answer to a search of several forms
 
 
 @dataclass(frozen=True, slots=True)

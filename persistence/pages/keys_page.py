@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flask import render_template, url_for
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, Scope, distinct_forms, expires_after, require_name
 from persistence.model.texts import next_after

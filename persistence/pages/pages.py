@@ -9,7 +9,7 @@ from flask import Flask, Response, current_app, g, make_response, redirect, rend
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.http.audit import RequestAudit
@@ -18,14 +18,12 @@ from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
-from persistence.pages.document_actions import DocumentActions
-from persistence.pages.document_pages import DocumentPages
-from persistence.pages.events_page import EventsPage
+from persistence.pages.document_pages import DocumentActions, DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, KeyUses, OverviewPage, RecentErrors, settings_page
+from persistence.pages.service_pages import AuditPage, EventsPage, KeyUses, OverviewPage, RecentErrors, settings_page
 from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
 from persistence.pages.site import NAME, ROOT, Site
 from persistence.providers.opened import Providers

@@ -17,7 +17,16 @@ from persistence import processes
 from persistence.catalog import Definition
 from persistence.closable import Closable, Jobs, closed
 from persistence.errors import BadRequestError, BusyError
-from persistence.index.protocol import Budget, Fact, ReindexingStatus, key_of, reported, searched_owners, status_in
+from persistence.index.protocol import (
+    Budget,
+    Fact,
+    ReindexingStatus,
+    VersionState,
+    key_of,
+    reported,
+    searched_owners,
+    status_in,
+)
 from persistence.index.search_compiler import (
     Condition,
     Key,
@@ -44,7 +53,7 @@ from persistence.model.queries import ControlFilter, Field, Hits, Query, Scope, 
 from persistence.model.texts import Instant
 from persistence.postgresql.connections import Session
 from persistence.postgresql.database import Database, DatabaseJob, FormNumbers, Rows
-from persistence.postgresql.index_rows import IndexRows, SourceOf, VersionState, plain
+from persistence.postgresql.index_rows import IndexRows, SourceOf, plain
 from persistence.xml import Streaming
 
 Failed = Callable[[Form | None, Exception], None]  # Called when a job that a search has started has failed
@@ -335,10 +344,6 @@ SELECT fold, value FROM leaps WHERE value <> '' OR EXISTS (
 class PostgresDialect(SearchDialect):
     """The SQL of a search in a transaction. Methods raise errors of the database."""
 
-    document = "document"
-    entry = "entry"
-    seq = "seq"
-    control = "control"
     found = "seq"
     listed = "seq, modified"
     entered = "entry d JOIN (SELECT seq, modified FROM document) m USING (seq)"

@@ -11,9 +11,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from psycopg import Cursor
@@ -27,7 +25,7 @@ from persistence.index.protocol import (
     Card,
     EntryRow,
     PreparedDocument,
-    VersionKeys,
+    VersionState,
     decode,
     entries,
     is_cut,
@@ -37,8 +35,6 @@ from persistence.index.protocol import (
 from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, ReadAhead, Source
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_REREAD, PARTITIONS_KEPT
 from persistence.model.addresses import DATA_XML, Form
-from persistence.model.typed_values import OrderedType
-from persistence.model.versions import IndexKey
 from persistence.postgresql.database import DATA, DRAFT, Database, FormNumbers, Rows, lock_key
 from persistence.postgresql.revision_rows import decoded
 from persistence.storage.stored_revision import StoredRevision
@@ -66,64 +62,8 @@ ON CONFLICT (form, path) DO NOTHING
 """
 
 
-# Form versions as they are indexed: the state of a definition by which an index reads documents of a version.
-#
-# A publication replaces the state in its transaction, and begins a new generation where other controls are indexed.
-# Documents are in partitions by generation: totals of partitions show which documents were read by an older state, and
-# no save waits for a publication.
-
-
-class NumberedKey(msgspec.Struct, frozen=True):
-    """An indexed control and its number, which it keeps for as long as the form has an index."""
-
-    number: int
-    key: IndexKey
-
-
-@lru_cache(DEFINITIONS_KEPT)
-def keys_of(text: str) -> tuple[NumberedKey, ...]:
-    """Return the indexed controls of an indexed version, which has them as JSON."""
-    return msgspec.json.decode(text, type=tuple[NumberedKey, ...])
-
-
-@dataclass(frozen=True, slots=True)
-class VersionState:
-    """How documents of a version are read: entries differ between generations; ``keys`` are indexed controls (JSON)."""
-
-    generation: int
-    state: DefinitionState
-    data_format: str
-    fingerprint: str
-    keys: str
-
-    @classmethod
-    def of_row(cls, row: Sequence[Any]) -> VersionState:
-        return cls(row[0], DefinitionState[row[1]], *row[2:])
-
-    @property
-    def row(self) -> tuple[int, str, str, str, str]:
-        return self.generation, self.state.name, self.data_format, self.fingerprint, self.keys
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {each.key.path: each.number for each in keys_of(self.keys)}
-
-    @property
-    def types(self) -> Mapping[int, OrderedType]:
-        return self.definition.types(self.numbers)
-
-    @property
-    def definition(self) -> IndexedDefinition:
-        return IndexedDefinition(self.fingerprint, self.state, tuple(each.key for each in keys_of(self.keys)))
-
-    def following(self, now: VersionState) -> VersionState:
-        """Return the next state; what was read before a deletion is hidden by a new generation (spec search 2.5)."""
-        is_same = self._indexed == now._indexed
-        return replace(now, generation=self.generation if is_same else self.generation + 1)
-
-    @property
-    def _indexed(self) -> tuple[NumberedKey, ...] | None:
-        return keys_of(self.keys) if self.state is DefinitionState.PUBLISHED else None
+# A publication replaces the state of a version in its transaction. Totals of partitions show which documents were read
+# by an older state, and no save waits for a publication.
 
 
 _NEVER = VersionState(0, DefinitionState.UNKNOWN, "", "", "[]")
@@ -203,9 +143,7 @@ class IndexedVersions:
         if len(numbers) < len(wanted):
             connection.execute(_MAKE_CONTROLS, (number, wanted))
             numbers = dict(connection.execute(_CONTROLS, (number, wanted)).fetchall())
-        keys = [NumberedKey(numbers[key.path], key) for key in definition.keys]
-        text = msgspec.json.encode(keys).decode()
-        return VersionState(1, definition.state, source.described.data_format, definition.fingerprint, text)
+        return VersionState.of(definition, source.described.data_format, numbers)
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
@@ -404,21 +342,19 @@ class IndexRows:
 
         They are read by the definitions of their versions, of which some were ``asked`` for already.
         """
-        source, known = self._source_of(form), dict[int, tuple[VersionKeys, IndexedDefinition]]()
+        source, known = self._source_of(form), dict[int, VersionState]()
 
         def definition(version: int) -> IndexedDefinition:
             if version not in known:
-                indexed = self.versions.current(connection, form, version, (asked or {}).get(version))
-                keys = VersionKeys(version, indexed.generation, indexed.numbers, indexed.types)
-                known[version] = keys, indexed.definition
-            return known[version][1]
+                known[version] = self.versions.current(connection, form, version, (asked or {}).get(version))
+            return known[version].definition
 
         found = {}
         for document in documents:
             for name in (DocumentName(document, True), DocumentName(document, False)):  # noqa: FBT003
                 read = source.read(name, "stored", definition, ahead)
                 if read is not None:
-                    found[name] = prepared(read, known[read.hit.facts.version][0])
+                    found[name] = prepared(read, known[read.hit.facts.version])
         return found
 
     def _replace(

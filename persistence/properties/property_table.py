@@ -36,12 +36,11 @@ SERVICES = ("http", "https")
 DATABASES = ("postgresql", "postgres")  # The schemes of the addresses of other services, and of databases
 
 ENGINES = {
-    TREE: "persistence.providers.tree_provider:Trees",
     **dict.fromkeys(SERVICES, "persistence.providers.remote_provider:Remotes"),
     **dict.fromkeys(DATABASES, "persistence.providers.database_provider:Databases"),
     SCHEME: "persistence.providers.opened:ObjectStores",
 }
-"""The ``Engine`` of each scheme of the property ``uri``, imported where a provider needs it."""
+"""The ``Engine`` of each scheme of the property ``uri`` but that of trees, imported where a provider needs it."""
 
 RESERVED = frozenset({"provider", "persistence", "attachments", "proxy", "retention"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
@@ -25,13 +25,11 @@ from persistence.postgresql.revision_rows import sweep_all
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
 from persistence.providers.locations import trees_and_bases
+from persistence.providers.opened import Place, Providers
 from persistence.providers.router import Engine, Provider
 from persistence.settings import Settings
 from persistence.storage import files, root
 from persistence.storage.storage import Storage
-
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,51 +55,44 @@ class Databases(Engine):
         with disk_errors(f"directory of this instance {local}"):
             files.ensure(local)
             root.make_own(local)
-        self._at: dict[str, Provider] = {}
-        self.written: list[LocalDirectory | Database] = [LocalDirectory(local)]
-        self.pools: list[Callable[[], tuple[int, int]]] = []
-        self.sweeps: list[Callable[[], object]] = []
+        opening.written.append(LocalDirectory(local))
 
     def provider(self, configured: ProviderProperties) -> Provider:
-        uri, opening = configured.uri, self._opening
-        if uri not in self._at:
-            database = opening.closing.enter_context(_known(opening.settings, uri))
-            self.written.append(database)
-            self.pools.append(lambda: database.connections)
-            self.sweeps.append(partial(sweep_all, database))
-            opened = _OpenDatabase(opening, database, self._local)
-            opening.closing.enter_context(opened.index)
-            self._at[uri] = opened.provider()
-        return self._at[uri]
+        opening = self._opening
+        database = opening.closing.enter_context(_known(opening.settings, configured.uri))
+        opening.written.append(database)
+        opening.pools.append(lambda: database.connections)
+        opening.sweeps.append(partial(sweep_all, database))
+        opened = _OpenDatabase(opening, database, self._local)
+        opening.closing.enter_context(opened.index)
+        return opened.provider()
 
     def bodies(self, configured: ProviderProperties, main: Storage) -> NoReturn:  # noqa: ARG002 - others need it
         raise StartupError(f"provider {configured.name!r} keeps attachments: a database does so for its own data alone")
 
 
-@dataclass(frozen=True, slots=True)
-class DatabasePlace:
-    """A database by its address, before it is opened."""
-
-    settings: Settings
-    uri: str
+class DatabasePlace(Place):
+    """A database by its address."""
 
     def init(self) -> tuple[str, bool]:
-        """Make the tables if it is empty; return its name, and whether they were made."""
-        with _known(self.settings, self.uri) as database:
+        with _known(self.settings, self.address) as database:
             return str(database.address), schema.init(database)
 
+    def exists(self) -> bool:
+        return not self.upgrade(dry_run=True)
+
     def require(self) -> None:
-        with _known(self.settings, self.uri) as database:
+        with _known(self.settings, self.address) as database:
             schema.require(database)
 
     def probe(self) -> str | None:
-        with _known(self.settings, self.uri) as database:
+        with _known(self.settings, self.address) as database:
             schema.require(database)
             return database.probe()
 
     def upgrade(self, *, dry_run: bool) -> list[str]:
         """Bring it up to date, or with ``dry_run`` only find out how; return the names of the steps."""
-        with _known(self.settings, self.uri) as database:
+        with _known(self.settings, self.address) as database:
             return schema.missing(database) if dry_run else schema.upgrade(database)
 
 
@@ -109,22 +100,19 @@ class _OpenDatabase:
     """A database whose storage tells the index of changes, and whose index reads by the storage."""
 
     def __init__(self, opening: Providers, database: Database, local: str) -> None:
-        properties = opening.properties
         self._opening = opening
         self._database = database
         self._local = local
         self._extracted = ExtractionCache()
         settings = opening.settings
-        opened = partial(
-            DatabaseStorage,
+        self._storage = DatabaseStorage(
             database,
             local,
             listener=self,
             has_events=settings.events,
             append_only=settings.append_only,
+            keeps_history=opening.keeps_history,
         )
-        self._storage = opened(keeps_history=properties.keeps_history)
-        self._whole = opened()
         self._catalog = Catalog(self._storage)
         numbers = self._storage.numbers
         self._rows = IndexRows(database, numbers, self._source_of)
@@ -146,7 +134,7 @@ class _OpenDatabase:
             reports,
             RequestedRebuilds(self._storage, rebuild, self.index.status),
             self._definitions,
-            maintained(self._whole, self._rows),
+            maintained(self._storage, self._rows),
             DatabaseOutbox(self._database) if self._opening.settings.events else None,
         )
 

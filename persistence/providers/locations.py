@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from typing import TypeVar
 
 import msgspec
 
 from persistence import settings
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
@@ -34,28 +34,23 @@ from persistence.storage.reader import StoreReader
 B = TypeVar("B")
 
 
-def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    """Return the root of the tree of a provider; ``None`` where the provider is not a tree here."""
-    found = located(provider, roots)
-    return str(roots.place(provider.datasource)) if found.kind == TREE else None
-
-
-def database_of(provider: ProviderProperties, roots: Roots) -> str | None:
-    found = located(provider, roots)
-    return found.uri if found.kind in DATABASES else None
-
-
-def located(provider: ProviderProperties, roots: Roots) -> ProviderProperties:
-    """Return a provider with the address of its datasource, where that is a database; raise ``StartupError``."""
+def place_of(provider: ProviderProperties, roots: Roots) -> str | None:
+    """Return the tree or database of a provider of forms; ``None`` where another service has them."""
+    if provider.kind in DATABASES:
+        return provider.uri
     if provider.kind != TREE:
-        return provider
+        return None
     found = roots.place(provider.datasource)
     if found is None:
         known = ", ".join(sorted(roots.named)) or "none"
         raise StartupError(
             f"provider {provider.name!r} has the datasource {provider.datasource!r}; the settings have {known}"
         )
-    return replace(provider, uri=found) if is_database(found) else provider
+    return found
+
+
+def is_in_database(provider: ProviderProperties, roots: Roots) -> bool:
+    return is_database(place_of(provider, roots) or "")
 
 
 def base_of(provider: ProviderProperties) -> str | None:
@@ -89,11 +84,11 @@ def check(properties: Properties, roots: Roots) -> None:
         if place.holds(below):
             raise StartupError(f"{below} lies within {place}: each place needs a prefix of its own")
     for provider in properties.form_providers:
-        root_of(provider, roots)
+        place_of(provider, roots)
     for form in properties.attachment_forms:
         with suppress(ConfigurationError):  # it has no provider, as a request for it reports
             route = properties.of(form).route
-            if route.attachments is not None and base_of(route.attachments) and database_of(route.data, roots):
+            if route.attachments is not None and base_of(route.attachments) and is_in_database(route.data, roots):
                 raise StartupError(
                     f"the data of {form} is in a database, which other machines use, too, and its attachments are in a"
                     f" directory of this one: the base-path of {route.attachments.name!r} must be s3://BUCKET/PREFIX"
@@ -125,25 +120,26 @@ def served_locations(settings: Settings, properties: Properties) -> Iterator[Ser
 
 def shown_location(provider: ProviderProperties, roots: Roots, *, is_of_forms: bool) -> str:
     if is_of_forms:
-        found = located(provider, roots)
-        return str(roots.place(provider.datasource)) if found.kind == TREE else found.uri
+        return place_of(provider, roots) or provider.uri
     return str(provider.place or base_of(provider) or provider.uri)
+
+
+def kept_apart(provider: ProviderProperties, at: Callable[[str], B], at_bucket: Callable[[Bucket], B]) -> B | None:
+    """Return the value ``at`` the directory of a provider of attachments, or ``at_bucket``; ``None`` of a service."""
+    if provider.place is not None:
+        return at_bucket(provider.place)
+    base = base_of(provider)
+    return None if base is None else at(base)
 
 
 def bodies_by_form(
     properties: Properties, at: Callable[[str], B], at_bucket: Callable[[Bucket], B]
 ) -> Callable[[Form], B | None]:
-    """Return a function to the value ``at`` the directory of a form's attachments, or ``at_bucket``.
-
-    It returns ``None`` where they are beside the data, or another service has them.
-    """
+    """Return a function to the bodies of a form's attachments that are here; ``None`` if they are beside the data."""
 
     def of(form: Form) -> B | None:
         provider = properties.of(form).route.attachments
-        if provider is not None and provider.place is not None:
-            return at_bucket(provider.place)
-        base = None if provider is None else base_of(provider)
-        return None if base is None else at(base)
+        return None if provider is None else kept_apart(provider, at, at_bucket)
 
     return of
 
@@ -151,8 +147,9 @@ def bodies_by_form(
 def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
     """Return the root with the definitions by which the index of a tree reads a form: an index asks no service."""
     route = properties.of(form).route
-    there = root_of(route.definition, roots) if root_of(route.data, roots) == root else None
-    return there or root
+    if place_of(route.data, roots) != root or is_in_database(route.definition, roots):
+        return root
+    return place_of(route.definition, roots) or root
 
 
 def defined_elsewhere(root: str, properties: Properties, roots: Roots) -> Iterator[Form]:
@@ -174,14 +171,15 @@ def trees_and_bases(settings: Settings, properties: Properties) -> tuple[str, ..
 def own_directories(settings: Settings, properties: Properties) -> tuple[str, ...]:
     """Return every directory here that the service writes to; the owner of the first is the user to run as."""
     found = trees_and_bases(settings, properties)
-    if not any(databases_of(settings, properties)):
+    if not any(map(is_database, places_of(settings, properties))):
         return found
     return (settings.local, *found) if is_database(settings.data) else (*found, settings.local)
 
 
-def databases_of(settings: Settings, properties: Properties) -> Iterator[str]:
-    places = (*settings.roots.databases, *(database_of(each, settings.roots) for each in properties.form_providers))
-    yield from dict.fromkeys(each for each in places if each is not None)
+def places_of(settings: Settings, properties: Properties) -> list[str]:
+    """Return the places of forms of this service, each once, trees before databases."""
+    databases = (each.uri for each in properties.form_providers if each.kind in DATABASES)
+    return sorted(dict.fromkeys((*settings.roots.places, *databases)), key=is_database)
 
 
 def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:

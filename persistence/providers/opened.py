@@ -1,8 +1,10 @@
-"""All providers that settings and properties name, opened together and closed together."""
+"""The places of settings and properties, what is opened of them, and all providers, which are closed together."""
 
 from __future__ import annotations
 
 import os
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,15 +16,18 @@ import msgspec
 from persistence.catalog import Catalog
 from persistence.closable import Closable, PeriodicThread, closed_after_error
 from persistence.dialect import DIALECTS
-from persistence.errors import BusyError, DiskError, StartupError
+from persistence.errors import BusyError, DiskError, StartupError, disk_errors
+from persistence.forms.flat_tables import FlatNaming
 from persistence.index.outbox import Outbox
-from persistence.index.protocol import ReportTables
-from persistence.index.sync.journal import OfflineJournal
-from persistence.index.sync.updater import Failed
+from persistence.index.protocol import RequestedRebuilds
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
+from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.index.sync.journal import Journal, OfflineJournal
+from persistence.index.sync.updater import Failed, FlatViews, TreeIndex, Updater
 from persistence.limits import MOVED_AT_ONCE, SWEEP_EVERY
 from persistence.model import network_addresses
 from persistence.model.addresses import PUBLIC_PREFIX, Form
-from persistence.model.network_addresses import SCHEME, Bucket, RemoteTarget, ServerUrl
+from persistence.model.network_addresses import Bucket, RemoteTarget, ServerUrl
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATABASES, ENGINES, TREE, is_database
 from persistence.providers.locations import (
@@ -30,19 +35,21 @@ from persistence.providers.locations import (
     bodies_by_form,
     buckets_of,
     check,
-    database_of,
-    databases_of,
-    located,
-    root_of,
+    defined_elsewhere,
+    definitions_root,
+    kept_apart,
+    place_of,
+    places_of,
 )
 from persistence.providers.router import Engine, Provider, Router, Writable, by_properties, loaded, within
-from persistence.providers.tree_provider import Tree, Trees, integrity_of, open_index, open_store
 from persistence.providers.webhooks import require_targets
 from persistence.s3.body_references import settle_notes
 from persistence.settings import Settings
-from persistence.storage import root
+from persistence.storage import owner, root
 from persistence.storage.attachments import BodiesReader, FileBodies, SplitStorage
 from persistence.storage.commit import Upload
+from persistence.storage.layout import JOURNAL, LAYOUT, Layout
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import (
     NOBODY,
     Arrivals,
@@ -52,9 +59,10 @@ from persistence.storage.storage import (
     KeepsHistory,
     Revisions,
     Storage,
+    keeps_all,
 )
-from persistence.storage.store import TreeArrivals
-from persistence.storage.stored_revision import Integrity, StoredRevision
+from persistence.storage.store import Store, TreeArrivals
+from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
 if TYPE_CHECKING:
     from persistence.providers.database_provider import DatabasePlace
@@ -62,23 +70,144 @@ if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
 
 
+CatalogAt = Callable[[str], Catalog]
+"""Leads from a root to the catalog of the definitions in its tree, always the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A served tree."""
+
+    store: Store
+    provider: Provider
+    index: TreeIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Place(ABC):
+    """A tree or a database by its address, before it is opened."""
+
+    settings: Settings
+    address: str
+
+    @abstractmethod
+    def init(self) -> tuple[str, bool]:
+        """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether it was made; the tables of a database are those of this version."""
+
+    @abstractmethod
+    def probe(self) -> str | None:
+        """Return the reason why nothing can be written there for now. Raises ``StartupError`` if it does not exist."""
+
+
+class TreePlace(Place):
+    """A tree by the path of its root."""
+
+    def init(self) -> tuple[str, bool]:
+        return self.address, root.init(self.address)
+
+    def exists(self) -> bool:
+        return os.path.lexists(Layout(self.address).own(LAYOUT))
+
+    def probe(self) -> str | None:
+        with open_store(self.settings, self.address) as store:
+            return store.probe()
+
+
+def open_tree(opening: Providers, path: str) -> Tree:
+    settings, properties = opening.settings, opening.properties
+    enter, listener_at = opening.closing.enter_context, opening.listener_at
+
+    def index_catalog(form: Form) -> Catalog:
+        return opening.catalog_at(definitions_root(form, path, properties, settings.roots))
+
+    index = open_index(settings, properties, path, opening.catalog_at)
+    listener = index.updater(opening.failed) if listener_at is None else listener_at(path)
+    store = enter(open_store(settings, path, listener, opening.keeps_history))
+    opening.written.append(store)
+    enter(index)
+    if isinstance(listener, Updater):
+        enter(listener).start()
+    return Tree(store, provider_of_tree(store, index, opening.catalog_at(path), index_catalog), index)
+
+
+def catalogs(integrity: Integrity) -> CatalogAt:
+    lock = threading.Lock()  # two threads that ask first would make two of them
+    made = cache(lambda root: Catalog(StoreReader(root, integrity)))
+
+    def catalog_at(root: str) -> Catalog:
+        with lock:
+            return made(root)
+
+    return catalog_at
+
+
+def open_index(settings: Settings, properties: Properties, path: str, catalog_at: CatalogAt | None = None) -> TreeIndex:
+    path, roots = os.path.realpath(path), settings.roots
+    dialect, hand_edits = DIALECTS[settings.dialect], HandEdits(settings.hand_edits)
+    extracted, integrity = ExtractionCache(), Integrity(hand_edits)
+    definitions_at = catalog_at or catalogs(integrity)
+
+    def source_of(form: Form) -> Source:
+        configured, definitions = properties.of(form), definitions_root(form, path, properties, roots)
+        naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
+        described = SourceDescription(
+            form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
+        )
+        return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
+
+    flat = FlatViews(path, source_of, partial(defined_elsewhere, path, properties, roots))
+    return TreeIndex(path, Journal(Layout(path).own(JOURNAL)), source_of, flat)
+
+
+def provider_of_tree(
+    store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
+) -> Provider:
+    """Return the provider that a tree is; ``index`` must hear of its changes."""
+    rebuilds = RequestedRebuilds(store, index.rebuild, index.status)
+    outbox = store.recorder if isinstance(store.recorder, TreeOutbox) else None
+    return Provider(store, catalog, index, index.flat, rebuilds, index_catalog, outbox=outbox)
+
+
+def open_store(
+    settings: Settings, path: str, listener: ChangeListener = NOBODY, keeps_history: KeepsHistory = keeps_all
+) -> Store:
+    """Open the store of a tree; ``listener`` hears which documents are changed through it."""
+    return Store(
+        path,
+        lock_timeout=settings.lock_timeout,
+        listener=listener,
+        integrity=integrity_of(settings),
+        keeps_history=keeps_history,
+        recorder=TreeOutbox(path) if settings.events else None,
+        append_only=settings.append_only,
+    )
+
+
+def integrity_of(settings: Settings) -> Integrity:
+    verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
+    return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
+
+
 _OBJECTS = "persistence.s3.object_bodies"  # Its library is loaded only where there are buckets
 
 
-def database_at(settings: Settings, uri: str) -> DatabasePlace:
-    """Return a database that is still to be opened. Raises ``StartupError`` if its driver is not installed."""
-    found: DatabasePlace = loaded("persistence.providers.database_provider:DatabasePlace")(settings, uri)
+def place_at(settings: Settings, address: str) -> Place:
+    """Return a place that is still to be opened. Raises ``StartupError`` if the driver of a database is missing."""
+    return database_at(settings, address) if is_database(address) else TreePlace(settings, address)
+
+
+def database_at(settings: Settings, address: str) -> DatabasePlace:
+    found: DatabasePlace = loaded("persistence.providers.database_provider:DatabasePlace")(settings, address)
     return found
-
-
-def init_place(settings: Settings, address: str) -> tuple[str, bool]:
-    """Make a missing tree, or the tables of an empty database; return its name, and whether it was made."""
-    return database_at(settings, address).init() if is_database(address) else (address, root.init(address))
 
 
 def init_places(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
     check(properties, settings.roots)
-    return [init_place(settings, each) for each in (*settings.roots, *databases_of(settings, properties))]
+    return [place_at(settings, each).init() for each in places_of(settings, properties)]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -89,10 +218,7 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         FileBodies(base)
     if buckets_of(properties):
         loaded(_OBJECTS)  # says what to install; the store itself is asked by workers alone, after the fork
-    with ExitStack() as opened:
-        stores = [opened.enter_context(open_store(settings, path)) for path in settings.roots]
-        causes = [store.probe() for store in stores]
-    causes += (database_at(settings, each).probe() for each in databases_of(settings, properties))
+    causes = [place_at(settings, each).probe() for each in places_of(settings, properties)]
     return next(filter(None, causes), None)
 
 
@@ -110,12 +236,10 @@ def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[
 
 
 class ObjectStores(Engine):
-    """The engine of object stores, which keep attachments alone. The home of the settings has bodies and notes."""
+    """The engine of object stores, which keep attachments alone: providers name them in ``base-path``."""
 
-    def __init__(self, opening: Providers) -> None:
-        self._bodies_at = opening.bodies_at
-        every = map(self._bodies_at, buckets_of(opening.properties))
-        self.sweeps = [partial(settle_notes, bodies, opening.data_of) for bodies in every]
+    def __init__(self, _opening: Providers) -> None:
+        """Do nothing."""
 
     def provider(self, configured: ProviderProperties) -> NoReturn:
         raise StartupError(
@@ -123,10 +247,8 @@ class ObjectStores(Engine):
             " name it in base-path"
         )
 
-    def bodies(self, configured: ProviderProperties, main: Storage) -> ObjectBodies:  # noqa: ARG002 - others need it
-        if configured.place is None:
-            raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
-        return self._bodies_at(configured.place)
+    def bodies(self, configured: ProviderProperties, main: Storage) -> NoReturn:  # noqa: ARG002 - others need it
+        raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:
@@ -164,11 +286,13 @@ class Providers(Closable):
     request it serves.
 
     A command has ``listener_at``, which returns who hears of the changes in the tree of a root, and each provider is
-    opened when it is asked for: one that cannot be used concerns only the forms that need it.
+    opened when it is asked for: one that cannot be used concerns only the forms that need it. ``keeps_history`` is in
+    place of what the properties say.
 
-    Engines get it, too: ``closing`` closes what they open, the last first, and ``failed`` is called with faults.
-    ``bodies_at`` returns the bodies in a bucket, always the same ones. ``catalog_of`` and ``data_of`` must not be
-    called before all providers are open.
+    Engines get it, too: ``closing`` closes what they open, the last first, and ``failed`` is called with faults. They
+    add to ``written`` the places to be written, to ``pools`` functions to how many connections this process has open
+    and may have, and to ``sweeps`` work that a service does now and then, to remove what failed requests have left; it
+    may raise. ``catalog_of`` and ``data_of`` must not be called before all providers are open.
     """
 
     def __init__(
@@ -178,17 +302,25 @@ class Providers(Closable):
         failed: Failed = lambda *_: None,
         *,
         listener_at: Callable[[str], ChangeListener] | None = None,
+        keeps_history: KeepsHistory | None = None,
     ) -> None:
         """Try nothing out: a worker that starts on a full disk must be able to read."""
         check(properties, settings.roots)
         self.settings = settings
         self.properties = properties
         self.closing = ExitStack()
-        self.bodies_at = bucket_bodies(settings, properties.keeps_history)
         self.failed = failed
         self.listener_at = listener_at
+        self.keeps_history = keeps_history or properties.keeps_history
+        self.written: list[Writable] = []
+        self.pools: list[Callable[[], tuple[int, int]]] = []
+        self.sweeps: list[Callable[[], object]] = []
+        integrity = integrity_of(settings)
+        self.catalog_at = catalogs(integrity)
+        self._bodies_at = bucket_bodies(settings, self.keeps_history)
+        self._files_at = cache(partial(FileBodies, integrity=integrity, keeps_history=self.keeps_history))
         self._engines: dict[str, Engine] = {}
-        self._trees = Trees(self)
+        self.tree_at = cache(partial(open_tree, self))
         self._of = cache(self._open)
         self.at = cache(self._open_place)
         self.router = by_properties(properties, self._of, self._bodies_of)
@@ -198,17 +330,20 @@ class Providers(Closable):
 
     def _open_all(self) -> None:
         roots, properties = self.settings.roots, self.properties
-        self.trees: Mapping[str, Tree] = {path: self._trees.at(path) for path in roots}
-        for base in bases_of(properties):
-            self._trees.bodies_at(base)
+        self.trees: Mapping[str, Tree] = {path: self.tree_at(path) for path in roots}
+        self.written += map(self._files_at, dict.fromkeys(bases_of(properties)))
+        for bucket in buckets_of(properties):
+            self.sweeps.append(partial(settle_notes, self._bodies_at(bucket), self.data_of))
         for configured in properties.attachment_providers:
-            self._engine(configured.attachments_kind)
+            if configured.attachments_kind != TREE and configured.place is None:
+                self._engine(configured.kind)
         for configured in properties.form_providers:
             self._of(configured)
         self.places: Mapping[str, Provider] = {place: self.at(place) for place in (*roots, *roots.databases)}
-        self.calls_others = any(engine.calls_others for engine in self._engines.values())
-        if sweeps := [sweep for engine in self._engines.values() for sweep in engine.sweeps]:
-            self.closing.enter_context(PeriodicThread("sweeps", SWEEP_EVERY, sweeps, partial(self.failed, None)))
+        every = (*properties.form_providers, *properties.attachment_providers)
+        self.calls_others = any(each.is_service for each in every)
+        if self.sweeps:
+            self.closing.enter_context(PeriodicThread("sweeps", SWEEP_EVERY, self.sweeps, partial(self.failed, None)))
 
     def catalog_of(self, form: Form) -> Catalog:
         return self._of(self.properties.of(form).route.definition).catalog
@@ -237,12 +372,6 @@ class Providers(Closable):
     def within(self, place: str) -> Router:
         return within(self.places[place], self.properties, self._of)
 
-    @property
-    def written(self) -> list[Writable]:
-        bodies = map(self._trees.bodies_at, dict.fromkeys(bases_of(self.properties)))
-        others = (place for engine in self._engines.values() for place in engine.written)
-        return [*(tree.store for tree in self.trees.values()), *bodies, *others]
-
     def shortage(self) -> str | None:
         """Return the reason why the service cannot write somewhere, or soon will not."""
         for space in self.free_space():
@@ -260,7 +389,7 @@ class Providers(Closable):
                 yield FreeSpace(place.root, None, str(error))
 
     def connections(self) -> tuple[int, int]:
-        pools = [pool() for engine in self._engines.values() for pool in engine.pools]
+        pools = [pool() for pool in self.pools]
         return sum(is_open for is_open, _ in pools), sum(most for _, most in pools)
 
     def serving_link(self, found: StoredRevision) -> str:
@@ -277,92 +406,101 @@ class Providers(Closable):
 
     @property
     def bodies_by_form(self) -> BodiesOf:
-        return bodies_by_form(self.properties, self._trees.bodies_at, self.bodies_at)
+        return bodies_by_form(self.properties, self._files_at, self._bodies_at)
 
     def _engine(self, kind: str) -> Engine:
         name = ENGINES[kind]
         if name not in self._engines:
-            engine = loaded(name)
-            self._engines[name] = self._trees if engine is Trees else engine(self)
+            self._engines[name] = loaded(name)(self)
         return self._engines[name]
 
     def _open(self, configured: ProviderProperties) -> Provider:
-        roots = self.settings.roots
-        if self.listener_at is None:
-            there = located(configured, roots)
-            return self._engine(there.kind).provider(there)
+        place = place_of(configured, self.settings.roots)
+        if place is None and self.listener_at is None:
+            return self._engine(configured.kind).provider(configured)
         # The default tree stands for another service: no command calls one.
-        return self.at(database_of(configured, roots) or root_of(configured, roots) or roots.default)
+        return self.at(place or self.settings.roots.default)
 
     def _open_place(self, place: str) -> Provider:
         """Open a place of the settings, or a database by its address."""
         if not is_database(place):
-            return self._trees.at(place).provider
+            return self.tree_at(place).provider
         if self.listener_at is not None:
             database_at(self.settings, place).require()
         return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
-        kind = configured.attachments_kind
-        if self.listener_at is not None and kind not in (TREE, SCHEME):
-            return None
-        return self._engine(kind).bodies(configured, main)
+        here: Bodies | None = kept_apart(configured, self._files_at, self._bodies_at)
+        if here is not None or self.listener_at is not None:
+            return here
+        return self._engine(configured.kind).bodies(configured, main)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An open storage; ``keeping_writers_out`` yields a check that raises ``BusyError`` once they are not."""
+class OpenedPlace:
+    """A place that a command works on, and the providers of all forms.
+
+    ``keeping_writers_out`` yields a check that raises ``BusyError`` once they are not.
+    """
 
     name: str
-    storage: Storage
-    revisions: Callable[[Form], Revisions]
+    providers: Providers
+    provider: Provider
     arrivals: Arrivals
     keeping_writers_out: Callable[[], AbstractContextManager[Callable[[], None]]]
-    reports: ReportTables | None = None
+
+    @property
+    def storage(self) -> Storage:
+        return self.provider.storage
+
+    def revisions(self, form: Form) -> Revisions:
+        """Return the storage of a form with its attachments from wherever they are."""
+        bodies = self.providers.bodies_by_form(form)
+        return self.storage if bodies is None else SplitStorage(self.storage, bodies)
 
 
 @contextmanager
-def open_place(settings: Settings, properties: Properties, location: str) -> Iterator[Place]:
-    """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
-    if not is_database(location):
-        path = os.path.realpath(location)
-        with (
-            OfflineJournal(path) as journal,
-            open_store(settings, path, journal) as store,
-            open_index(settings, properties, path) as index,
-        ):
-            revisions = _with_bodies(settings, properties, store)
-            yield Place(path, store, revisions, TreeArrivals(path), store.keeping_writers_out, index.flat)
-            journal.leave()
+def managing(
+    settings: Settings, properties: Properties, place: str, keeps_history: KeepsHistory | None = None
+) -> Iterator[OpenedPlace]:
+    """Open a place for a block that may change it; changes of a tree are noted for its index."""
+    if is_database(place):
+        with Providers(settings, properties, listener_at=unheard, keeps_history=keeps_history) as providers:
+            provider = providers.at(place)
+            database = provider.database
+            if database is None:
+                raise StartupError(f"{place} is with another service")
+            yield OpenedPlace(database.name, providers, provider, database.arrivals, database.keeping_writers_out)
         return
-    if location not in databases_of(settings, properties):  # its index goes by its own definitions, as when served
-        settings = msgspec.structs.replace(settings, data=location)
-    with Providers(settings, properties, listener_at=unheard) as providers:
-        provider = providers.at(location)
-        database = provider.database
-        if database is None:
-            raise StartupError("a database of another service cannot be moved")
-        revisions = _with_bodies(settings, properties, database.storage)
-        storage, arrivals = database.storage, database.arrivals
-        yield Place(database.name, storage, revisions, arrivals, database.keeping_writers_out, provider.reports)
+    path = os.path.realpath(place)
+    with disk_errors(f"data directory {path}"):
+        if not os.path.lexists(path):
+            raise root.missing(path)
+        owner.require(path)
+    with (
+        OfflineJournal(path) as journal,
+        Providers(settings, properties, listener_at=lambda _: journal, keeps_history=keeps_history) as providers,
+    ):
+        tree = providers.tree_at(path)
+        yield OpenedPlace(path, providers, tree.provider, TreeArrivals(path), tree.store.keeping_writers_out)
+        journal.leave()
+
+
+@contextmanager
+def moving(settings: Settings, properties: Properties, place: str) -> Iterator[OpenedPlace]:
+    """Open a place for a block. It keeps all revisions that are stored in it, whatever the properties say."""
+    settings = with_calls_of_a_move(settings)
+    if is_database(place) and place not in places_of(
+        settings, properties
+    ):  # its index goes by its own definitions, as when served
+        settings = msgspec.structs.replace(settings, data=place)
+    with managing(settings, properties, place, keeps_all) as opened:
+        yield opened
 
 
 def bucket_of(properties: Properties, form: Form) -> Bucket | None:
     attachments = properties.of(form).route.attachments
     return None if attachments is None else attachments.place
-
-
-def _with_bodies(settings: Settings, properties: Properties, storage: Storage) -> Callable[[Form], Revisions]:
-    at = cache(partial(FileBodies, integrity=integrity_of(settings)))
-    at_bucket = bucket_bodies(with_calls_of_a_move(settings), properties.keeps_history)
-    bodies_of: BodiesOf = bodies_by_form(properties, at, at_bucket)
-
-    @cache
-    def revisions(form: Form) -> Revisions:
-        bodies = bodies_of(form)
-        return storage if bodies is None else SplitStorage(storage, bodies)
-
-    return revisions
 
 
 class PublicationServers:

@@ -5,30 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from persistence.catalog import Catalog
 from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import full_address
+from persistence.providers.opened import Providers
 from persistence.providers.router import Engine, Provider
-from persistence.remote.remote_calls import Client, ProviderNames
-from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.remote.remote_calls import Client, ProviderNames, RemoteIndex, RemoteReindexing
 from persistence.remote.remote_store import RemoteBodies, RemoteStore
 from persistence.storage.locks import Locks
 from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
 from persistence.wire import CallPolicy, Connection
 
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
-
 
 class Remotes(Engine):
     """The engine of other services, which share connections by address. Bodies and locks are in the home directory."""
-
-    calls_others = True
 
     def __init__(self, opening: Providers) -> None:
         settings = opening.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -57,18 +57,7 @@ class Writable(Protocol):
 
 
 class Engine(ABC):
-    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
-
-    ``calls_others``: its providers need to know whose request they serve (``client_request``). ``written`` are places
-    to be written, except trees and directories of attachments. ``pools`` return how many connections this process has
-    open, and how many it may have. ``sweeps`` is work that a service does now and then, to remove what failed requests
-    have left; it may raise.
-    """
-
-    calls_others = False
-    written: Sequence[Writable] = ()
-    pools: Sequence[Callable[[], tuple[int, int]]] = ()
-    sweeps: Sequence[Callable[[], object]] = ()
+    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider."""
 
     @abstractmethod
     def __init__(self, opening: Providers) -> None:

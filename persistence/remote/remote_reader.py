@@ -15,9 +15,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from persistence import client_request
+from persistence import client_request, crypto
 from persistence.closable import closed_after_error
-from persistence.crypto import frames
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -354,12 +353,12 @@ class RemoteReader:
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """Return the sidecar of an attachment, which says whether it is encrypted."""
-        with self._ask("GET", address, (), [("Range", f"bytes=0-{len(frames.MAGIC) - 1}")]) as answer:
+        with self._ask("GET", address, (), [("Range", f"bytes=0-{len(crypto.MAGIC) - 1}")]) as answer:
             if answer.status not in FOUND:
                 is_empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
                 found = self.read(address, content=False) if is_empty else _missing(self._client, address, answer)
                 return None if found is None else found.sidecar
-            is_encrypted = answer.beginning().startswith(frames.MAGIC)
+            is_encrypted = answer.beginning().startswith(crypto.MAGIC)
             return msgspec.structs.replace(sidecar_of(answer, self._client, address), encrypted=is_encrypted)
 
     def _opened(self, address: Address, query: Parameters, sidecar: Sidecar, answer: Answer) -> StoredRevision:
@@ -440,7 +439,7 @@ def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredR
     if address.is_main:
         encrypted = None if watch.may_be_there else False
     else:
-        encrypted = found.opened.read(len(frames.MAGIC)) == frames.MAGIC
+        encrypted = found.opened.read(len(crypto.MAGIC)) == crypto.MAGIC
         found.opened.seek(0)
     return replace(found, sidecar=msgspec.structs.replace(found.sidecar, encrypted=encrypted))
 

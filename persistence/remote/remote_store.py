@@ -35,8 +35,7 @@ from persistence.model.permissions import User
 from persistence.model.sidecar import SCHEMA, Sidecar, described
 from persistence.model.texts import Instant, epoch_nanoseconds
 from persistence.model.versions import LeaseHolder, parse_remaining
-from persistence.remote.remote_calls import DONE, Client
-from persistence.remote.remote_index import document_ids
+from persistence.remote.remote_calls import DONE, Client, document_ids
 from persistence.remote.remote_reader import (
     FOUND,
     MISSING,

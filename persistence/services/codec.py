@@ -14,11 +14,10 @@ from typing import BinaryIO, Protocol, cast
 
 import msgspec
 
+from persistence import crypto
 from persistence.bounded_cache import BoundedCache
 from persistence.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
-from persistence.crypto import frames
-from persistence.crypto.encryption_keys import DataCipher, EncryptionKeys, ValueCipher
-from persistence.crypto.frames import FileHeader, PlainFile
+from persistence.crypto import DataCipher, EncryptionKeys, FileHeader, PlainFile, ValueCipher
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
@@ -127,11 +126,11 @@ class EncryptionAtRest:
         A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
         """
         file, size, ring = found.opened, found.size, self.keys.ring()
-        header = None if found.sidecar.encrypted else frames.read_header(file)
+        header = None if found.sidecar.encrypted else crypto.read_header(file)
         is_framed = header is not None and header.address == address and header.key_id in ring.keys
         if found.sidecar.encrypted or is_framed:
-            return frames.open_file(file, size, address, ring)
-        plain = frames.open_legacy_file(file, size, ring)
+            return crypto.open_file(file, size, address, ring)
+        plain = crypto.open_legacy_file(file, size, ring)
         if plain is None:
             file.seek(0)
         return plain
@@ -458,10 +457,10 @@ class _EncryptedAttachment:
         source, begin = iter(self.content.chunks), bytearray()
         for chunk in source:
             begin += chunk
-            if len(begin) > frames.LONGEST_BEGINNING or not frames.may_begin(begin):
+            if len(begin) > crypto.LONGEST_BEGINNING or not crypto.may_begin(begin):
                 break
         head = bytes(begin)
-        header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
+        header = crypto.authentic_header(head, self.at_rest.keys.ring()) if crypto.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = chain((head,), source)
         elif self.content.may_read(header.address):
@@ -472,7 +471,7 @@ class _EncryptedAttachment:
         if self.is_encrypted:
             ring = self.at_rest.keys.ring()
             self.key_id = ring.writing
-            return frames.encrypted(plain, self.content.address, ring)
+            return crypto.encrypted(plain, self.content.address, ring)
         return plain
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
@@ -487,7 +486,7 @@ class _EncryptedAttachment:
 
     def _decrypted(self, chunks: Iterable[bytes], header: FileHeader) -> Iterator[bytes]:
         try:
-            yield from frames.decrypted(chunks, header, self.at_rest.keys.ring())
+            yield from crypto.decrypted(chunks, header, self.at_rest.keys.ring())
         except DamagedError as error:
             raise BadRequestError("the body is an encrypted attachment that was changed") from error
 

@@ -11,9 +11,9 @@ from time import monotonic
 
 import msgspec
 
+from persistence import crypto
 from persistence.closable import Closable, Jobs, closed
-from persistence.crypto import frames
-from persistence.crypto.encryption_keys import DataCipher, key_of
+from persistence.crypto import DataCipher, key_of
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -94,7 +94,7 @@ class KeyReferences:
 
     def _is_in(self, revision: DataRevision, found: StoredRevision) -> bool:
         if not revision.address.is_main:
-            header = frames.read_header(found.opened)
+            header = crypto.read_header(found.opened)
             return header is not None and header.key_id == self._key_id
         if revision.sidecar.encrypted is False and not found.is_edited:  # noted while the content was stored
             return False
@@ -268,11 +268,11 @@ class DocumentPlan:
         address, sidecar = revision.address, revision.sidecar
         plain = self.at_rest.plain_file(found, address)
         if self.named.get((address.collection, address.name), plain is not None):
-            header = frames.read_header(found.opened) if sidecar.encrypted else None
+            header = crypto.read_header(found.opened) if sidecar.encrypted else None
             if header is None or header.key_id != self.at_rest.keys.ring().writing:
 
                 def reencrypted(found: StoredRevision) -> Iterator[bytes]:
-                    return frames.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
+                    return crypto.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
 
                 self.to_encrypt.append(Rewriting(revision, reencrypted, self._as_encrypted))
         elif plain is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnsw
 from persistence.forms.controls import DESIGNER_KEYS
 from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.index.protocol import Budget
-from persistence.limits import LARGEST_LIST
+from persistence.limits import LARGEST_LIST, MOST_MERGED, SEARCH_FORMS_SECONDS
 from persistence.model.addresses import DESIGNER_VERSION, LIBRARY_FORM, Form
 from persistence.model.permissions import (
     EVERYBODY,
@@ -54,7 +55,7 @@ from persistence.model.queries import (
     VisibleOwners,
     range_of,
 )
-from persistence.model.texts import nearest, similar, to_datetime
+from persistence.model.texts import Instant, nearest, similar, to_datetime
 from persistence.model.typed_values import OrderedType
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
@@ -222,6 +223,10 @@ def _key_of(sort: FormSort) -> Callable[[Listed], Any]:
     return key
 
 
+_TIME_OF: Mapping[Field | str, Callable[[Hit], Instant]] = {
+    Field.CREATED: operator.attrgetter("facts.created"),
+    Field.LAST_MODIFIED: operator.attrgetter("facts.modified"),
+}
 _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 
@@ -403,6 +408,44 @@ class Searching:
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
         return SearchAnswer(hits, paths, operations_on(searched, defined, hits.page, user)), notice
+
+    def search_all(self, app: str | None, sent: SentQuery, searcher: Searcher) -> tuple[SearchAnswer, str | None]:
+        """Return the documents of all versions of all forms, or of those of an application, that a query finds.
+
+        Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
+        """
+        request = read_search_request(sent, searcher.user, is_strict=self.dialect.is_strict)
+        query, end = request.query, request.query.offset + request.query.size
+        by = _TIME_OF.get(query.sort.by)
+        if request.paths or request.all_indexed or by is None:
+            raise BadRequestError("a search of several forms names no controls, and is sorted by a time")
+        if end > MOST_MERGED:
+            raise BadRequestError(f"a search of several forms has {MOST_MERGED} documents at most: ask more narrowly")
+        until = time.monotonic() + SEARCH_FORMS_SECONDS
+        total, found, damaged = 0, list[Hit](), list[str]()
+        operations_of: dict[Form | None, Callable[[Hit], Operations]] = {}
+        for form in self.router.forms(app):
+            if time.monotonic() > until:
+                raise BadRequestError(f"the search takes more than {SEARCH_FORMS_SECONDS:.0f} s: name an application")
+            route = self.router.of(form)
+            try:
+                searched = self._searched(route, Searched.ALL, searcher)
+                defined = permissions_of(searched.definition, searched.configured)
+                scope = scope_of(searched, defined, request.drafts, searcher.user, request.any_of)
+                with _full_disk_is_busy():
+                    wanted = replace(query, offset=0, size=end, paths=())
+                    hits = Hits() if scope.is_empty else route.data.index.search(form, scope, wanted, Budget(until))
+                operations_of[form] = operations_on(searched, defined, hits.page, searcher.user)
+            except DamagedError:
+                damaged.append(str(form))
+                continue
+            total += hits.total
+            found += [replace(hit, form=form) for hit in hits.page]
+            found.sort(key=lambda hit: (by(hit), str(hit.form)), reverse=query.sort.is_descending)
+            del found[end:]
+        notice = f"left out, because it is damaged: {', '.join(sorted(damaged)[:_MOST_SHOWN])}" if damaged else None
+        page = Hits(total, tuple(found[query.offset :]))
+        return SearchAnswer(page, (), lambda hit: operations_of[hit.form](hit)), notice
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         searched, definition, version = asked.searched, asked.searched.definition, asked.version

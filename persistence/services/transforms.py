@@ -13,7 +13,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.closable import taking
-from persistence.crypto.frames import PlainFile
+from persistence.crypto import PlainFile
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadRequestError,

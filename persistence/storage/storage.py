@@ -370,6 +370,9 @@ class EventRecorder(Protocol):
     seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
     """
 
+    def prepare(self) -> None:
+        """Be there before a change has its instant. ``DiskError`` or ``BusyError``: it must not happen."""
+
     def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         """Note that a resource is about to change. ``DiskError`` or ``BusyError``: it must not."""
 

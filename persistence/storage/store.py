@@ -517,6 +517,8 @@ class Store(StoreReader, Storage, Closable):
         change = ChangeEvents(self._listener)
         try:
             self._require_writable()
+            if self.recorder is not None:
+                self.recorder.prepare()
             with self._locks.holding(layout.LOCKS, stripe(address.scope)):
                 self._locks.require_writable()
                 parts = self._layout, self._integrity, self._directories, change, self._keeps_history, self.recorder

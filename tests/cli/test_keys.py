@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 
 from persistence import settings as configuration
 from persistence.app import create_app
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.keys import Keys, key_of
 from persistence.model.addresses import Form, TokenSubject
 from persistence.services.rules import AccessTokens

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import ConfigurationError, ConflictError, DamagedError, StartupError
 
 SECRET = "0123456789abcdef" * 4

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from persistence.crypto import frames
-from persistence.crypto.encryption_keys import KeyRing, legacy_keys
-from persistence.crypto.frames import FileHeader, open_file
+from persistence import crypto
+from persistence.crypto import FileHeader, KeyRing, legacy_keys, open_file
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
@@ -26,7 +25,7 @@ def content(size: int) -> bytes:
 
 def encrypted(size: int, address: DocumentAddress = ADDRESS, ring: KeyRing = RING, piece: int = 7000) -> bytes:
     plain = content(size)
-    return b"".join(frames.encrypted((plain[at : at + piece] for at in range(0, size, piece)), address, ring))
+    return b"".join(crypto.encrypted((plain[at : at + piece] for at in range(0, size, piece)), address, ring))
 
 
 def whole(data: bytes, address: DocumentAddress = ADDRESS, ring: KeyRing = RING, step: int = 50_000) -> bytes:
@@ -43,7 +42,7 @@ def test_a_file_comes_back_however_it_arrives_and_is_read(size: int, piece: int)
     assert whole(data) == content(size)
     assert whole(data, step=FRAME) == content(size)
     header = FileHeader.parse(data)
-    assert b"".join(frames.decrypted([data[len(header.raw) :]], header, RING)) == content(size)
+    assert b"".join(crypto.decrypted([data[len(header.raw) :]], header, RING)) == content(size)
 
 
 @pytest.mark.parametrize(("first", "length"), [(0, 2), (FRAME - 1, 2), (FRAME, FRAME), (200_000, 1000), (196_612, 1)])
@@ -59,7 +58,7 @@ def test_any_range_is_read_by_itself(first: int, length: int) -> None:
 
 def test_nothing_of_the_content_is_in_the_file_and_no_two_files_look_alike() -> None:
     plain = b"confidential " * 10_000
-    first, second = (b"".join(frames.encrypted([plain], ADDRESS, RING)) for _ in range(2))
+    first, second = (b"".join(crypto.encrypted([plain], ADDRESS, RING)) for _ in range(2))
     assert b"confidential" not in first
     assert first[-1000:] != second[-1000:]
 
@@ -115,7 +114,7 @@ def test_no_frame_can_be_changed_cut_swapped_repeated_or_left_out() -> None:
             pytest.fail(f"{what}: {len(whole(head + b''.join(parts)))} bytes were read")
         with pytest.raises(DamagedError):
             pytest.fail(
-                f"{what}: {len(b''.join(frames.decrypted(parts, header, RING)))} bytes were read as they arrived"
+                f"{what}: {len(b''.join(crypto.decrypted(parts, header, RING)))} bytes were read as they arrived"
             )
 
 
@@ -136,7 +135,7 @@ def test_a_frame_that_is_damaged_later_is_told_when_it_is_reached() -> None:
             file.read(FRAME)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x8e", b"PNG", frames.MAGIC, frames.MAGIC + b"\xff" * 400])
+@pytest.mark.parametrize("data", [b"", b"\x8e", b"PNG", crypto.MAGIC, crypto.MAGIC + b"\xff" * 400])
 def test_what_has_no_header_is_no_such_file(data: bytes) -> None:
     assert FileHeader.parse(data) is None
     with pytest.raises(DamagedError, match="lost its header"):
@@ -152,14 +151,14 @@ def test_old_keys_read_and_unknown_ones_are_named() -> None:
 
 def test_without_a_key_nothing_is_written() -> None:
     with pytest.raises(ConfigurationError, match="no encryption key"):
-        next(frames.encrypted([b"secret"], ADDRESS, KeyRing(None, {})))
+        next(crypto.encrypted([b"secret"], ADDRESS, KeyRing(None, {})))
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 300_000])
 def test_files_of_the_real_system_are_read_whole_and_in_ranges(size: int) -> None:
     (key,) = legacy_keys(["password"])
     data = bytes(range(12)) + AESGCM(key).encrypt(bytes(range(12)), content(size), None)
-    file = frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other", "password"])))
+    file = crypto.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other", "password"])))
     assert file.size == size
     assert b"".join(iter(lambda: file.read(70_000), b"")) == content(size)
     for first in (0, 1, 16, 100_001):
@@ -170,8 +169,8 @@ def test_files_of_the_real_system_are_read_whole_and_in_ranges(size: int) -> Non
 def test_what_no_password_decrypts_is_no_file_of_the_real_system() -> None:
     (key,) = legacy_keys(["password"])
     data = bytearray(bytes(12) + AESGCM(key).encrypt(bytes(12), content(100), None))
-    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other"]))) is None
-    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {})) is None
+    assert crypto.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other"]))) is None
+    assert crypto.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {})) is None
     data[50] ^= 1
-    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, (key,))) is None
-    assert frames.open_legacy_file(io.BytesIO(b"short"), 5, KeyRing(None, {}, (key,))) is None
+    assert crypto.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, (key,))) is None
+    assert crypto.open_legacy_file(io.BytesIO(b"short"), 5, KeyRing(None, {}, (key,))) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.catalog import EncryptedControls
-from persistence.crypto.encryption_keys import KeyRing, ValueCipher
+from persistence.crypto import KeyRing, ValueCipher
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration import migrate

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from persistence.crypto.encryption_keys import DataCipher, KeyRing, ValueCipher, legacy_keys
+from persistence.crypto import DataCipher, KeyRing, ValueCipher, legacy_keys
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Form
 from persistence.model.versions import Place

@@ -103,7 +103,9 @@ def test_every_status_is_described_and_the_reverse() -> None:
 
 def test_what_is_left_out_and_what_does_not_exist_are_found() -> None:
     page = HTTP.read_text()
-    assert {path for _, path in unlisted(page.replace("`/search/…`", "`/find/…`"))} == {"/search/a/a", "/find/…"}
+    assert {path for _, path in unlisted(page.replace("`/search…`", "`/find…`"))} == {
+        *("/search", "/search/a", "/search/a/a", "/find…")
+    }
     assert {method for method, _ in unlisted(page.replace("GET HEAD PUT DELETE LOCK", "GET HEAD PUT LOCK"))} == {
         "DELETE"
     }

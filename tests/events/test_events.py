@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +18,20 @@ from click.testing import CliRunner
 
 from persistence import settings as configuration
 from persistence.cli import commands
+from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.index import outbox
+from persistence.index.sqlite.tree_outbox import TreeOutbox
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.properties.properties import Properties
 from persistence.providers import webhooks
+from persistence.services.rules import Put
 from persistence.settings import Webhook
+from persistence.storage.store import Store
 from tests.events.receiver import Target, target
 from tests.in_process import serving
+from tests.initialised import initialised
+from tests.opened import opened, services
 from tests.pages.administrator import PEER, administrator
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import requires_postgresql
@@ -294,6 +303,20 @@ def test_a_target_that_is_gone_is_paused(following: Following, form: str) -> Non
     eventually(lambda: len(following.target.received) == 4, PATIENCE)
 
 
+def test_a_paused_target_shows_in_the_metrics(following: Following, form: str) -> None:
+    following.command("--pause", "crm")
+    following.service.save(form, "D0")
+    figures = r'persistence_events_(waiting|paused)\{place="[^"]+",target="crm"\} ([0-9.]+)'
+
+    def shown() -> dict[str, float]:
+        text = following.service.raw("GET", "/metrics").body.decode()
+        return {name: float(value) for name, value in re.findall(figures, text)}
+
+    eventually(lambda: shown() == {"waiting": 1, "paused": 1}, PATIENCE)
+    following.command("--resume", "crm")
+    eventually(lambda: shown() == {"waiting": 0, "paused": 0}, PATIENCE)
+
+
 def test_no_request_waits_for_a_target_that_hangs(following: Following, form: str) -> None:
     following.target.hangs.set()
     try:
@@ -364,6 +387,21 @@ def test_the_page_shows_targets_and_acts_on_them(tmp_path: Path) -> None:
         eventually(lambda: len(found.received) == 3, PATIENCE)
         for wrong, status in (("target=crm&datasource=x", 400), ("target=x", 404), ("target=crm&after=x", 400)):
             assert page.get(f"/admin/actions/events-replay?{wrong}").status_code == status
+
+
+def test_a_power_cut_that_takes_all_that_was_recorded_costs_no_event(tmp_path: Path) -> None:
+    address = DocumentAddress(Form("hr", "leave"), Collection.DATA, "D", DATA_XML)
+    store = opened(Store(initialised(tmp_path), lock_timeout=1, recorder=TreeOutbox(str(tmp_path))))
+    documents = services(store, SVC, Properties.load({}, SVC.property_prefix)).documents
+    for body in (b"<a/>", b"<b/>"):
+        documents.write(address, Put(), [body])
+    with opened(TreeOutbox(str(tmp_path))) as outbox:
+        with outbox.transaction("taking") as run:
+            for table in ("outbox_event", "latest", "intent"):
+                run(f"DELETE FROM {table}")  # noqa: S608 - one of these
+            run("UPDATE outbox_fact SET value = 'another' WHERE name = 'boot'")
+        outbox.recover(store, lambda: False)
+        assert outbox.settle() == 2
 
 
 def test_without_events_there_is_no_feed(tmp_path: Path) -> None:

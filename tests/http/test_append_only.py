@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.keys import Keys
 from tests.encrypted_form import DEFINITION
 from tests.in_process import serving

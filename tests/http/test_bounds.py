@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import BusyError
 from persistence.limits import (
     LONGEST_NAME,

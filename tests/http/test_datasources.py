@@ -18,9 +18,8 @@ from persistence.cli import commands
 from persistence.errors import StartupError
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import ENGINES
-from persistence.providers.opened import Providers
+from persistence.providers.opened import Providers, open_index, open_store, provider_of_tree
 from persistence.providers.router import Provider
-from persistence.providers.tree_provider import open_index, open_store, provider_of_tree
 from persistence.storage.attachments import FileBodies
 from persistence.storage.storage import Storage
 from tests import orders
@@ -265,10 +264,6 @@ SEARCH = b'<search><query path="customer/name" match="exact">Ada</query></search
 
 
 class Drawers:
-    calls_others = False
-    written = ()
-    sweeps = ()
-
     def __init__(self, opening: Providers) -> None:
         self._opening = opening
 

@@ -16,8 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lxml import etree
 
-from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, legacy_keys
-from persistence.crypto.frames import MAGIC
+from persistence.crypto import MAGIC, EncryptionKeys, KeyRing, legacy_keys
 from persistence.model.versions import DATA_FORMATS
 from tests.encrypted_form import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.in_process import serving

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing, purpose
+from persistence.crypto import EncryptionKeys, KeyRing, purpose
 from persistence.model.versions import DATA_FORMATS
 from persistence.postgresql.database_check import maintained
 from tests.cli.command_runner import ended

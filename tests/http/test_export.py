@@ -14,8 +14,7 @@ from urllib.parse import urlencode
 import pytest
 from lxml import etree
 
-from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.crypto.frames import MAGIC
+from persistence.crypto import MAGIC, EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
 from persistence.keys import Keys

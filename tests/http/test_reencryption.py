@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from persistence.app import create_app
-from persistence.crypto.frames import MAGIC
+from persistence.crypto import MAGIC
 from persistence.index.sync.rebuild import IndexJob, JobProcesses
 from persistence.settings import Settings
 from persistence.storage.locks import LockFile

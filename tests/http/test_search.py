@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from lxml import etree
 
 from persistence.storage import files
 from persistence.storage.layout import REINDEXING
@@ -574,3 +575,79 @@ def sees(service: Service, form: str, headers: dict[str, str]) -> str:
 )
 def test_a_search_shows_what_a_get_shows(restricted: Service, form: str, story: str) -> None:
     play(restricted, form, story, orders.definition, {"SEES": sees})
+
+
+# A search of several forms.
+
+
+def several(service: Service, body: str, path: str = "search/several", **own: object) -> list[tuple[str, ...]]:
+    answer = service.post(path, f"<search>{body}</search>", **own)
+    assert answer.status == 200, answer.cause
+    root = etree.fromstring(answer.body)
+    documents = [tuple(each.get(name, "") for name in ("form", "form-version", "name")) for each in root]
+    return [(root.get("search-total", ""),), *documents]
+
+
+@pytest.fixture(scope="module")
+def forms(restricted: Service) -> Service:
+    """Forms of an application: in ``open`` everybody reads everything, in ``owned`` owners read their own."""
+    lea, bob = ({"Username": name, "Group": "staff"} for name in ("lea", "bob"))
+    restricted.publish("several/open", orders.definition(""))
+    restricted.publish("several/owned", orders.definition(f"<permissions>{OWNERS}</permissions>"))
+    restricted.publish("several/owned", orders.definition(f"<permissions>{OWNERS}</permissions>"), **_NEXT)
+    restricted.publish("elsewhere/open", orders.definition(""))
+    for form, document, version, user in (
+        ("several/open", "A", 1, lea),
+        ("several/owned", "B", 2, bob),
+        ("several/open", "C", 1, bob),
+        ("several/owned", "D", 1, lea),
+        ("elsewhere/open", "E", 1, lea),
+    ):
+        restricted.save(form, document, DATA.encode(), Form_Definition_Version=version, **user)
+    return restricted
+
+
+_NEXT = {"Form_Definition_Version": "next"}
+_A, _B, _C, _D = ("open", "1", "A"), ("owned", "2", "B"), ("open", "1", "C"), ("owned", "1", "D")
+
+
+@pytest.mark.parametrize(
+    ("user", "body", "expected"),
+    [
+        ("lea", "", [("3",), _D, _C, _A]),
+        ("bob", "", [("3",), _C, _B, _A]),
+        ("lea", '<query metadata="created-by" match="exact">lea</query>', [("2",), _D, _A]),
+        ("lea", '<query metadata="created" sort="asc"/>', [("3",), _A, _C, _D]),
+        ("bob", "<query>72000</query><page-size>2</page-size>", [("3",), _C, _B]),
+        ("bob", "<query>72000</query><page-size>2</page-size><page-number>2</page-number>", [("3",), _A]),
+        ("bob", "<query>nowhere</query>", [("0",)]),
+        (None, "", [("2",), _C, _A]),
+    ],
+)
+def test_several_forms_are_searched_at_once(
+    forms: Service, user: str | None, body: str, expected: list[tuple[str, ...]]
+) -> None:
+    assert several(forms, body, **({} if user is None else {"Username": user, "Group": "staff"})) == expected
+
+
+def test_all_forms_are_searched_at_once(forms: Service) -> None:
+    everything = several(forms, "<query>72000</query><page-size>1000</page-size>", "search", Username="lea")
+    assert {("open", "1", "E"), _A, _D} <= set(everything)
+    assert _B not in everything
+
+
+@pytest.mark.parametrize(
+    ("body", "own", "cause"),
+    [
+        (control(NAME), {}, "a search of several forms names no controls, and is sorted by a time"),
+        ('<query metadata="created-by" sort="asc"/>', {}, "a search of several forms names no controls"),
+        ("<page-size>1001</page-size>", {}, "a search of several forms has 1000 documents at most"),
+        ("", {"Form_Definition_Version": 1}, "a search of several forms has all versions of each, not one"),
+        ("<qery", {}, "not well-formed"),
+    ],
+)
+def test_a_search_of_several_forms_refuses_what_it_cannot_do(
+    forms: Service, body: str, own: dict[str, object], cause: str
+) -> None:
+    answer = forms.post("search/several", f"<search>{body}</search>", **own)
+    assert (answer.status, cause in (answer.cause or "")) == (400, True), answer.cause

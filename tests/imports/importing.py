@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from persistence.catalog import Catalog
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.properties.properties import Properties
+from persistence.providers.opened import open_index, provider_of_tree
 from persistence.providers.router import only
-from persistence.providers.tree_provider import open_index, provider_of_tree
 from persistence.services.codec import EncryptionAtRest, EncryptionCodec
 from persistence.services.import_plans import ImportSource, OnConflict
 from persistence.services.import_sources import open_source

@@ -13,7 +13,7 @@ from persistence.dialect import SVC
 from persistence.index.sync.staleness import IndexCondition
 from persistence.model.addresses import Form as Named
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from tests.cli.command_runner import Place
 from tests.commands import persistence

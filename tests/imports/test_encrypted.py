@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.services.import_sources import open_source
 from persistence.services.transfers import TransferOutcome
 from persistence.storage.store import Store

@@ -17,7 +17,7 @@ from persistence.index.sync.staleness import IndexCondition
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage.commit import Upload
 from tests.commands import persistence

@@ -13,9 +13,15 @@ import pytest
 from persistence.errors import BadRequestError, BusyError
 from persistence.forms.form_data import ExtractedText, ValueReader
 from persistence.index import protocol as module
-from persistence.index.protocol import Budget, VersionKeys, decode, prepared
+from persistence.index.protocol import Budget, VersionState, decode, prepared
 from persistence.index.search_compiler import MOST_ROWS
-from persistence.index.sources import CachingExtraction, ExtractionCache, IndexedDocument
+from persistence.index.sources import (
+    CachingExtraction,
+    DefinitionState,
+    ExtractionCache,
+    IndexedDefinition,
+    IndexedDocument,
+)
 from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
@@ -38,9 +44,16 @@ def document_with(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
     return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m")
 
 
+def by(*paths: str) -> VersionState:
+    """A version whose controls have the numbers from 1."""
+    keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
+    numbers = {path: number for number, path in enumerate(paths, 1)}
+    return VersionState.of(IndexedDefinition("m", DefinitionState.PUBLISHED, keys), "4.0.0", numbers)
+
+
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
     values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
-    made = prepared(document_with(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    made = prepared(document_with(values), by("a", "b", "c", "d"))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in columns(made.content)) <= MOST_INDEXED
@@ -48,7 +61,7 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
     values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
-    found = decode(prepared(document_with(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    found = decode(prepared(document_with(values), by("a", "b", "c")).card).values
     assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
     most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
     Budget().hold(Hit("d", is_draft=False, facts=_FACTS, values={"a": most}), ("a",))

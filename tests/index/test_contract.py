@@ -15,9 +15,8 @@ from persistence.dialect import SVC
 from persistence.index.protocol import RequestedRebuilds
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
-from persistence.remote.remote_calls import Client, ProviderNames
-from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.providers.opened import open_index
+from persistence.remote.remote_calls import Client, ProviderNames, RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
 from persistence.wire import CallPolicy, Connection

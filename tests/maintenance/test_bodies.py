@@ -13,7 +13,7 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import FolderTree
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage.attachments import BodiesReader
 from persistence.storage.findings import FindingKind, Treatment

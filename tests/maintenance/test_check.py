@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from persistence import crypto
 from persistence.cli import commands
-from persistence.crypto import frames
-from persistence.crypto.encryption_keys import KeyRing
+from persistence.crypto import KeyRing
 from persistence.errors import StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import fresh_id
@@ -348,7 +348,7 @@ def encrypted(path: str) -> bytes:
     """Return a file encrypted for a place in the tree."""
     app, form, collection, document, name = path.split("/")
     address = DocumentAddress(Form(app, form), Collection(collection), document, name)
-    return b"".join(frames.encrypted([b"content"], address, RING))
+    return b"".join(crypto.encrypted([b"content"], address, RING))
 
 
 def test_an_attachment_that_is_said_to_be_encrypted_and_is_not_is_damage(workshop: Workshop) -> None:

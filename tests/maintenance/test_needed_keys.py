@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.maintenance import records
 from tests.encrypted_form import DEFINITION, data
 from tests.service import V1, running

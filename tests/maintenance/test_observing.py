@@ -20,7 +20,7 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree_walk import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.settings import Settings
 from persistence.storage.findings import FindingKind, Outcome, Remedy, Report, Treatment
 from persistence.storage.layout import JOURNAL

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from persistence.model.queries import parse_pattern
 from persistence.properties.properties import Properties
-from persistence.providers.opened import Place, open_place
+from persistence.providers.opened import OpenedPlace, moving
 from persistence.services.moves import Move, MoveSource, MoveTarget
 from persistence.services.transfers import TransferOutcome
 from persistence.settings import Settings
@@ -17,11 +17,11 @@ from tests.initialised import initialised
 
 
 @contextmanager
-def _opened(place: Path | MaintainedDatabase) -> Iterator[Place]:
+def _opened(place: Path | MaintainedDatabase) -> Iterator[MaintainedDatabase | OpenedPlace]:
     if isinstance(place, MaintainedDatabase):
-        yield Place(place.name, place.storage, lambda _: place.storage, place.arrivals, place.keeping_writers_out)
+        yield place
         return
-    with open_place(Settings(data=str(place)), Properties.load({}, "svc."), str(place)) as opened:
+    with moving(Settings(data=str(place)), Properties.load({}, "svc."), str(place)) as opened:
         yield opened
 
 
@@ -35,7 +35,7 @@ def moved(
     if isinstance(here, Path) and not here.exists():
         initialised(here)
     with _opened(there) as origin, _opened(here) as target:
-        source = MoveSource(origin.name, origin.storage, origin.revisions)
+        source = MoveSource(origin.name, origin.storage, lambda _: origin.storage)
         move = Move(source, MoveTarget(target.storage, target.arrivals), (parse_pattern(match),))
         for _ in move.first():
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lxml import html
 
-from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto import EncryptionKeys
 from persistence.errors import BusyError
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress

@@ -10,7 +10,7 @@ from werkzeug.test import Client
 
 from persistence.app import create_app
 from persistence.closable import Closable
-from persistence.providers.tree_provider import open_store
+from persistence.providers.opened import open_store
 from persistence.settings import Settings
 from persistence.storage.layout import EVENTS
 from tests.service import PROVIDER, Answer, Service

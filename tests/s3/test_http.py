@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from persistence import settings as configuration
-from persistence.crypto.encryption_keys import EncryptionKeys
-from persistence.crypto.frames import MAGIC
+from persistence.crypto import MAGIC, EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.keys import Keys
 from persistence.model.addresses import Form

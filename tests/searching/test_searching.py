@@ -21,8 +21,8 @@ from persistence.model.permissions import ANONYMOUS, Role, User
 from persistence.model.queries import Hit, Hits, Query, Scope, SentQuery
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
+from persistence.providers.opened import open_index, provider_of_tree
 from persistence.providers.router import only
-from persistence.providers.tree_provider import open_index, provider_of_tree
 from persistence.services.apis import Services
 from persistence.services.rules import Access, AccessTokens, Delete
 from persistence.services.searching import Searcher, Searching

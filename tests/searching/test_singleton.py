@@ -14,7 +14,7 @@ from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.tree_provider import open_index
+from persistence.providers.opened import open_index
 from persistence.services.rules import Put
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader

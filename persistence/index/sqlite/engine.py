@@ -10,14 +10,14 @@ import os
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
 from persistence.closable import Closable, closed, closed_after_error
-from persistence.index.protocol import BOTH, Budget, PreparedDocument, decode, entries
+from persistence.index.protocol import Budget, PreparedDocument, VersionState, decode, entries
 from persistence.index.search_compiler import Search
-from persistence.index.sources import DocumentName, IndexedPage
+from persistence.index.sources import DefinitionState, DocumentName, IndexedPage
 from persistence.index.sqlite import sqlite_dialect, tables
 from persistence.index.sqlite.flat_file import (
     FLAT_FAILURES,
@@ -32,7 +32,6 @@ from persistence.index.sqlite.sqlite_dialect import TRIGRAM, quoted
 from persistence.index.sqlite.tables import (
     FIELDS,
     IndexedRow,
-    IndexedVersion,
     IndexState,
     OutdatedError,
     UnusableError,
@@ -59,7 +58,6 @@ __all__ = [
     "IndexState",
     "IndexWriter",
     "IndexedRow",
-    "IndexedVersion",
     "NewIndex",
     "OutdatedError",
     "UnusableError",
@@ -71,8 +69,7 @@ __all__ = [
     "require_space",
 ]
 
-_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
-_SET_MULTI_VALUED = "UPDATE controls SET multi_valued = 1 WHERE number = ? AND NOT multi_valued"
+_REMOVE_ENTRY = "DELETE FROM entry WHERE control = ? AND partition = ? AND fold = ? AND value = ? AND seq = ?"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -81,14 +78,16 @@ _ROWS_AT_ONCE = 100  # Rows inserted by one statement: its parameters and its si
 
 
 class IndexWriter(IndexState):
-    """Changes an index while it is in use; ``hidden`` are documents not to be seen. Methods raise ``sqlite3.Error``."""
+    """Changes an index while it is in use. Methods raise ``sqlite3.Error``."""
+
+    # ``hidden`` are documents to be placed before the first generation of their version.
 
     def __init__(
-        self, path: str, connection: sqlite3.Connection | None = None, hidden: frozenset[DocumentName] = frozenset()
+        self, path: str, connection: sqlite3.Connection | None = None, hidden: Container[DocumentName] = ()
     ) -> None:
         super().__init__(path, tables.opened_to_write(path) if connection is None else connection)
         self._hidden = hidden
-        self._partitions: dict[tuple[int, bool, bool], int] = {}
+        self._partitions: dict[tuple[int, bool, int], int] = {}
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -109,21 +108,21 @@ class IndexWriter(IndexState):
         found = {}
         for path in paths:
             # Another thread of a rebuild may insert rows at the same time: the connection's last row is not asked for.
-            self._execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
-            found[path] = int(self._execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0])
+            self._execute("INSERT OR IGNORE INTO control (path) VALUES (?)", (path,))
+            found[path] = int(self._execute("SELECT number FROM control WHERE path = ?", (path,)).fetchone()[0])
         return found
 
     def remove(self, kept: Iterable[IndexedRow]) -> None:
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
-            card = self._execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
+            card = self._execute("SELECT card FROM document WHERE seq = ?", (each.seq,)).fetchone()[0]
             for table in ("fields", "free_text", "texts"):
                 self._execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
-            self._execute("DELETE FROM documents WHERE row = ?", (each.row,))
+            self._execute("DELETE FROM document WHERE seq = ?", (each.seq,))
             gone[each.partition] -= 1
             self.connection.executemany(
                 _REMOVE_ENTRY,
-                [(number, each.partition, fold, value, each.row) for number, fold, value, _ in entries(decode(card))],
+                [(number, each.partition, fold, value, each.seq) for number, fold, value, _ in entries(decode(card))],
             )
         self._count(gone)
 
@@ -131,22 +130,20 @@ class IndexWriter(IndexState):
         """Insert documents that have no row."""
         placed = list(self._placed(documents))
         rows = [
-            (row, text, partition, *each.name, each.fingerprint, each.generation, each.content.created, each.card)
-            for each, row, text, partition in placed
+            (seq, text, partition, *each.name, each.fingerprint, each.content.created, each.card)
+            for each, seq, text, partition in placed
         ]
-        self._insert("documents (row, text, partition, document, draft, fingerprint, generation, created, card)", rows)
-        self._insert("texts (text, row)", [(text, row) for _, row, text, _ in placed])
+        self._insert("document (seq, text, partition, document, draft, fingerprint, created, card)", rows)
+        self._insert("texts (text, seq)", [(text, seq) for _, seq, text, _ in placed])
         fields = [(text, *tables.columns(each.content)) for each, _, text, _ in placed]
         self._insert(f"fields (rowid, {', '.join(FIELDS)})", fields)
         self._insert("free_text (rowid, text)", [(text, each.free_text) for each, _, text, _ in placed])
         added = [
-            (number, partition, fold, value, row, edge)
-            for each, row, _, partition in placed
+            (number, partition, fold, value, seq, edge)
+            for each, seq, _, partition in placed
             for number, fold, value, edge in entries(each.content)
         ]
-        self._insert("entries (number, partition, fold, value, row, edge)", added)
-        multi_valued = {number for number, *_, edge in added if edge != BOTH}
-        self.connection.executemany(_SET_MULTI_VALUED, [(number,) for number in multi_valued])
+        self._insert("entry (control, partition, fold, value, seq, edge)", added)
         self._count(Counter(partition for *_, partition in placed))
 
     def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
@@ -168,26 +165,26 @@ class IndexWriter(IndexState):
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
-            first = tables.first_row(each.content.modified)
+            first = tables.first_seq(each.content.modified)
             if first not in taken:
-                asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
-                values = first, first + tables.ROWS_PER_MILLISECOND
+                asked = "SELECT max(seq) FROM document WHERE seq >= ? AND seq < ?"
+                values = first, first + tables.SEQS_PER_MILLISECOND
                 last = self._execute(asked, values).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
-            key = each.content.version, each.name.is_draft, each.name in self._hidden
+            key = each.content.version, each.name.is_draft, 0 if each.name in self._hidden else each.generation
             if key not in self._partitions:
-                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND hidden = ?"
+                asked = "SELECT number FROM partition WHERE version = ? AND draft = ? AND round = ?"
                 found = self._execute(asked, key).fetchone()
                 if found is None:
-                    self._execute("INSERT INTO partitions (version, draft, hidden) VALUES (?, ?, ?)", key)
+                    self._execute("INSERT INTO partition (version, draft, round) VALUES (?, ?, ?)", key)
                     found = self._execute(asked, key).fetchone()
                 self._partitions[key] = int(found[0])
             yield each, taken[first], text, self._partitions[key]
 
     def _count(self, changes: Mapping[int, int]) -> None:
         self.connection.executemany(
-            "UPDATE partitions SET documents = documents + ? WHERE number = ?",
+            "UPDATE partition SET documents = documents + ? WHERE number = ?",
             [(change, partition) for partition, change in changes.items()],
         )
 
@@ -195,7 +192,9 @@ class IndexWriter(IndexState):
 class NewIndex(IndexWriter):
     """A new index, in a file that no other process has open, filled in one transaction. Raises ``OSError``, too."""
 
-    def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
+    # ``hidden`` are documents that are not to be seen, with their versions.
+
+    def __init__(self, path: str, hidden: Mapping[DocumentName, int]) -> None:
         files.ensure_file(path)
         super().__init__(path, tables.connected(path), hidden)
         with closed_after_error(self):
@@ -206,6 +205,8 @@ class NewIndex(IndexWriter):
             tables.tune(self.connection, crisismerge=1_000)
             self._execute("BEGIN")
             tables.write_fact(self.connection, tables.SCHEMA_FACT, tables.SCHEMA)
+            for version in set(hidden.values()):
+                self.store_version(version, VersionState(1, DefinitionState.DELETED, "", "", "[]"))
 
     def finish(self, tree: str) -> None:
         """Complete the index, as of when its documents were read, and close it durably."""
@@ -252,26 +253,26 @@ class IndexReader(IndexState):
         """Return how the rows of a document differ from the document; ``None`` where they do not."""
         # The rows are of the state of ``expected``; a document with no such row is right.
         row = self._execute(
-            "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
-            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
+            "SELECT d.seq, d.text, d.partition, d.created, d.card, p.version, p.draft FROM document d"
+            " JOIN partition p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
             (*expected.name, expected.fingerprint),
         ).fetchone()
         if row is None:
             return None
-        number, text, partition, created, card, version, draft = row
+        seq, text, partition, created, card, version, draft = row
         if (version, draft, created) != (expected.content.version, expected.name.is_draft, expected.content.created):
             return "the index has it at another place"
         if decode(card) != expected.content:
             return "the index has other values of it"
-        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        asked = "SELECT edge FROM entry WHERE control = ? AND partition = ? AND fold = ? AND value = ? AND seq = ?"
         for control, fold, value, edge in entries(expected.content):
-            found = self._execute(asked, (control, partition, fold, value, number)).fetchone()
+            found = self._execute(asked, (control, partition, fold, value, seq)).fetchone()
             if found != (edge,):
                 return "the index has not entered all its values"
-        of = self._execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        of = self._execute("SELECT seq FROM texts WHERE text = ?", (text,)).fetchone()
         fields = self._execute(_TEXTS, (text,)).fetchone()
         free_text = self._execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
-        if of != (number,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
+        if of != (seq,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
             return "the index has other text of it"
         filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
         # One of each: it takes long.
@@ -285,9 +286,9 @@ class IndexReader(IndexState):
 
     def counts(self) -> str | None:
         wrong = self._execute(
-            "SELECT 1 FROM partitions p"
-            " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
-            " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
+            "SELECT 1 FROM partition p"
+            " WHERE p.documents <> (SELECT count(*) FROM document d WHERE d.partition = p.number)"
+            " UNION ALL SELECT 1 FROM document WHERE partition NOT IN (SELECT number FROM partition) LIMIT 1"
         ).fetchone()
         return None if wrong is None else "it counts its documents wrong"
 
@@ -296,9 +297,9 @@ class IndexReader(IndexState):
         result = self._execute("PRAGMA integrity_check(1)").fetchone()[0]
         if result != "ok":
             return str(result)
-        cards = self._execute("SELECT card FROM documents")
+        cards = self._execute("SELECT card FROM document")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
-        found = self._execute("SELECT count(*) FROM entries").fetchone()[0]
+        found = self._execute("SELECT count(*) FROM entry").fetchone()[0]
         return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:

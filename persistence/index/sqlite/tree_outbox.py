@@ -94,6 +94,11 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
 
     # Before and after a commit, under the lock of the resource.
 
+    def prepare(self) -> None:
+        if self._process != os.getpid():  # a power cut may take what it records first, but not the file
+            with self._using("looking at the outbox"):
+                pass
+
     def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
             with self._using("recording a change") as run:
@@ -120,7 +125,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
             latest = msgspec.convert(rows[0], _Latest)
             before, last = Before(bool(latest.is_deleted), latest.stage), latest.modified
         elif found is not None and written >= self._born:
-            before, last = None, from_datetime(datetime.fromtimestamp(self._born, UTC))
+            before, last = None, from_datetime(datetime.fromtimestamp(self._born - 0.001, UTC))
         else:
             return
         if found is None:

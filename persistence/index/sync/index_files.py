@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
-from persistence.index.protocol import RebuildAim, VersionKeys, prepared
+from persistence.index.protocol import RebuildAim, prepared
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
@@ -297,7 +297,7 @@ class IndexCheck:
         for each in left:
             what = "left by who was killed making an index"
             yield FindingKind.STRAY_OWN.at(each, what, mend=partial(files.remove, each))
-        reader, last = engine.IndexReader, 0
+        reader, last = engine.IndexReader, staleness.BEFORE_ALL
         for compare in (reader.integrity, reader.counts) if deep else (reader.counts,):
             wrong = self._ask(form, compare)
             if wrong is not None:
@@ -366,20 +366,16 @@ class IndexCheck:
             kept = index.kept(seen.name.document).get(seen.name.is_draft)
             if kept is None or kept.fingerprint != seen.current:
                 return None
-            definition, known = source.definition(kept.version), index.version(kept.version)
-            if (
-                known is None
-                or kept.version in index.outdated()
-                or (known.fingerprint, known.generation) != (definition.fingerprint, kept.generation)
+            known = index.version(kept.version)
+            if known is None or (known.fingerprint, known.generation) != (
+                source.definition_fingerprint(kept.version),
+                kept.generation,
             ):
                 return None  # to be read again, before any answer
             read = source.read(seen.name, seen.current, source.definition)
             if read is None:
                 return "the index has it, and it cannot be read"
-            numbers = index.controls()
-            keys = {path: numbers[path] for path in definition.paths if path in numbers}
-            version_keys = VersionKeys(kept.version, kept.generation, keys, definition.types(keys))
-            return index.difference(prepared(read, version_keys))
+            return index.difference(prepared(read, known))
 
         return self._ask(form, compare)
 

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -169,7 +169,7 @@ class Rebuild:
         path = self.generations.fresh()
         try:
             with self._in_use() as old:
-                self._fill(path, frozenset() if only is None else old.hidden(but=only), progress)
+                self._fill(path, {} if only is None else old.hidden(but=only), progress)
                 with engine.IndexWriter(path) as index:
                     new = Refresh(index, self.source)
                     new.documents(old.missed())  # most of it while others can go on
@@ -203,7 +203,7 @@ class Rebuild:
                 with suppress(DiskError, BusyError), engine.domain_errors(path):
                     index.end_rebuild()
 
-    def _fill(self, path: str, hidden: frozenset[DocumentName], progress: Progress) -> None:
+    def _fill(self, path: str, hidden: Mapping[DocumentName, int], progress: Progress) -> None:
         """Fill a new index; a thread writes a batch while this one reads the next."""
         with engine.NewIndex(path, hidden) as index, ThreadPoolExecutor(1, "indexing") as writer:
             refresh = Refresh(index, self.source)
@@ -223,11 +223,13 @@ class Rebuild:
         # End early where their texts are large: a batch is held in memory.
         size = 0
         for name in names:
-            read = self.source.read(name, self.source.fingerprint(name), lambda version: refresh.keys(version)[1])
+            read = self.source.read(
+                name, self.source.fingerprint(name), lambda version: refresh.keys(version).definition
+            )
             if read is None:
                 yield None
                 continue
-            document = prepared(read, refresh.keys(read.hit.facts.version)[0])
+            document = prepared(read, refresh.keys(read.hit.facts.version))
             yield document
             size += len(document.free_text) + len(document.card)
             if size > _LARGEST_BATCH:

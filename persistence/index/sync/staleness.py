@@ -37,13 +37,15 @@ from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
-from persistence.index.protocol import VersionKeys, prepared, typed_number
-from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
-from persistence.index.sqlite.engine import IndexedRow, IndexedVersion, IndexState, IndexWriter
+from persistence.index.protocol import VersionState, prepared
+from persistence.index.sources import UNKNOWN, DocumentName, IndexedDefinition, IndexedDocument, Source
+from persistence.index.sqlite.engine import IndexedRow, IndexState, IndexWriter
 from persistence.limits import MOST_READ_AHEAD
 from persistence.storage import files
 
 _BATCH = 1_000
+
+BEFORE_ALL = -1 << 63  # Before the ``seq`` of every document
 
 CHANGES = "-changes"  # The end of the name of the file that has the number of changes to an index
 
@@ -152,7 +154,7 @@ def differing(index: IndexState, source: Source) -> Iterator[str | None]:
         else:
             yield None  # deleted, or damaged: there should be no row
     if same < index.count():
-        last = 0
+        last = BEFORE_ALL
         while rows := index.names(last, _BATCH):
             yield from (name.document for _, name in rows if not source.fingerprint(name))
             last = rows[-1][0]
@@ -177,7 +179,7 @@ class Refresh:
     def __init__(self, index: IndexWriter, source: Source) -> None:
         self._index = index
         self._source = source
-        self._versions: dict[int, tuple[VersionKeys, IndexedDefinition]] = {}
+        self._versions: dict[int, VersionState] = {}
         self._ahead: dict[DocumentName, tuple[IndexedDefinition, IndexedDocument]] = {}
         self._is_changed = False
 
@@ -199,10 +201,10 @@ class Refresh:
 
     def version(self, version: int) -> Iterator[None]:
         """Read the documents of an outdated version again, in batches; yield after each."""
-        known, last = self._index.version(version), 0
+        last = BEFORE_ALL
         while rows := self._index.names_of(version, last, _CHANGED_AT_ONCE):
             with self._changing():
-                keys, _ = self.keys(version)
+                keys = self.keys(version)
                 self._replace(
                     each
                     for each in self._states(document for _, document in rows)
@@ -212,8 +214,6 @@ class Refresh:
                 )
             last = rows[-1][0]
             yield
-        if known is not None:
-            self._index.settle_version(version, known.generation)
 
     def everything(self) -> Iterator[int]:
         """Compare the whole tree, and replace all rows that differ; yield the number of documents in each batch."""
@@ -222,31 +222,18 @@ class Refresh:
             self.documents(document for document in batch if document is not None)
             yield len(batch)
 
-    def keys(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
-        """Return the keys and the definition by which documents of a version must be read now."""
-        # A definition that the index does not know as it is, is stored in it: to be called in a transaction.
-        if version in self._versions:
-            return self._versions[version]
-        definition = self._source.definition(version)
-        self._is_changed = True
-        numbers = self._index.numbers(definition.paths)
-        types = definition.types(numbers)
-        is_published = definition.state is DefinitionState.PUBLISHED
-        controls = (*numbers.values(), *(typed_number(number, of) for number, of in types.items()))
-        now = IndexedVersion(definition.fingerprint, controls if is_published else None, 1)
-        known = self._index.version(version)
-        generation = 1 if known is None else known.generation
-        if known is None:
-            self._index.store_version(version, now)
-        elif known.fingerprint != now.fingerprint:
-            if definition.state is DefinitionState.DELETED and known.controls is not None:
-                self._index.hide_version(version)
-            elif now.controls != known.controls:
-                generation += 1
-            self._index.store_version(
-                version, now._replace(generation=generation), is_outdated=generation != known.generation
-            )
-        self._versions[version] = VersionKeys(version, generation, numbers, types), definition
+    def keys(self, version: int) -> VersionState:
+        """Return the state by which documents of a version must be read now."""
+        # One that the index does not know as it is, is stored in it: to be called in a transaction.
+        if version not in self._versions:
+            definition, known = self._source.definition(version), self._index.version(version)
+            self._is_changed = True
+            numbers = self._index.numbers(definition.paths)
+            now = VersionState.of(definition, self._source.described.data_format, numbers)
+            now = now if known is None else known.following(now)
+            if now != known:
+                self._index.store_version(version, now)
+            self._versions[version] = now
         return self._versions[version]
 
     @contextmanager
@@ -302,12 +289,12 @@ class Refresh:
             return
         self._index.remove([each.kept for each in states if each.kept is not None])
         documents = filter(None, map(self._read, states))
-        self._index.add(prepared(document, self.keys(document.hit.facts.version)[0]) for document in documents)
+        self._index.add(prepared(document, self.keys(document.hit.facts.version)) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:
         definition, document = self._ahead.pop(state.name, (None, None))
         if document is not None and document.fingerprint == state.fingerprint:
-            _, current = self.keys(document.hit.facts.version)
-            if current == definition:
+            current = self.keys(document.hit.facts.version)
+            if current.definition == definition:
                 return document
-        return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])
+        return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version).definition)

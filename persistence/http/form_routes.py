@@ -1,19 +1,21 @@
-"""The CRUD API: definitions, data, drafts, attachments, leases, histories (seed, Endpoints; spec crud 4, 7, 8.1)."""
+"""The routes of form runtimes: contents, leases and histories, searches and lists of forms, and publishing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 
 from flask import Blueprint, Request, Response, g, request
 
 from persistence.errors import BadAddressError, BadRequestError, LockedError
-from persistence.http.application import RESOURCE_METHODS, RouteScope, ServedApi, api
+from persistence.http.application import LIMITED_KEY, RESOURCE_METHODS, RouteScope, ServedApi, api
 from persistence.http.audit import note_in_audit
 from persistence.http.parsing import body_of, drain, instant_of, is_forced
 from persistence.http.responses import (
     JSON,
     SHOWN_TYPES,
+    WrittenAnswer,
     answered,
     empty,
     is_not_modified,
@@ -21,16 +23,24 @@ from persistence.http.responses import (
     prefers_json,
     refusal,
     send_transformed,
+    text,
     whole,
+    xml,
 )
-from persistence.limits import LARGEST_LOCK
+from persistence.keys import Key
+from persistence.limits import LARGEST_LOCK, LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DocumentAddress, Form
+from persistence.model.network_addresses import RemoteTarget
+from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, SentQuery
 from persistence.model.sidecar import page_request
-from persistence.model.texts import count, flag, short
-from persistence.model.versions import parse_timeout
+from persistence.model.texts import count, duration, flag, parse_time, short
+from persistence.model.versions import Searched, parse, parse_reindexed, parse_searched, parse_timeout
+from persistence.services.definitions import Publication, PublishedForm
 from persistence.services.documents import holder_document
 from persistence.services.histories import DiffOptions, RevisionPair
+from persistence.services.reencryption import reindexing_xml
 from persistence.services.rules import Read, Removed, Written
+from persistence.services.searching import Searcher, Searching
 from persistence.services.transforms import JsonDocuments, migrated, removes_nonrelevant, transformed
 
 crud = Blueprint("crud", __name__)
@@ -231,3 +241,206 @@ def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Respons
 def _diff_options(asked: Request) -> DiffOptions:
     truncation = count(asked.args.get("truncation-size") or "", "truncation-size", 0)
     return DiffOptions(short(asked.args.get("lang"), "language"), truncation or None)
+
+
+# Searches and distinct values (spec search 1, 3), lists of forms (search 4), and the index behind them (search 5).
+#
+# The bodies of requests that rebuild an index have no meaning.
+
+
+search = Blueprint("search", __name__)
+forms = Blueprint("forms", __name__)
+reindex = Blueprint("reindex", __name__)
+reindex_by_get = Blueprint("reindex_by_get", __name__)
+reindex_status = Blueprint("reindex_status", __name__)
+"""``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
+
+_IGNORE_ADMIN = "ignore-admin-permissions"
+
+
+@search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+def documents(app: str, form: str) -> Response:
+    return _answered(Searching.search, Form(app, form))
+
+
+@search.post("/search", scope=RouteScope.ALL, only_reads=True)
+@search.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
+def documents_of_all_forms(app: str | None = None) -> Response:
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    if isinstance(parse_searched(api.parser.version_header(request)), int):
+        raise BadRequestError("a search of several forms has all versions of each, not one")
+    answer, notice = api.services.searching.search_all(app, _sent(), searcher)
+    return answered(request.environ, answer, api.headers.of_notice(notice))
+
+
+@search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+def distinct_values(app: str, form: str) -> Response:
+    return _answered(Searching.distinct, Form(app, form))
+
+
+def _answered(
+    ask: Callable[[Searching, Form, int | Searched, SentQuery, Searcher], tuple[WrittenAnswer, str | None]], form: Form
+) -> Response:
+    searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
+    version = parse_searched(api.parser.version_header(request))
+    answer, notice = ask(api.services.searching, form, version, _sent(), searcher)
+    key: Key | None = request.environ.get(LIMITED_KEY)
+    # It may name the nearest of all forms, also to a key that is for some of them only.
+    notice = None if key is not None and key.forms else notice
+    return answered(request.environ, answer, api.headers.of_notice(notice))
+
+
+def _sent() -> SentQuery:
+    return SentQuery(body_of(request.environ, LARGEST_QUERY), is_json=request.mimetype == JSON)
+
+
+@forms.get("/form", scope=RouteScope.NAMED)
+@forms.get("/form/<app>", scope=RouteScope.NAMED)
+@forms.get("/form/<app>/<form>", scope=RouteScope.NAMED)
+def listed(app: str | None = None, form: str | None = None) -> Response:
+    """Answer ``GET /form/$app/$form``; its parameters are in any letter case (spec search 4.1)."""
+    user = api.parser.user(request)
+    since = request.args.get("modified-since")
+    all_versions = flag(request.args.get("all-versions"), "all-versions", has_any_case=True)
+    filters = []
+    if since is not None:
+        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
+    query = FormQuery(
+        app=app,
+        form=form,
+        latest_only=None if all_versions is None else not all_versions,
+        all_forms=flag(request.args.get("all-forms"), "all-forms", has_any_case=True) is True,
+        ignore_admin=flag(request.args.get(_IGNORE_ADMIN), _IGNORE_ADMIN, has_any_case=True) is True,
+        filters=tuple(filters),
+    )
+    return answered(request.environ, api.services.forms.find(query, user))
+
+
+@forms.post("/form", scope=RouteScope.ALL, only_reads=True)
+@forms.post("/form/<app>", scope=RouteScope.ALL, only_reads=True)
+@forms.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
+def queried(app: str | None = None, form: str | None = None) -> Response:  # noqa: ARG001 - the query is in the body
+    """Answer ``POST /form/$app/$form``, whose query is in its body only."""
+    user = api.parser.user(request)
+    return answered(request.environ, api.services.forms.search(_sent(), user))
+
+
+@reindex.post("/reindex", scope=RouteScope.ALL)
+def all_forms() -> Response:
+    drain(request.environ)
+    api.services.router.reindex_all()
+    return empty(HTTPStatus.OK, [])
+
+
+@reindex.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
+def version(app: str, form: str) -> Response:
+    number = parse_reindexed(api.parser.version_header(request))
+    drain(request.environ)
+    api.services.router.reindex(Form(app, form), number)
+    return empty(HTTPStatus.OK, [])
+
+
+@reindex.get("/reindex/status", scope=RouteScope.ALL)
+@reindex_status.get("/reindex", scope=RouteScope.ALL)
+def status() -> Response:
+    return xml(reindexing_xml(api.services.router.reindexing_status()))
+
+
+@reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)
+def all_forms_by_get() -> Response:
+    """Answer ``GET /reindex`` of 2023.1 and 2024.1 (spec runtime 8); a browser, which follows links, gets a status."""
+    return status() if "HTTP_SEC_FETCH_SITE" in request.environ else all_forms()
+
+
+# The public API alone: publishing, duplicates, lists of attachments, access tokens.
+#
+# Publishing stores a definition with its attachments in one request (spec crud 8.3). Access tokens are issued to
+# callers whose API keys the settings name (crud 6.6).
+
+
+publish = Blueprint("publish", __name__)
+designer = Blueprint("designer", __name__)  # Its prefix is the form in which definitions are drawn
+
+document_services = Blueprint("document_services", __name__)
+tokens = Blueprint("tokens", __name__)
+
+
+@publish.post("/publish", scope=RouteScope.ALL)
+def from_body() -> Response:
+    """Answer ``POST /fr/service/publish[?document-id=$document]``."""
+    publication = _publication(request.args.get("document-id"))
+    body = body_of(request.environ, LARGEST_TREE)
+    return _published(api.shared.publishing.from_body(body, publication))
+
+
+@designer.post("/publish/<document>", scope=RouteScope.ALL)
+def from_designer(document: str) -> Response:
+    """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
+    publication = _publication(document)
+    drain(request.environ)
+    return _published(api.shared.publishing.from_designer(document, publication))
+
+
+def _published(done: PublishedForm) -> Response:
+    form, version, answer = done
+    note_in_audit(request.environ, app=form.app, form=form.name, collection="form", version=version)
+    return xml(answer)
+
+
+def _publication(source: str | None) -> Publication:
+    # The parameter, else the header (spec crud 8.3).
+    parameter = request.args.get("form-definition-version")
+    version = parse(parameter, None, None) if parameter else api.parser.version(request)
+    comment = (request.args.get("version-comment") or "").strip()
+    if len(comment) > LONGEST_COMMENT:
+        raise BadRequestError(f"a version comment is at most {LONGEST_COMMENT} characters long")
+    return Publication(
+        version=version,
+        is_available=request.args.get("available") != "false",
+        comment=comment or None,
+        user=api.parser.user(request),
+        source=short(source, "document id"),
+        flat_view=api.parser.flat_view(request),
+        lists_grids=request.args.get("upgrade-form-definition") != "false",
+        target=_target(),
+    )
+
+
+def _target() -> RemoteTarget | None:
+    url = request.args.get("remote-server-url")
+    if not url:
+        return None
+    server = api.shared.publishing.servers.require_allowed(url)
+    note_in_audit(request.environ, details={"server": str(server)})
+    is_forced = flag(request.args.get("force-attachments") or None, "force-attachments") is True
+    return RemoteTarget(server, api.parser.remote_authorization(request), is_forced)
+
+
+@document_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+def attachments(app: str, form: str) -> Response:
+    """Answer ``GET /fr/service/$app/$form/attachments?document=$document`` (spec crud 8.2)."""
+    document = request.args.get("document")
+    if not document:
+        raise BadRequestError("the parameter document must name the document whose attachments are asked for")
+    return xml(api.services.attachments.of_document(Form(app, form), document, api.parser.user(request)))
+
+
+@document_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
+def duplicate(app: str, form: str) -> Response:
+    user, body = api.parser.user(request), body_of(request.environ, LARGEST_QUERY)
+    document, answer = api.shared.duplicating.duplicate(Form(app, form), body, user)
+    note_in_audit(request.environ, collection="data", document=document)
+    return xml(answer)
+
+
+@tokens.post("/token/<app>/<form>/<document>", scope=RouteScope.NAMED)
+def issue_token(app: str, form: str, document: str) -> Response:
+    """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
+    drain(request.environ)
+    api.shared.token_issuers.require(request.environ, "issue access tokens")
+    operations = (request.args.get("operations") or "").split(",")
+    seconds = duration(request.args.get("expires") or "")
+    asked = api.parser.version(request)
+    wanted = filter(None, map(str.strip, operations))
+    token = api.shared.issuing.issue(Form(app, form), document, asked, wanted, seconds)
+    return text(HTTPStatus.OK, token, [("Cache-Control", "no-store")])
