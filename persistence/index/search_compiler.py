@@ -1,8 +1,8 @@
 """Searches and distinct values of an index: one compiler for the tables of both engines.
 
 A *condition* is a query for the documents that meet it, and a test of one document ``d``. The one that the fewest
-documents meet selects, and the others are tested. The engines have the same tables, by other names: a
-``SearchDialect`` has these, and says where the SQL of an engine differs.
+documents meet selects, and the others are tested. The engines have tables of the same names; a ``SearchDialect``
+says where the SQL of an engine differs.
 """
 
 from __future__ import annotations
@@ -149,10 +149,6 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
 class SearchDialect(ABC):
     """The SQL of an engine for a search of some partitions, in one transaction."""
 
-    document: ClassVar[str]
-    entry: ClassVar[str]
-    seq: ClassVar[str]
-    control: ClassVar[str]
     found: ClassVar[str]  # The columns of a document that meets a condition
     listed: ClassVar[str]  # The columns of a document on a list, in the order in which a list by last save is sorted
     entered: ClassVar[str]  # The table of entries ``d`` with the columns ``listed``
@@ -247,8 +243,8 @@ class SearchDialect(ABC):
         )
 
     def entries(self, number: int, where: Sql, on: str = "", *, is_distinct: bool = False) -> Condition:
-        under = Sql(f"{self.control} = ? AND {where.text}", (int(number), *where.values))
-        return self.selected(self.entry, under, on, is_distinct=is_distinct)
+        under = Sql(f"control = ? AND {where.text}", (int(number), *where.values))
+        return self.selected("entry", under, on, is_distinct=is_distinct)
 
     def keyed(self, number: int, text: str, on: str = "") -> Condition:
         fold, value = self.key(text)
@@ -292,8 +288,8 @@ class Search:
         page = []
         for at in range(0, len(rows), _AT_ONCE):
             some, dialect = rows[at : at + _AT_ONCE], self._dialect
-            among = f"{dialect.seq} IN ({', '.join(map(str, some))})"
-            text = f"SELECT {dialect.seq}, {dialect.hit} FROM {dialect.document} WHERE {among}"
+            among = f"seq IN ({', '.join(map(str, some))})"
+            text = f"SELECT seq, {dialect.hit} FROM document WHERE {among}"
             found = {row[0]: row[1:] for row in dialect.rows(Sql(text))}
             for document, draft, fingerprint, encoded in (found[seq] for seq in some):
                 card = decode(encoded)
@@ -354,11 +350,11 @@ class Search:
             return []
         if drafts.for_document is not None:
             of = Sql("document = ? AND draft", (drafts.for_document,))
-            return [dialect.selected(dialect.document, of, is_distinct=True)]
+            return [dialect.selected("document", of, is_distinct=True)]
         if not drafts.never_saved:
             return []
-        saved = f"SELECT 1 FROM {dialect.document} s WHERE {dialect.same_form} s.document = x.document AND NOT s.draft"
-        never = dialect.selected(f"{dialect.document} x", Sql(f"NOT EXISTS ({saved})"))
+        saved = f"SELECT 1 FROM document s WHERE {dialect.same_form} s.document = x.document AND NOT s.draft"
+        never = dialect.selected("document x", Sql(f"NOT EXISTS ({saved})"))
         return [replace(never, is_range=False, is_quick=False)]
 
     def _matching(self, number: int, control: ControlFilter) -> Condition:
@@ -405,7 +401,7 @@ class Search:
         return all_of(found) if found else self._everything(on)
 
     def _everything(self, on: str) -> Condition:
-        return self._dialect.selected(self._dialect.document, Sql("true"), on, is_distinct=True)
+        return self._dialect.selected("document", Sql("true"), on, is_distinct=True)
 
     # Pages.
 
@@ -434,8 +430,8 @@ class Search:
             rows = self._walk(order._replace(offset=at, size=FIRST_TRIED), dialect.documents)
             if not rows:
                 break
-            among = f"d.{dialect.seq} IN ({', '.join(map(str, rows))})"
-            text = f"SELECT {dialect.seq} FROM {dialect.document} d WHERE {among} AND {tested.text}"
+            among = f"d.seq IN ({', '.join(map(str, rows))})"
+            text = f"SELECT seq FROM document d WHERE {among} AND {tested.text}"
             passing = {row[0] for row in dialect.rows(Sql(text, tested.values))}
             found += [row for row in rows if row in passing]
             if len(found) >= wanted:
@@ -459,7 +455,7 @@ class Search:
         if first is None:
             first = next((each for each in conditions if each.is_range), conditions[0])
             sets = [each.selects for each in conditions if each is not first]
-            tests = [Sql(f"d.{dialect.seq} IN ({each.text})", each.values) for each in sets]
+            tests = [Sql(f"d.seq IN ({each.text})", each.values) for each in sets]
             return once(all_of([first, first], joined(" AND ", tests)))
         others = [each for each in conditions if each is not first or not each.is_exact]
         return once(all_of([first, *others], dialect.tested(others)))
@@ -473,13 +469,13 @@ class Search:
         arms = []
         for each in self._searched:
             if control is None:
-                columns, source = dialect.listed, f"{dialect.document} d WHERE"
+                columns, source = dialect.listed, "document d WHERE"
             elif control < 0 or control in each.controls.values():
                 columns = f"{dialect.listed}, fold, value"
-                source = f"{dialect.entered} WHERE {dialect.control} = {control} AND edge & {order.edge} > 0 AND"
+                source = f"{dialect.entered} WHERE control = {control} AND edge & {order.edge} > 0 AND"
             else:
                 columns = f"{dialect.listed}, {dialect.nothing} AS fold, {dialect.nothing} AS value"
-                source = f"{dialect.document} d WHERE"
+                source = "document d WHERE"
             text = f"SELECT {columns} FROM {source} partition = {each.number}{tested.text}"
             arms.append(Sql(text, tested.values))
         while len(arms) > _MOST_ARMS:
@@ -501,17 +497,15 @@ class Search:
             if few is not None:
                 return sorted(set(few), key=lambda key: (isinstance(key[0], str), *key))
         hits = self._hits_of(conditions) if conditions else Sql("")
-        among = f" AND {dialect.seq} IN (SELECT {dialect.seq} FROM ({hits.text}) h)" if conditions else ""
-        text = f"SELECT DISTINCT fold, value FROM {dialect.entry} WHERE {dialect.control} = ? AND {dialect.on}{among}"
+        among = f" AND seq IN (SELECT seq FROM ({hits.text}) h)" if conditions else ""
+        text = f"SELECT DISTINCT fold, value FROM entry WHERE control = ? AND {dialect.on}{among}"
         return dialect.rows(Sql(f"{text} ORDER BY fold, value LIMIT {_MOST_VALUES}", (number, *hits.values)))
 
     def _value(self, number: int, fold: Fold, value: Value) -> str:
         if not is_cut(fold):
             return str(fold if value == AS_FOLDED else value)
         dialect = self._dialect
-        text = f"SELECT {dialect.seq} FROM {dialect.entry} WHERE {dialect.control} = ? AND {dialect.on}"
+        text = f"SELECT seq FROM entry WHERE control = ? AND {dialect.on}"
         of = Sql(f"{text} AND fold = ? AND value = ? LIMIT 1", (number, fold, value))
-        ((card,),) = dialect.rows(
-            Sql(f"SELECT card FROM {dialect.document} WHERE {dialect.seq} = ({of.text})", of.values)
-        )
+        ((card,),) = dialect.rows(Sql(f"SELECT card FROM document WHERE seq = ({of.text})", of.values))
         return next(each for each in decode(card).of(number) if dialect.key(each) == (fold, value))

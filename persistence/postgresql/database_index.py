@@ -344,10 +344,6 @@ SELECT fold, value FROM leaps WHERE value <> '' OR EXISTS (
 class PostgresDialect(SearchDialect):
     """The SQL of a search in a transaction. Methods raise errors of the database."""
 
-    document = "document"
-    entry = "entry"
-    seq = "seq"
-    control = "control"
     found = "seq"
     listed = "seq, modified"
     entered = "entry d JOIN (SELECT seq, modified FROM document) m USING (seq)"

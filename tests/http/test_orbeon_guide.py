@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,7 +15,7 @@ from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from tests import forkserver
 from tests.docs.markdown import DOCS, blocks
-from tests.docs.sandbox import home_of, shell, statuses
+from tests.docs.sandbox import home_of, shell
 from tests.in_process import serving
 from tests.orders import found
 from tests.service import PROVIDER, V1, running
@@ -31,7 +30,6 @@ def examples(language: str) -> list[str]:
     return found
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the check uses curl, which is not installed")
 def test_the_check_works_literally(tmp_path: Path) -> None:
     """With the settings and the first block of properties of the page, all steps of each release are ok."""
     with running(tmp_path, dialect="orbeon") as service, shell(tmp_path, service.port) as sandbox:
@@ -43,8 +41,6 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
         printed = [sandbox.run(block) for block in blocks(DOCS / "orbeon.md") if block.language == "sh"]
     assert re.search(r"2024\.1: \d+ steps ok, 0 failed, 1 skipped", printed[0]), printed[0]
     assert printed[1].splitlines()[-1] == "nothing is missing"
-    assert [each for each in statuses(printed[2]) if each != "100"] == ["404", "201", "200", "204"]
-    assert "<form-version>1</form-version>" in printed[2]
 
 
 @pytest.mark.parametrize("settings", examples("toml"))

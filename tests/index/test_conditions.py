@@ -29,8 +29,8 @@ def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
         install(connection, lambda: None)
         connection.executescript(TABLES + INDEXES)
-        connection.execute("INSERT INTO partitions (number, version, draft, round, documents) VALUES (1, 1, 0, 1, 1)")
-        connection.execute("INSERT INTO documents VALUES (1, 1, 1, 0, 'd', '', '', ?)", (_CARD,))
+        connection.execute("INSERT INTO partition (number, version, draft, round, documents) VALUES (1, 1, 0, 1, 1)")
+        connection.execute("INSERT INTO document VALUES (1, 1, 1, 0, 'd', '', '', ?)", (_CARD,))
         yield connection
 
 
@@ -71,7 +71,7 @@ def test_each_part_is_in_one_of_the_values(
     connection: sqlite3.Connection, filters: list[ControlFilter], is_met: object
 ) -> None:
     where = _tested(connection, *filters)
-    found = connection.execute(f"SELECT count(*) FROM documents d WHERE {where.text}", where.values).fetchone()  # noqa: S608 - the expression under test
+    found = connection.execute(f"SELECT count(*) FROM document d WHERE {where.text}", where.values).fetchone()  # noqa: S608 - the expression under test
     assert found == (int(bool(is_met)),)
 
 

@@ -101,7 +101,7 @@ def garble_a_page(workshop: Workshop) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page, size = connection.execute(
             "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_master"
-            " WHERE name = 'sqlite_autoindex_controls_1'"
+            " WHERE name = 'sqlite_autoindex_control_1'"
         ).fetchone()
     with current(workshop).open("r+b") as file:
         file.seek((page - 1) * size + 8)
@@ -143,24 +143,24 @@ STALE = (
 )
 CASES = (
     *STALE,
-    Case("miscounted", sql("UPDATE partitions SET documents = documents + 1 WHERE draft = 0"), "index-damaged"),
-    Case("lost partition", sql("DELETE FROM partitions WHERE draft = 1"), "index-damaged"),
+    Case("miscounted", sql("UPDATE partition SET documents = documents + 1 WHERE draft = 0"), "index-damaged"),
+    Case("lost partition", sql("DELETE FROM partition WHERE draft = 1"), "index-damaged"),
     Case("cut off", lambda tree: os.truncate(current(tree), current(tree).stat().st_size // 2), "index-damaged"),
     Case("written over", lambda tree: current(tree).write_bytes(b"no index\n" * 1000), "index-damaged"),
     Case("lost file", lambda tree: current(tree).unlink(), "index-damaged"),
-    Case("lost table", sql("DROP TABLE partitions"), "index-damaged"),
+    Case("lost table", sql("DROP TABLE partition"), "index-damaged"),
     Case("old index", leave(f"{fresh_id()}.sqlite"), "stray-temporary"),
     Case("unfinished index", leave(f"{fresh_id()}.sqlite-staged"), "stray-temporary"),
     Case("unfinished pointer", leave("current.4711"), "stray-temporary"),
     Case("lost form", lose_a_form, "stray-temporary", ".index/acme/gone"),
     Case("notes", leave_notes, "index-notes", JOURNAL),
 )
-AN_ENTRY = "INSERT INTO entries SELECT number, partition, 'eve', value, row, edge FROM entries WHERE fold = 'ada'"
-A_VALUE = "UPDATE documents SET card = replace(card, 'Ada', 'Eve') WHERE document = 'd-1'"
+AN_ENTRY = "INSERT INTO entry SELECT control, partition, 'eve', value, seq, edge FROM entry WHERE fold = 'ada'"
+A_VALUE = "UPDATE document SET card = replace(card, 'Ada', 'Eve') WHERE document = 'd-1'"
 A_TEXT = "UPDATE free_text SET text = 'never said' WHERE text LIKE '%call back%'"
 DEEP = (
     Case("changed value", sql(A_VALUE), "index-wrong", D1),
-    Case("lost entry", sql("DELETE FROM entries WHERE fold = 'ada'"), "index-wrong", D1),
+    Case("lost entry", sql("DELETE FROM entry WHERE fold = 'ada'"), "index-wrong", D1),
     Case("changed text", sql(A_TEXT), "index-wrong", D1),
     Case("lost text in the index of texts", sql("DELETE FROM free_text_data WHERE id > 10"), "index-damaged"),
     Case("added entry", sql(AN_ENTRY), "index-damaged"),

@@ -11,10 +11,11 @@ import sqlite3
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
 
 from persistence.closable import Closable, closed, closed_after_error
+from persistence.errors import BusyError
 from persistence.index.protocol import Budget, PreparedDocument, VersionState, decode, entries
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DefinitionState, DocumentName, IndexedPage
@@ -44,6 +45,7 @@ from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Query, Scope
 from persistence.storage import files
+from persistence.storage.locks import LockFile
 
 __all__ = [
     "FLAT_FAILURES",
@@ -69,7 +71,7 @@ __all__ = [
     "require_space",
 ]
 
-_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+_REMOVE_ENTRY = "DELETE FROM entry WHERE control = ? AND partition = ? AND fold = ? AND value = ? AND seq = ?"
 
 _TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
@@ -108,21 +110,21 @@ class IndexWriter(IndexState):
         found = {}
         for path in paths:
             # Another thread of a rebuild may insert rows at the same time: the connection's last row is not asked for.
-            self._execute("INSERT OR IGNORE INTO controls (path) VALUES (?)", (path,))
-            found[path] = int(self._execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()[0])
+            self._execute("INSERT OR IGNORE INTO control (path) VALUES (?)", (path,))
+            found[path] = int(self._execute("SELECT number FROM control WHERE path = ?", (path,)).fetchone()[0])
         return found
 
     def remove(self, kept: Iterable[IndexedRow]) -> None:
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
-            card = self._execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
+            card = self._execute("SELECT card FROM document WHERE seq = ?", (each.seq,)).fetchone()[0]
             for table in ("fields", "free_text", "texts"):
                 self._execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
-            self._execute("DELETE FROM documents WHERE row = ?", (each.row,))
+            self._execute("DELETE FROM document WHERE seq = ?", (each.seq,))
             gone[each.partition] -= 1
             self.connection.executemany(
                 _REMOVE_ENTRY,
-                [(number, each.partition, fold, value, each.row) for number, fold, value, _ in entries(decode(card))],
+                [(number, each.partition, fold, value, each.seq) for number, fold, value, _ in entries(decode(card))],
             )
         self._count(gone)
 
@@ -130,20 +132,20 @@ class IndexWriter(IndexState):
         """Insert documents that have no row."""
         placed = list(self._placed(documents))
         rows = [
-            (row, text, partition, *each.name, each.fingerprint, each.content.created, each.card)
-            for each, row, text, partition in placed
+            (seq, text, partition, *each.name, each.fingerprint, each.content.created, each.card)
+            for each, seq, text, partition in placed
         ]
-        self._insert("documents (row, text, partition, document, draft, fingerprint, created, card)", rows)
-        self._insert("texts (text, row)", [(text, row) for _, row, text, _ in placed])
+        self._insert("document (seq, text, partition, document, draft, fingerprint, created, card)", rows)
+        self._insert("texts (text, seq)", [(text, seq) for _, seq, text, _ in placed])
         fields = [(text, *tables.columns(each.content)) for each, _, text, _ in placed]
         self._insert(f"fields (rowid, {', '.join(FIELDS)})", fields)
         self._insert("free_text (rowid, text)", [(text, each.free_text) for each, _, text, _ in placed])
         added = [
-            (number, partition, fold, value, row, edge)
-            for each, row, _, partition in placed
+            (number, partition, fold, value, seq, edge)
+            for each, seq, _, partition in placed
             for number, fold, value, edge in entries(each.content)
         ]
-        self._insert("entries (number, partition, fold, value, row, edge)", added)
+        self._insert("entry (control, partition, fold, value, seq, edge)", added)
         self._count(Counter(partition for *_, partition in placed))
 
     def _insert(self, table: str, rows: Sequence[tuple[object, ...]]) -> None:
@@ -165,26 +167,26 @@ class IndexWriter(IndexState):
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
-            first = tables.first_row(each.content.modified)
+            first = tables.first_seq(each.content.modified)
             if first not in taken:
-                asked = "SELECT max(row) FROM documents WHERE row >= ? AND row < ?"
-                values = first, first + tables.ROWS_PER_MILLISECOND
+                asked = "SELECT max(seq) FROM document WHERE seq >= ? AND seq < ?"
+                values = first, first + tables.SEQS_PER_MILLISECOND
                 last = self._execute(asked, values).fetchone()[0]
                 taken[first] = first - 1 if last is None else int(last)
             taken[first] += 1
             key = each.content.version, each.name.is_draft, 0 if each.name in self._hidden else each.generation
             if key not in self._partitions:
-                asked = "SELECT number FROM partitions WHERE version = ? AND draft = ? AND round = ?"
+                asked = "SELECT number FROM partition WHERE version = ? AND draft = ? AND round = ?"
                 found = self._execute(asked, key).fetchone()
                 if found is None:
-                    self._execute("INSERT INTO partitions (version, draft, round) VALUES (?, ?, ?)", key)
+                    self._execute("INSERT INTO partition (version, draft, round) VALUES (?, ?, ?)", key)
                     found = self._execute(asked, key).fetchone()
                 self._partitions[key] = int(found[0])
             yield each, taken[first], text, self._partitions[key]
 
     def _count(self, changes: Mapping[int, int]) -> None:
         self.connection.executemany(
-            "UPDATE partitions SET documents = documents + ? WHERE number = ?",
+            "UPDATE partition SET documents = documents + ? WHERE number = ?",
             [(change, partition) for partition, change in changes.items()],
         )
 
@@ -253,26 +255,26 @@ class IndexReader(IndexState):
         """Return how the rows of a document differ from the document; ``None`` where they do not."""
         # The rows are of the state of ``expected``; a document with no such row is right.
         row = self._execute(
-            "SELECT d.row, d.text, d.partition, d.created, d.card, p.version, p.draft FROM documents d"
-            " JOIN partitions p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
+            "SELECT d.seq, d.text, d.partition, d.created, d.card, p.version, p.draft FROM document d"
+            " JOIN partition p ON p.number = d.partition WHERE d.document = ? AND d.draft = ? AND d.fingerprint = ?",
             (*expected.name, expected.fingerprint),
         ).fetchone()
         if row is None:
             return None
-        number, text, partition, created, card, version, draft = row
+        seq, text, partition, created, card, version, draft = row
         if (version, draft, created) != (expected.content.version, expected.name.is_draft, expected.content.created):
             return "the index has it at another place"
         if decode(card) != expected.content:
             return "the index has other values of it"
-        asked = "SELECT edge FROM entries WHERE number = ? AND partition = ? AND fold = ? AND value = ? AND row = ?"
+        asked = "SELECT edge FROM entry WHERE control = ? AND partition = ? AND fold = ? AND value = ? AND seq = ?"
         for control, fold, value, edge in entries(expected.content):
-            found = self._execute(asked, (control, partition, fold, value, number)).fetchone()
+            found = self._execute(asked, (control, partition, fold, value, seq)).fetchone()
             if found != (edge,):
                 return "the index has not entered all its values"
-        of = self._execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        of = self._execute("SELECT seq FROM texts WHERE text = ?", (text,)).fetchone()
         fields = self._execute(_TEXTS, (text,)).fetchone()
         free_text = self._execute("SELECT c0 FROM free_text_content WHERE id = ?", (text,)).fetchone()
-        if of != (number,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
+        if of != (seq,) or fields != tables.columns(expected.content) or free_text != (expected.free_text,):
             return "the index has other text of it"
         filled = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
         # One of each: it takes long.
@@ -286,9 +288,9 @@ class IndexReader(IndexState):
 
     def counts(self) -> str | None:
         wrong = self._execute(
-            "SELECT 1 FROM partitions p"
-            " WHERE p.documents <> (SELECT count(*) FROM documents d WHERE d.partition = p.number)"
-            " UNION ALL SELECT 1 FROM documents WHERE partition NOT IN (SELECT number FROM partitions) LIMIT 1"
+            "SELECT 1 FROM partition p"
+            " WHERE p.documents <> (SELECT count(*) FROM document d WHERE d.partition = p.number)"
+            " UNION ALL SELECT 1 FROM document WHERE partition NOT IN (SELECT number FROM partition) LIMIT 1"
         ).fetchone()
         return None if wrong is None else "it counts its documents wrong"
 
@@ -297,9 +299,9 @@ class IndexReader(IndexState):
         result = self._execute("PRAGMA integrity_check(1)").fetchone()[0]
         if result != "ok":
             return str(result)
-        cards = self._execute("SELECT card FROM documents")
+        cards = self._execute("SELECT card FROM document")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
-        found = self._execute("SELECT count(*) FROM entries").fetchone()[0]
+        found = self._execute("SELECT count(*) FROM entry").fetchone()[0]
         return None if found == expected else f"it has {found} entries instead of {expected}"
 
     def search(self, scope: Scope, query: Query, budget: Budget | None) -> IndexedPage:
@@ -344,6 +346,9 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
     finally:
         connection.set_progress_handler(None, 0)
         budget.stop()
+
+
+_LONGEST_CLOSE = 1.0  # Seconds for which a process waits until another has closed an index
 
 
 class IndexFile(Closable):
@@ -422,11 +427,16 @@ class IndexFile(Closable):
                 self._close_writer()
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            while self._readers:
-                self._readers.pop().close()
-        self._close_writer()
+        with ExitStack() as stack:
+            # Of two processes that close a file at the same time, SQLite would let neither remove its log.
+            with suppress(OSError, BusyError):
+                turns = LockFile(f"{os.path.dirname(self.path)}/current")
+                stack.enter_context(turns.exclusive(self._subject, timeout=_LONGEST_CLOSE))
+            with self._lock:
+                self._is_closed = True
+                while self._readers:
+                    self._readers.pop().close()
+            self._close_writer()
 
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)

@@ -25,7 +25,7 @@ from persistence.index.protocol import (
     searched_owners,
 )
 from persistence.index.search_compiler import Condition, Key, Order, Partition, SearchDialect, Sql, joined
-from persistence.index.sqlite.tables import COLUMNS, FIELDS, HIDDEN, column_of, first_row
+from persistence.index.sqlite.tables import COLUMNS, FIELDS, HIDDEN, column_of, first_seq
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, Scope, TextMatch
 from persistence.model.texts import Instant
@@ -59,18 +59,18 @@ _AT = (
     " ORDER BY r.id LIMIT 1"
 )
 _NEXT = (
-    "SELECT n.fold, n.value, n.row FROM entries n WHERE n.number = ?1 AND n.partition = l.partition"
-    f" AND (n.fold, n.value, n.row) > (l.fold, l.value, {(1 << 63) - 1}) ORDER BY n.fold, n.value, n.row LIMIT 1"
+    "SELECT n.fold, n.value, n.seq FROM entry n WHERE n.control = ?1 AND n.partition = l.partition"
+    f" AND (n.fold, n.value, n.seq) > (l.fold, l.value, {(1 << 63) - 1}) ORDER BY n.fold, n.value, n.seq LIMIT 1"
 )
 _LEAPS = (
     "WITH RECURSIVE leaps (partition, fold, value) AS (SELECT value, -1, -1 FROM json_each(?2) UNION ALL"
-    " SELECT e.partition, e.fold, e.value FROM leaps l CROSS JOIN entries e ON e.number = ?1"
-    f" AND e.partition = l.partition AND (e.fold, e.value, e.row) = ({_NEXT}))"
+    " SELECT e.partition, e.fold, e.value FROM leaps l CROSS JOIN entry e ON e.control = ?1"
+    f" AND e.partition = l.partition AND (e.fold, e.value, e.seq) = ({_NEXT}))"
     " SELECT fold, value FROM leaps WHERE fold <> -1 LIMIT ?3"
 )
 _IN_FREE_TEXT = "SELECT rowid AS text FROM free_text WHERE free_text MATCH ?"
 _IN_FIELDS = "SELECT rowid AS text FROM fields WHERE fields MATCH ?"
-_CARD = "(SELECT card FROM documents x WHERE x.row = d.row)"
+_CARD = "(SELECT card FROM document x WHERE x.seq = d.seq)"
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 _ON_CARD = f"EXISTS (SELECT 1 FROM json_each({_CARD}, ?) o WHERE o.value IN (SELECT value FROM json_each(?)))"
 """The paths lead to the fields of ``Card``, and of its ``reader``."""
@@ -101,7 +101,8 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
     """Return the partitions that a search looks at, without empty ones and those in which the user sees nothing."""
     found = connection.execute(
         "SELECT p.number, p.documents, version, p.draft, v.round, state, data_format, fingerprint, keys"
-        f" FROM partitions p JOIN versions v USING (version) WHERE NOT {HIDDEN} AND p.documents > 0 ORDER BY p.number"
+        f" FROM partition p JOIN indexed_version v USING (version) WHERE NOT {HIDDEN} AND p.documents > 0"
+        " ORDER BY p.number"
     )
     return [
         Partition(number, documents, VersionState.of_row(row).numbers, bool(draft), owners)
@@ -113,13 +114,9 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
 class SqliteDialect(SearchDialect):
     """The SQL of a search of an index file. Methods raise ``sqlite3.Error``."""
 
-    document = "documents"
-    entry = "entries"
-    seq = "row"
-    control = "number"
-    found = "row, partition"
-    listed = "row"
-    entered = "entries d"
+    found = "seq, partition"
+    listed = "seq"
+    entered = "entry d"
     same_form = ""
     nothing = str(NOTHING)
     hit = "document, draft, fingerprint, card"
@@ -137,7 +134,7 @@ class SqliteDialect(SearchDialect):
 
     def is_d(self, on: str) -> str:
         # A list of hundreds of partitions would be repeated for each of them.
-        is_d = "partition = d.partition AND row = d.row"
+        is_d = "partition = d.partition AND seq = d.seq"
         return is_d if on == self.on else f"{is_d} AND {on}"
 
     def key(self, text: str) -> Key:
@@ -152,13 +149,13 @@ class SqliteDialect(SearchDialect):
         return found if len(found) <= most else None
 
     def saved(self, low: Instant, high: Instant) -> Condition:
-        bounds = first_row(low), first_row(high)
-        selects = self.selected("documents", Sql("row >= ? AND row < ?", bounds), is_distinct=True)
-        return replace(selects, test=Sql("(d.row >= ? AND d.row < ?)", bounds))
+        bounds = first_seq(low), first_seq(high)
+        selects = self.selected("document", Sql("seq >= ? AND seq < ?", bounds), is_distinct=True)
+        return replace(selects, test=Sql("(d.seq >= ? AND d.seq < ?)", bounds))
 
     def created(self, low: Instant, high: Instant) -> Condition:
         selects = self.entries(Fact.CREATED, Sql("fold >= ? AND fold < ?", (low, high)), is_distinct=True)
-        test = "EXISTS (SELECT 1 FROM documents x WHERE x.row = d.row AND x.created >= ? AND x.created < ?)"
+        test = "EXISTS (SELECT 1 FROM document x WHERE x.seq = d.seq AND x.created >= ? AND x.created < ?)"
         return replace(selects, test=Sql(test, (low, high)), is_quick=False)
 
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
@@ -183,7 +180,7 @@ class SqliteDialect(SearchDialect):
         if reach is not None:
             selects = self._of_texts(match)
             return OnCard(selects, test, is_distinct=True, is_exact=False, reach=reach, card_test=card_test)
-        cut = passing([card_test], "(SELECT card FROM documents x WHERE x.row = entries.row)")
+        cut = passing([card_test], "(SELECT card FROM document x WHERE x.seq = entry.seq)")
         has_all = " AND ".join(["instr(' ' || fold || ' ', ?)"] * len(texts)) if are_words else "instr(fold, ?)"
         case = f"fold > 0 AND CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {has_all or '1'} END"
         scanned = tuple(f" {text} " if are_words else text for text in texts)
@@ -196,7 +193,7 @@ class SqliteDialect(SearchDialect):
             f"(instr(r.c0, ?) OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = r.id AND ({in_fields})))",
             (folded,) * (len(columns) + 1),
         )
-        own = "SELECT 1 FROM documents x JOIN free_text_content r ON r.id = x.text WHERE x.row = d.row"
+        own = "SELECT 1 FROM document x JOIN free_text_content r ON r.id = x.text WHERE x.seq = d.seq"
         test = Sql(f"EXISTS ({own} AND {has_text.text})", has_text.values)
         trigrams = query_for([folded], None, self._rarity)
         either = Sql(f"{_IN_FREE_TEXT} UNION ALL {_IN_FIELDS}", (trigrams, trigrams))
@@ -204,7 +201,7 @@ class SqliteDialect(SearchDialect):
         counts = None
         if len(folded) == TRIGRAM:  # where the index says that such a text is there, it is
             texts = Sql(f"{_IN_FREE_TEXT} UNION {_IN_FIELDS}", either.values)
-            ((documents,),) = self._connection.execute("SELECT sum(documents) FROM partitions")
+            ((documents,),) = self._connection.execute("SELECT sum(documents) FROM partition")
             if self.documents == int(documents):  # each text is one of a document that counts
                 counts = texts
         else:
@@ -217,10 +214,10 @@ class SqliteDialect(SearchDialect):
 
     def _of_texts(self, texts: Sql) -> Sql:
         is_few = len(self.searched) <= _FEW_PARTITIONS
-        indexed = "INDEXED BY documents_by_partition" if is_few else "NOT INDEXED"
+        indexed = "INDEXED BY document_by_partition" if is_few else "NOT INDEXED"
         return Sql(
-            f"SELECT x.row, x.partition FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
-            f" CROSS JOIN documents x {indexed} ON x.{self.on} AND x.row = t.row",
+            f"SELECT x.seq, x.partition FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
+            f" CROSS JOIN document x {indexed} ON x.{self.on} AND x.seq = t.seq",
             texts.values,
         )
 
@@ -249,7 +246,7 @@ class SqliteDialect(SearchDialect):
         is_near = order.control is None and order.end <= MOST_GATHERED
         if counted > MOST_GATHERED:
             page = f"ORDER BY {self.ordered(order)} LIMIT {order.size} OFFSET {order.offset}"
-            rows = self.rows(Sql(f"SELECT row FROM ({hits.text}) {page}", hits.values)) if is_near else ()
+            rows = self.rows(Sql(f"SELECT seq FROM ({hits.text}) {page}", hits.values)) if is_near else ()
             return counted, [row[0] for row in rows] if is_near else None
         cursor = self.rows(hits)
         found = [row[0] for row in cursor.fetchmany(MOST_GATHERED + 1)]
@@ -270,7 +267,7 @@ class SqliteDialect(SearchDialect):
         passed = order.end / len(found) * self.documents
         if passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
             return None
-        asked = "SELECT x.row, x.card FROM json_each(?) j CROSS JOIN documents x ON x.row = j.value"
+        asked = "SELECT x.seq, x.card FROM json_each(?) j CROSS JOIN document x ON x.seq = j.value"
         keys, edge = {}, max if order.is_descending else min
         for row, card in self._connection.execute(asked, (json.dumps(found),)):
             if self._budget is not None:

@@ -1,6 +1,6 @@
 """The files of an index: their tables, state and rows, and the connections to them.
 
-The number of a ``row`` contains the time at which its document was saved. Rows are far apart, so the index of texts,
+The ``seq`` of a document contains the time at which its document was saved. Rows are far apart, so the index of texts,
 whose size depends on how near its numbers are, has numbers of its own: those of ``texts``.
 """
 
@@ -28,15 +28,15 @@ from persistence.storage.layout import SPOOL
 
 COLUMNS = 32  # The number of columns of text of indexed controls; controls share them in turn
 
-ROWS_PER_MILLISECOND = 1 << 20
+SEQS_PER_MILLISECOND = 1 << 20
 _LAST_MILLISECOND = (1 << 43) - 2
-"""Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
+"""Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because these numbers end."""
 
 
-def first_row(modified: Instant) -> int:
-    """Return the lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
+def first_seq(modified: Instant) -> int:
+    """Return the lowest ``seq`` of a document saved at an instant: they are in the order in which these were saved."""
     milliseconds = epoch_nanoseconds(modified) // 1_000_000
-    return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * ROWS_PER_MILLISECOND
+    return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * SEQS_PER_MILLISECOND
 
 
 def columns(card: Card) -> tuple[str | None, ...]:
@@ -59,24 +59,24 @@ FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of 
 
 TABLES = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
-CREATE TABLE versions (
+CREATE TABLE control (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
+CREATE TABLE indexed_version (
     version INTEGER PRIMARY KEY, round INTEGER NOT NULL, state TEXT NOT NULL, data_format TEXT NOT NULL,
     fingerprint TEXT NOT NULL, keys TEXT NOT NULL
 );
-CREATE TABLE partitions (
+CREATE TABLE partition (
     number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, round INTEGER NOT NULL,
     documents INTEGER NOT NULL DEFAULT 0
 );
-CREATE TABLE documents (
-    row INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
+CREATE TABLE document (
+    seq INTEGER PRIMARY KEY, text INTEGER NOT NULL, partition INTEGER NOT NULL, draft INTEGER NOT NULL,
     document TEXT NOT NULL, fingerprint TEXT NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
 );
-CREATE TABLE entries (
-    number INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
-    edge INTEGER NOT NULL, PRIMARY KEY (number, partition, fold, value, row)
+CREATE TABLE entry (
+    control INTEGER NOT NULL, partition INTEGER NOT NULL, fold NOT NULL, value NOT NULL, seq INTEGER NOT NULL,
+    edge INTEGER NOT NULL, PRIMARY KEY (control, partition, fold, value, seq)
 ) WITHOUT ROWID;
-CREATE TABLE texts (text INTEGER PRIMARY KEY, row INTEGER NOT NULL);
+CREATE TABLE texts (text INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
@@ -85,13 +85,13 @@ CREATE VIRTUAL TABLE free_text USING fts5(
     text, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0
 );
 """
-"""A row of ``versions`` is a ``VersionState``; ``round`` is a generation."""
+"""A row of ``indexed_version`` is a ``VersionState``; ``round`` is a generation."""
 
 HIDDEN = "(p.round < v.round AND v.state = 'DELETED')"  # Of a partition ``p`` and its version ``v``
 
 INDEXES = """
-CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
-CREATE INDEX documents_by_partition ON documents (partition, row);
+CREATE UNIQUE INDEX document_by_name ON document (document, draft);
+CREATE INDEX document_by_partition ON document (partition, seq);
 """
 """Apart, because a new index is filled before it has them."""
 
@@ -143,7 +143,7 @@ class IndexedRow(NamedTuple):
     """The place of a document in the index, the generation of its version, and the fingerprint that was read."""
 
     text: int
-    row: int
+    seq: int
     partition: int
     version: int
     generation: int
@@ -151,8 +151,8 @@ class IndexedRow(NamedTuple):
 
 
 _KEPT = (
-    "SELECT d.draft, d.text, d.row, d.partition, p.version, p.round, d.fingerprint"
-    " FROM documents d JOIN partitions p ON p.number = d.partition WHERE d.document = ?"
+    "SELECT d.draft, d.text, d.seq, d.partition, p.version, p.round, d.fingerprint"
+    " FROM document d JOIN partition p ON p.number = d.partition WHERE d.document = ?"
 )
 
 
@@ -192,7 +192,7 @@ class IndexState(Closable):
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of a draft and of the saved document that were read; empty where there is no row."""
         found = dict(
-            self._execute("SELECT draft, fingerprint FROM documents WHERE document = ?", (document,)).fetchall()
+            self._execute("SELECT draft, fingerprint FROM document WHERE document = ?", (document,)).fetchall()
         )
         return found.get(1, ""), found.get(0, "")
 
@@ -200,26 +200,26 @@ class IndexState(Closable):
         return {bool(draft): IndexedRow(*row) for draft, *row in self._execute(_KEPT, (document,))}
 
     def count(self) -> int:
-        return int(self._execute("SELECT count(*) FROM documents").fetchone()[0])
+        return int(self._execute("SELECT count(*) FROM document").fetchone()[0])
 
     def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
         found = self._execute(
-            "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
+            "SELECT seq, document, draft FROM document WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
         )
         return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
         return self._execute(
-            "SELECT row, document FROM documents WHERE row > ? AND partition IN"
-            " (SELECT number FROM partitions WHERE version = ?) ORDER BY row LIMIT ?",
+            "SELECT seq, document FROM document WHERE seq > ? AND partition IN"
+            " (SELECT number FROM partition WHERE version = ?) ORDER BY seq LIMIT ?",
             (after, version, most),
         ).fetchall()
 
     def hidden(self, but: int) -> dict[DocumentName, int]:
         """Return the versions of documents that are hidden, except those of one version."""
         found = self._execute(
-            "SELECT d.document, d.draft, p.version FROM documents d JOIN partitions p ON p.number = d.partition"
-            f" JOIN versions v USING (version) WHERE {HIDDEN} AND p.version <> ?",
+            "SELECT d.document, d.draft, p.version FROM document d JOIN partition p ON p.number = d.partition"
+            f" JOIN indexed_version v USING (version) WHERE {HIDDEN} AND p.version <> ?",
             (but,),
         )
         return {DocumentName(document, bool(draft)): version for document, draft, version in found}
@@ -250,24 +250,24 @@ class IndexState(Closable):
     # Form versions.
 
     def definitions(self) -> list[tuple[int, str]]:
-        return self._execute("SELECT version, fingerprint FROM versions").fetchall()
+        return self._execute("SELECT version, fingerprint FROM indexed_version").fetchall()
 
     def outdated(self) -> list[int]:
         """Return the versions that have documents to be read again."""
         found = self._execute(
-            "SELECT DISTINCT p.version FROM partitions p JOIN versions v USING (version)"
+            "SELECT DISTINCT p.version FROM partition p JOIN indexed_version v USING (version)"
             f" WHERE p.round < v.round AND NOT {HIDDEN} AND p.documents > 0 ORDER BY p.version"
         )
         return [version for (version,) in found]
 
     def version(self, number: int) -> VersionState | None:
         row = self._execute(
-            "SELECT round, state, data_format, fingerprint, keys FROM versions WHERE version = ?", (number,)
+            "SELECT round, state, data_format, fingerprint, keys FROM indexed_version WHERE version = ?", (number,)
         ).fetchone()
         return None if row is None else VersionState.of_row(row)
 
     def store_version(self, number: int, state: VersionState) -> None:
-        self._execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?)", (number, *state.row))
+        self._execute("INSERT OR REPLACE INTO indexed_version VALUES (?, ?, ?, ?, ?, ?)", (number, *state.row))
 
 
 _LONGEST_WAIT = 10.0
