@@ -56,7 +56,7 @@ from persistence.model import network_addresses
 from persistence.model.addresses import DESIGNER_FORM, PUBLIC_PREFIX, SERVICE_PREFIX, Form
 from persistence.pages.pages import add_pages
 from persistence.pages.service_pages import KeyUses, RecentErrors
-from persistence.pages.sessions import Administrators
+from persistence.pages.site import Administrators
 from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys, own_directories
 from persistence.providers.opened import Providers, PublicationServers, probe

@@ -240,6 +240,9 @@ def _date(second: int) -> str:
     return f"Date: {util.http_date(second)}\r\n"
 
 
+NO_PRELOADING = "preload_app must be false: each worker opens the trees and databases itself"
+
+
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotations
     """gunicorn's worker with threads; ``number`` is the smallest free one, ``processor`` its own unless it uses all."""
 
@@ -248,6 +251,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        if self.cfg.preload_app:
+            sys.exit(f"persistence: {NO_PRELOADING}")
         self.processor: int | None = processes.one_for(self.cfg.workers, (each.processor for each in self._running))
         numbers = {each.number for each in self._running}
         self.number: int = next(number for number in count() if number not in numbers)

@@ -268,7 +268,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def home(self) -> str:
         """The directory that keeps bodies on their way to other places."""
-        return self.local if is_database(self.data) else self.data
+        return self.home_of(self.data)
+
+    def home_of(self, place: str) -> str:
+        """Return the directory here with notes about a place."""
+        return self.local if is_database(place) else place
 
 
 MEANINGS: Mapping[str, str] = {

@@ -353,8 +353,7 @@ def _restore_all(  # noqa: PLR0913 - options of the command
     problems = _restored(run, filling)
     for part in chosen.manifest.parts:
         if part.kind == "tree" and part.name in roots:
-            place = roots[part.name]
-            records.note(choice.settings.local if is_database(place) else place, chosen.manifest.needed_keys)
+            records.note(choice.settings.home_of(roots[part.name]), chosen.manifest.needed_keys)
     remark = encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started

@@ -195,7 +195,7 @@ class ChosenTree:
     @property
     def home(self) -> str:
         """The directory in which a command notes what it does with the place."""
-        return self.settings.local if self.is_database else self.place
+        return self.settings.home_of(self.place)
 
     def managing(self) -> AbstractContextManager[OpenedPlace]:
         return managing(self.settings, self.properties, self.place)

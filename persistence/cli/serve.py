@@ -48,7 +48,7 @@ from persistence.http.logs import ServerLines, announce, apply, choose, look
 from persistence.keys import warnings_of
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form
-from persistence.pages.sessions import Administrators
+from persistence.pages.site import Administrators
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
 from persistence.providers.locations import (
@@ -265,6 +265,8 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         if os.path.exists(settings.gunicorn):
             require_own(settings.gunicorn)
             self.load_config_from_file(settings.gunicorn)
+            if self.cfg.preload_app:
+                raise StartupError(f"{settings.gunicorn}: {gunicorn_worker.NO_PRELOADING}")
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "persistence.gunicorn_worker.Worker")
         self.cfg.set("logger_class", "persistence.cli.serve.ServerLog")

@@ -465,7 +465,7 @@ def _require_places(settings: Settings, there: str, here: str) -> None:
     elif os.path.commonpath((there, here)) in (there, here):
         raise click.UsageError(f"{here} and {there} are the same directory, or one lies within the other")
     for place in (there, here):
-        owner.require_closed(settings.local if is_database(place) else place)
+        owner.require_closed(settings.home_of(place))
 
 
 def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[FormPattern], *, is_dry: bool) -> int:

@@ -24,8 +24,7 @@ from persistence.pages.health_page import BackgroundCommand, HealthPage
 from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
 from persistence.pages.service_pages import AuditPage, EventsPage, KeyUses, OverviewPage, RecentErrors, settings_page
-from persistence.pages.sessions import Administrators, LoginRecord, Sessions, TooManyLoginsError
-from persistence.pages.site import NAME, ROOT, Site
+from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
 from persistence.services.documents import Documents

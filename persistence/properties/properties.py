@@ -149,7 +149,7 @@ def remote_address(uri: str) -> str | Address:
     try:
         parts = urlsplit(given)
         is_address = (
-            parts.scheme in ENGINES
+            parts.scheme in (*ENGINES, SCHEME)
             and bool(parts.hostname)
             and given.isprintable()
             and (parts.port is None or parts.port > 0)

@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.model.network_addresses import SCHEME
 from persistence.model.texts import FOREVER
 from persistence.model.versions import DATA_FORMATS
 
@@ -38,7 +37,6 @@ DATABASES = ("postgresql", "postgres")  # The schemes of the addresses of other 
 ENGINES = {
     **dict.fromkeys(SERVICES, "persistence.providers.remote_provider:Remotes"),
     **dict.fromkeys(DATABASES, "persistence.providers.database_provider:Databases"),
-    SCHEME: "persistence.providers.opened:ObjectStores",
 }
 """The ``Engine`` of each scheme of the property ``uri`` but that of trees, imported where a provider needs it."""
 

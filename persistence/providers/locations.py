@@ -16,7 +16,7 @@ from persistence.crypto import EncryptionKeys
 from persistence.errors import ConfigurationError, StartupError
 from persistence.keys import Keys
 from persistence.model.addresses import Form
-from persistence.model.network_addresses import Bucket
+from persistence.model.network_addresses import SCHEME, Bucket
 from persistence.model.texts import json_line
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import (
@@ -38,6 +38,11 @@ def place_of(provider: ProviderProperties, roots: Roots) -> str | None:
     """Return the tree or database of a provider of forms; ``None`` where another service has them."""
     if provider.kind in DATABASES:
         return provider.uri
+    if provider.kind == SCHEME:
+        raise StartupError(
+            f"provider {provider.name!r} keeps forms, and its uri is an object store, which keeps attachments alone:"
+            " name it in base-path"
+        )
     if provider.kind != TREE:
         return None
     found = roots.place(provider.datasource)
@@ -54,6 +59,8 @@ def is_in_database(provider: ProviderProperties, roots: Roots) -> bool:
 
 
 def base_of(provider: ProviderProperties) -> str | None:
+    if provider.kind == SCHEME and provider.place is None:
+        raise StartupError(f"provider {provider.name!r} keeps attachments: its base-path must name a bucket")
     if provider.attachments_kind != TREE:
         return None
     if not provider.base_path or "{" in provider.base_path:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -233,22 +233,6 @@ def bucket_bodies(settings: Settings, keeps_history: KeepsHistory) -> Callable[[
         return bodies
 
     return bodies_at
-
-
-class ObjectStores(Engine):
-    """The engine of object stores, which keep attachments alone: providers name them in ``base-path``."""
-
-    def __init__(self, _opening: Providers) -> None:
-        """Do nothing."""
-
-    def provider(self, configured: ProviderProperties) -> NoReturn:
-        raise StartupError(
-            f"provider {configured.name!r} keeps forms, and its uri is an object store, which keeps attachments alone:"
-            " name it in base-path"
-        )
-
-    def bodies(self, configured: ProviderProperties, main: Storage) -> NoReturn:  # noqa: ARG002 - others need it
-        raise StartupError(f"provider {configured.name!r} keeps attachments: its base-path must name a bucket")
 
 
 def with_calls_of_a_move(settings: Settings) -> Settings:

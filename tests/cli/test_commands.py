@@ -13,6 +13,7 @@ from persistence import CONFIG_FILES
 from persistence.cli.service_directory import COUNT, all_claims
 from persistence.storage import root
 from tests import forkserver
+from tests.initialised import initialised
 from tests.service import running
 
 PROJECT = Path(__file__).parents[2]
@@ -59,6 +60,18 @@ def test_gunicorn_with_the_example_configuration_says_what_is_wrong_in_one_line(
     assert done.stderr.splitlines() == [
         "persistence: environment: unknown setting 'bint'; the nearest valid name is 'bind'"
     ]
+
+
+def test_an_application_that_is_loaded_before_the_workers_is_refused(tmp_path: Path) -> None:
+    """Workers would share the locks and connections that the first process has opened."""
+    reason = "preload_app must be false: each worker opens the trees and databases itself"
+    configuration, own = str(PROJECT / "config/gunicorn.conf.py"), tmp_path / "gunicorn.conf.py"
+    own.write_text("preload_app = True\n")
+    env = {"PERSISTENCE_DATA": initialised(tmp_path / "data"), "PERSISTENCE_GUNICORN": str(own)}
+    served = persistence("serve", "--bind", "127.0.0.1:0", cwd=tmp_path, env=env)
+    assert (served.returncode, served.stderr.splitlines()[-1]) == (1, f"Error: {own}: {reason}")
+    done = gunicorn("-c", configuration, "-b", "127.0.0.1:0", "--preload", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"persistence: {reason}")
 
 
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from tests.waiting import at_once
 FORM = Form("hr", "leave")
 SERVED = multiprocessing.get_context("forkserver")
 SERVED.set_forkserver_preload([__name__])
-FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -373,44 +372,6 @@ def test_a_log_that_cannot_be_locked_is_not_kept_open(directory: Path, monkeypat
     assert documents(journal) == ["two"]
     assert taken_up(notes(directory)) == []
     assert len(list(directory.iterdir())) == 1
-
-
-def _of_child(journal: Journal, orders: Connection) -> None:
-    orders.send(documents(journal))
-    journal.write(FORM, "child")
-    orders.send(documents(journal))
-    orders.recv()
-
-
-def test_a_forked_child_has_a_log_of_its_own(directory: Path) -> None:
-    journal, other = notes(directory), notes(directory)
-    ticket = journal.write(FORM, "parent")
-    ours, theirs = FORK.Pipe()
-    child = FORK.Process(target=_of_child, args=(journal, theirs), daemon=True)
-    child.start()
-    assert heard(ours) == ["parent"]
-    assert heard(ours) == ["child", "parent"]
-    assert len(list(directory.iterdir())) == 2
-    journal.strike([ticket])
-    assert documents(journal) == ["child"]
-    assert taken_up(other) == []
-    ours.send("end")
-    child.join()
-    assert taken_up(other) == [["child"]]
-
-
-def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(directory: Path) -> None:
-    journal = notes(directory)
-    journal.write(FORM, "parent")
-    ours, theirs = FORK.Pipe()
-    child = FORK.Process(target=_of_child, args=(journal, theirs), daemon=True)
-    child.start()
-    heard(ours)
-    heard(ours)
-    journal.leave()  # closes it, as the end of the process does
-    assert taken_up(notes(directory)) == [["parent"]]
-    ours.send("end")
-    child.join()
 
 
 ESCAPED = Form("hr", "50%")

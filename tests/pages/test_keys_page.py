@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from persistence.keys import key_of
-from persistence.pages.sessions import COOKIE, LoginSession, serializer
+from persistence.pages.site import COOKIE, LoginSession, serializer
 from tests.pages.administrator import NAME, PASSWORD, Browser, administrator, browser, keys_of, settings
 from tests.service import alone
 

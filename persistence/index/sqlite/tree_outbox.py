@@ -72,7 +72,7 @@ _KEY = msgspec.json.Decoder(tuple[str, str, str, str])
 
 
 class TreeOutbox(Outbox, EventRecorder, Closable):
-    """The outbox of the tree of a root, for all threads of a process and across forks. It owns two connections.
+    """The outbox of the tree of a root, for all threads of a process. It owns two connections.
 
     Writers use one that syncs nothing. Every other transaction is durable when it ends.
     """
@@ -84,7 +84,6 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
         self._lock = threading.RLock()
         self._connections: dict[str, sqlite3.Connection] = {}
         self._path = ""
-        self._process = 0
         self._state = 0
         self._born = 0.0
 
@@ -95,9 +94,10 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
     # Before and after a commit, under the lock of the resource.
 
     def prepare(self) -> None:
-        if self._process != os.getpid():  # a power cut may take what it records first, but not the file
-            with self._using("looking at the outbox"):
-                pass
+        with self._lock:  # another thread may be making it
+            if not self._state:
+                with self._using("looking at the outbox"):  # a power cut may take what it records first, not the file
+                    pass
 
     def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
@@ -211,7 +211,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
             state = os.stat(self._directory).st_mtime_ns
         except FileNotFoundError:
             state = 0
-        if self._process != os.getpid() or state != self._state or not state:
+        if state != self._state or not state:
             self._choose()
         if syncs not in self._connections:
             connection = connected(self._path)
@@ -227,11 +227,9 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
         place = _place(self._root)
         newest = max(self._numbers(), default=1)
         path = self._file(newest)
-        if path != self._path or self._process != os.getpid() or not os.path.exists(path):
-            if self._process != os.getpid():
-                self._connections = {}  # those of another process are only forgotten
+        if path != self._path or not self._state or not os.path.exists(path):
             self._forget()
-            self._path, self._process = path, os.getpid()
+            self._path = path
             files.ensure_file(path)
             with closing(connected(path)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ class Ticket:
 
 
 class Journal(Closable):
-    """The entries of all processes below one directory, which is made with the first. For all threads, across forks."""
+    """The entries of all processes below one directory, which is made with the first. For all threads."""
 
     # It owns the logs of this process. Methods raise ``OSError``.
     def __init__(self, directory: str) -> None:
@@ -54,7 +53,6 @@ class Journal(Closable):
         self._lock = threading.Lock()
         self._logs: list[_Log] = []
         self._is_closed = False
-        _in_use.add(self)
 
     def write(self, form: Form, document: str) -> Ticket:
         """Write an entry, before anything of the change can be seen; others know of it from now on."""
@@ -146,11 +144,6 @@ class Journal(Closable):
                 if entry.name not in own and entry.is_file(follow_symlinks=False):
                     yield entry
 
-    def forked(self) -> None:
-        """Close the logs in a child: they are its parent's. The locks last until both have closed them."""
-        self._lock = threading.Lock()
-        self.leave()
-
 
 @dataclass(frozen=True, slots=True)
 class AbandonedLog:
@@ -237,18 +230,6 @@ def _decoded(text: bytes) -> Iterator[JournalEntry]:
         except msgspec.DecodeError:
             continue
         yield JournalEntry(Form(app, form), document)
-
-
-_in_use: weakref.WeakSet[Journal] = weakref.WeakSet()
-"""All journals of this process. Fork handlers cannot be unregistered: they are registered once, for all."""
-
-
-def _forked() -> None:
-    for each in tuple(_in_use):
-        each.forked()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 _AT_ONCE = 100

@@ -51,7 +51,6 @@ class FlatViews(Closable):
         self._file = engine.FlatFile(self._root)
         self._lock = threading.Lock()
         self._kept: _KeptCatalogue | None = None
-        self._inherited: _KeptCatalogue | None = None
         self._is_closed = False
         self._processes = JobProcesses()
         self._restoring: Child | None = None
@@ -67,14 +66,13 @@ class FlatViews(Closable):
     def create(self, form: Form, version: int) -> None:
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            FlatMaker(self._source_of(form), self._root).create(version)
+            FlatMaker(self._source_of(form), self._root).make(version, is_new=True)
         elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
-        if self._file.identity is not None:
-            FlatMaker(self._source_of(form), self._root).drop(version)
+        FlatMaker(self._source_of(form), self._root).make(version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Replace the rows of documents; do nothing where the form has no views."""
@@ -83,7 +81,8 @@ class FlatViews(Closable):
             if kept is None or not kept.catalogue.versions(form):
                 return
             with kept.catalogue.changing():
-                views = kept.catalogue.all_views(form)
+                versions = kept.catalogue.versions(form)
+                views = {version: kept.catalogue.views(form, version) for version in versions}
                 readers = {version: RowReader(of_version) for version, of_version in views.items()}
                 source = self._source_of(form)
                 every = [view for of_version in views.values() for view in of_version]
@@ -161,21 +160,17 @@ class FlatViews(Closable):
 
     def _opened(self, found: engine.FileIdentity | None) -> _KeptCatalogue | None:
         kept = self._kept
-        if kept is not None and (kept.identity != found or kept.process != os.getpid()):
+        if kept is not None and kept.identity != found:
             self._close()
             kept = None
         if kept is None and found is not None:
-            kept = self._kept = _KeptCatalogue(self._file.opened(_PATIENCE), found, os.getpid())
+            kept = self._kept = _KeptCatalogue(self._file.opened(_PATIENCE), found)
         return kept
 
     def _close(self) -> None:
         kept, self._kept = self._kept, None
-        if kept is None:
-            return
-        if kept.process == os.getpid():
+        if kept is not None:
             kept.catalogue.close()
-        else:
-            self._inherited = kept
 
     def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
         return FlatTask(self._source_of(form).described, version, but, is_new)
@@ -186,7 +181,6 @@ class _KeptCatalogue(NamedTuple):
 
     catalogue: engine.FlatCatalogue
     identity: engine.FileIdentity
-    process: int
 
 
 _AT_ONCE = 200
@@ -232,7 +226,6 @@ class Updater(Closable):
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._taken_up = threading.Condition(self._lock)
-        self._process = 0
         self._thread: threading.Thread | None = None
         self._is_ending = False
         self._looked = 0.0
@@ -258,7 +251,7 @@ class Updater(Closable):
             self._woken.notify_all()
             self._taken_up.notify_all()
         thread, self._thread = self._thread, None
-        if thread is not None and self._process == os.getpid():  # otherwise it belongs to the process that has forked
+        if thread is not None:
             thread.join(_LONGEST_END)
 
     def changing(self, form: Form, document: str) -> None:
@@ -291,14 +284,14 @@ class Updater(Closable):
             self._taken_up.wait_for(lambda: len(self._changed) <= MOST_WAITING or self._is_ending, LONGEST_TURN)
 
     def _begin(self) -> None:
-        if self._process != os.getpid() and not self._is_ending:
+        if self._thread is None and not self._is_ending:
             thread = threading.Thread(target=self._run, name="updater", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:  # no more threads: the next change tries again
                 self._failed(None, error)
             else:
-                self._process, self._thread = os.getpid(), thread
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._is_ending:
