@@ -63,7 +63,7 @@ def type_named(name: str) -> OrderedType | None:
 
 def key_of_value(text: str, of: OrderedType) -> str | None:
     """Return the key of a value, which has neither capitals nor control characters; ``None`` for an invalid value."""
-    # What has no zone is in UTC, and the zone of a date, or of a time without one, does not count.
+    # A ``dateTime`` without a zone is in UTC; the zone of a ``date`` or ``time`` does not count.
     text = text.strip()
     if of in _NUMBERS:
         return _number_key(text) if len(text) <= _LONGEST and _NUMBERS[of](text) else None

@@ -41,7 +41,20 @@ from persistence.maintenance.reports import (
 )
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS
-from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, FieldFilter, Hit, Hits, Query, Sort
+from persistence.model.queries import (
+    Comparison,
+    ControlFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Hit,
+    Hits,
+    Query,
+    Sort,
+    TextMatch,
+    range_of,
+)
+from persistence.model.typed_values import OrderedType
 from persistence.pages.languages import page_language, translated
 from persistence.pages.served_forms import (
     CountedForms,
@@ -61,6 +74,10 @@ from persistence.services.rules import Get, is_singleton, permissions_of
 from persistence.services.shown_documents import shown_definition, shown_document
 
 _CONTROL = "c."  # The beginning of a parameter that is about the control whose path follows
+_BOUNDS = {"min.": (TextMatch.GTE, "from"), "max.": (TextMatch.LTE, "until")}
+"""The beginnings of those that bound the values of a control with a type, with their hints."""
+_INPUTS = {OrderedType.DATE: "date", OrderedType.DATE_TIME: "date", OrderedType.TIME: "text"}
+"""The kinds of fields for bounds, where these are not numbers; a day is all its times."""
 
 _FACTS = {
     "saved": "Saved",
@@ -114,7 +131,10 @@ class TableQuery:
 
 def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     by_path = {column.path: column for column in table.columns}
-    names = (*_PARAMETERS, *_EXACT, *(_CONTROL + path for path in by_path))
+    compared = {f"{_CONTROL}{path}": (path, column.match) for path, column in by_path.items()}
+    typed = {path: column.type for path, column in by_path.items() if column.type is not None}
+    compared |= {f"{begin}{path}": (path, match) for path in typed for begin, (match, _) in _BOUNDS.items()}
+    names = (*_PARAMETERS, *_EXACT, *compared)
     known = {name: value for name in names if (value := given.get(name, "").strip())}
     if any(len(value) > LONGEST_SEARCHED for value in known.values()) or sum(map(len, known.values())) > MOST_SEARCHED:
         raise BadRequestError(f"a text that is searched has {LONGEST_SEARCHED} characters at most")
@@ -123,11 +143,10 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     if sort not in _SORTED and sort not in by_path:
         raise BadRequestError(f"documents are sorted by {', '.join(_SORTED)} or an indexed control, not {sort[:60]!r}")
     is_descending = known.get("order", "desc" if sort in {"saved", "created"} else "asc") == "desc"
-    filters = tuple(
-        ControlFilter(path, column.match, known[f"{_CONTROL}{path}"])
-        for path, column in by_path.items()
-        if f"{_CONTROL}{path}" in known
-    )
+    filters = tuple(ControlFilter(*condition, known[name]) for name, condition in compared.items() if name in known)
+    for each in filters:
+        if each.match.is_range:
+            range_of((each,), typed[each.path])
     by = _SORTED.get(sort, sort)
     columns = tuple(dict.fromkeys(each for each in given.getlist("col") if each in _FACTS or each in by_path))
     query = Query(
@@ -160,11 +179,15 @@ def page_number(text: str) -> int:
     return number
 
 
-def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, Mapping[str, str]]]:
-    """Yield the name, label and hint of each filter, and labels by value: none where the value is typed."""
+def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, str, str, str, Mapping[str, str]]]:
+    """Yield the name, label, kind and hint of each filter, and labels by value: none where the value is typed."""
     for column in table.columns[:COLUMNS_SHOWN]:
         options = column.choices if column.has_options else {}
-        yield f"{_CONTROL}{column.path}", column.label, "contains", options
+        if column.type is None or options:
+            yield f"{_CONTROL}{column.path}", column.label, "text", "contains", options
+            continue
+        for begin, (_, hint) in _BOUNDS.items():
+            yield f"{begin}{column.path}", column.label, _INPUTS.get(column.type, "number"), hint, {}
     counts = shown.counts
     for name, found in (
         ("stage", counts.stages if counts else ()),
@@ -172,7 +195,7 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
         ("by", counts.modifiers if counts else ()),
     ):
         options = {each: each for each in sorted(found)} if 0 < len(found) <= MOST_OPTIONS else {}
-        yield name, translated(_FACTS[name]), "exactly", options
+        yield name, translated(_FACTS[name]), "text", "exactly", options
 
 
 def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:

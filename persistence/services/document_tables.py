@@ -47,6 +47,7 @@ from persistence.model.queries import (
 )
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.model.texts import Instant
+from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route
 from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
 from persistence.services.spreadsheets import SheetDocument, workbook
@@ -266,12 +267,13 @@ class TableExport:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """The column of an indexed control: its path in searches, its label, and the labels of its items by value."""
+    """The column of an indexed control: its path in searches, its label, the labels of its items by value, its type."""
 
     path: str
     label: str
     choices: Mapping[str, str] = field(default_factory=dict)
     selects_many: bool = False
+    type: OrderedType | None = None
 
     @property
     def has_options(self) -> bool:
@@ -319,7 +321,7 @@ class DocumentTable:
                 node = outline.find(path) or OutlineNode()
                 choices = {value: label.text(language) for value, label in node.choices.items()}
                 label = outline.label(path, language) or path[-1]
-                found.setdefault(path, TableColumn(key.path, label, choices, node.selects_many))
+                found.setdefault(path, TableColumn(key.path, label, choices, node.selects_many, key.type))
         labels = distinct_labels([each.label for each in found.values()], tuple(found))
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
         return cls(route, version, latest, tuple(columns))

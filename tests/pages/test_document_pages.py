@@ -285,6 +285,54 @@ def test_a_form_opens_on_the_documents_of_all_its_versions(tmp_path: Path) -> No
     assert "There is no document yet." in (found.get(f"/admin/forms/{ORDER}/3") and found.text)
 
 
+@pytest.fixture
+def found_typed(tmp_path: Path) -> Browser:
+    """The form with a date and a number, and documents that have them."""
+    types = (("topics", "xf:decimal"), ("email", "xs:date"), ("status", "xs:dateTime"))
+    body = DEFINITION
+    for name, of in types:
+        body = body.replace(f'name="{name}"', f'name="{name}" type="{of}"', 1)
+    with Planter(tmp_path / "data") as planter:
+        planter.define(str(ORDER), 1, body.encode(), "2024-04-02T09:00:00.000Z")
+        for name, topics, day in (("one", "9", "2024-05-01"), ("two", "10.5", "2024-05-31"), ("three", "few", "soon")):
+            values = f"<topics>{topics}</topics><email>{day}</email><status>{day}T23:30:00</status>"
+            data = f"<form><customer>{values}</customer></form>".encode()
+            planter.save(str(ORDER), name, data, "2024-05-01T00:00:00.000Z", User("ann"))
+    return administrator(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("min.customer/topics=9&max.customer/topics=10", ["one"]),
+        ("min.customer/topics=9.5", ["two"]),
+        ("max.customer/email=2024-05-31", ["one", "two"]),
+        ("min.customer/email=2024-05-02&max.customer/status=2024-05-31", ["two"]),
+        ("min.customer/name=2", ["one", "three", "two"]),
+    ],
+)
+def test_dates_and_numbers_are_filtered_from_a_value_until_another(
+    found_typed: Browser, query: str, names: list[str]
+) -> None:
+    page = found_typed.get(f"{VERSION}?{query}").text
+    assert sorted(rows(found_typed)) == names
+    fields = html.fromstring(page).xpath("//input[starts-with(@name, 'min.') or starts-with(@name, 'max.')]")
+    assert {(each.get("name")[4:], each.get("type")) for each in fields} == {
+        ("customer/topics", "number"),
+        ("customer/email", "date"),
+        ("customer/status", "date"),
+    }
+    given = dict(each.split("=") for each in query.split("&"))
+    assert {each.get("name"): each.get("value") for each in fields if each.get("value")} == {
+        name: value for name, value in given.items() if "name" not in name
+    }
+
+
+def test_a_bound_that_is_not_a_value_of_the_control_is_refused(found_typed: Browser) -> None:
+    assert found_typed.get(f"{VERSION}?min.customer/topics=ten").status_code == 400
+    assert found_typed.get(f"{VERSION}/documents.csv?min.customer/email=2024").status_code == 400
+
+
 def test_unknown_forms_and_versions_are_not_found(found_forms: Browser) -> None:
     assert found_forms.get("/admin/forms/hr/nothing").status_code == 404
     assert found_forms.get("/admin/forms/hr/leave/7").status_code == 404
