@@ -34,6 +34,7 @@ def main() -> None:
             ("export, none in its range of dates", (*_COMMAND, f"{scratch}/x.zip", "--until", "2001-01-01", *tree)),
             ("export --csv", (*_COMMAND, f"{scratch}/x.csv", "--csv", *tree)),
             ("export --jsonl", (*_COMMAND, f"{scratch}/x.jsonl", "--jsonl", *tree)),
+            ("export --xlsx", (*_COMMAND, f"{scratch}/x.xlsx", "--xlsx", *tree)),
         )
         print(f"{count} documents\n")
         print("| | seconds | documents a second | times zip | most memory, MB |\n|---|--:|--:|--:|--:|")

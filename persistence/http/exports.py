@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
-from itertools import islice
+from itertools import chain, islice
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,7 +16,7 @@ from persistence.http.application import RouteScope, api
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID
 from persistence.http.parsing import body_of, drain
-from persistence.http.responses import JSON, BareResponse, empty, whole, xml
+from persistence.http.responses import JSON, XLSX, BareResponse, empty, whole, xml
 from persistence.limits import LARGEST_IMPORT, LARGEST_QUERY, MOST_CHANGED, MOST_EXPORT_PATTERNS
 from persistence.model.addresses import Form
 from persistence.model.permissions import User
@@ -32,6 +32,7 @@ from persistence.model.queries import (
 )
 from persistence.model.texts import cutoff, flag, known_parameters, next_after, short, word
 from persistence.model.versions import number_only
+from persistence.services.document_tables import TableExport
 from persistence.services.documents import FactsChange
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
@@ -47,7 +48,8 @@ facts = Blueprint("facts", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
-_ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version")
+_FORMATS = {"zip": "application/zip", "xlsx": XLSX}
+_ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version", "format", "lang")
 EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
@@ -69,7 +71,7 @@ _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTI
 @exports.route("/export/<app>/<form>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
 @exports.route("/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
 def export(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``/export/$app/$form/$document`` with an archive without length, made while it is sent."""
+    """Answer ``/export/$app/$form/$document`` with an archive made while it is sent, or a workbook, without length."""
     number = request.environ.get(REQUEST_ID)
     api.shared.administrators.require(request.environ, "export")
     pairs = _parameters(request)
@@ -88,11 +90,24 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     def report(line: str) -> None:
         logs.write("not-exported", "error", id=number, cause=line)
 
-    begun = api.shared.exporting.begin(query)
-    pieces = logs.Unbroken(begun.archive(report, lambda: None), number)
+    suffix = once.get("format") or "zip"
+    if suffix not in _FORMATS:
+        raise BadRequestError(f"format must be {' or '.join(_FORMATS)}, not {suffix[:60]!r}")
+    is_table = suffix != "zip"
+    if is_table and (once.get("content") or once.get("data-revision-history")):
+        raise BadRequestError(f"content and data-revision-history are parameters of an archive, not of {suffix}")
+    if once.get("lang") and not is_table:
+        raise BadRequestError("lang is a parameter of a table, not of an archive")
+    if is_table:
+        table = TableExport(api.shared.exporting, query, once.get("lang") or None, has_all_controls=True)
+        made = table.xlsx(report, lambda: None, lists_problems=True)
+        made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
+    else:
+        made = api.shared.exporting.begin(query).archive(report, lambda: None)
+    pieces = logs.Unbroken(made, number)
     headers = [
-        ("Content-Type", "application/zip"),
-        ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.zip"'),
+        ("Content-Type", _FORMATS[suffix]),
+        ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.{suffix}"'),
         ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
         ("X-Accel-Buffering", "no"),  # nginx would write as much of it to its disk as comes before the client reads

@@ -172,6 +172,7 @@ def refusal(
 
 
 JSON = "application/json"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 PROBLEM = "application/problem+json"  # RFC 9457
 
 

@@ -19,6 +19,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.responses import XLSX
 from persistence.limits import (
     COLUMNS_SHOWN,
     CONTROLS_SHOWN,
@@ -299,7 +300,7 @@ def xlsx(shown: ShownVersion) -> AnyResponse:
     table = table_of(shown)
     asked = table_query(request.args, table)
     pieces = table.xlsx(asked.query, asked.drafts, _language())
-    return _file(shown, "xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", pieces)
+    return _file(shown, "xlsx", XLSX, pieces)
 
 
 def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[bytes]) -> AnyResponse:

@@ -133,7 +133,8 @@ class TableExport:
         self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
     ) -> None:
         query = replace(query, contents=frozenset({ExportedContent.DATA}))
-        self.forms = select_forms(exporting.router, query)
+        selected = select_forms(exporting.router, query)
+        self.forms = selected if query.document is None else [each.of_document() for each in selected]
         self._exporting = exporting
         self._query = query
         self._language, self._has_all_controls = language, has_all_controls
@@ -149,33 +150,45 @@ class TableExport:
         rows = self._rows(report, done)
         yield from csv_pieces(labels, ((row.facts, [map(readable, cell) for cell in row.cells]) for row in rows))
 
-    def xlsx(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:
-        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat."""
+    def xlsx(
+        self, report: Callable[[str], None], done: Callable[[], None], *, lists_problems: bool = False
+    ) -> Iterator[bytes]:
+        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat.
+
+        With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
+        """
         form = self.only_form()
         numbers = form.versions.numbers
         published = {each.version for each in form.route.catalog.published(form.route.form)}
         latest = sorted(published if numbers is None else numbers, reverse=True)[:VERSIONS_JOINED]
         outlines = {number: outline_of(form.route, number) for number in latest}
 
+        problems, reported = list[str](), list[str]()
+
+        def note(problem: str) -> None:
+            problems.append(problem)
+            reported.append(problem)
+            report(problem)
+
         def documents() -> Iterator[SheetDocument]:
-            for _, found in self._revisions(report):
+            for _, found in self._revisions(note):
                 version = found.sidecar.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(form.route, version))
                 try:
                     with closing(self._exporting.opened(found, self._query)) as file:
                         data = read_data(file.pieces(), outline)
                 except (*LEFT_OUT, MalformedXmlError) as error:
-                    report(f"{found.address}: {error}")
+                    note(f"{found.address}: {error}")
                     continue
                 if data is None:
-                    report(f"{found.address} has too many elements for a workbook")
+                    note(f"{found.address} has too many elements for a workbook")
                 elif isinstance(found.address, DocumentAddress):
                     yield found.address, found.sidecar.facts, outline, data
                     done()
 
-        problems = list[str]()
-        yield from workbook(documents(), [outlines[number] for number in latest], self._language, problems)
-        for problem in problems:
+        numbered = [outlines[number] for number in latest]
+        yield from workbook(documents(), numbered, self._language, problems, lists_problems=lists_problems)
+        for problem in problems[len(reported) :]:
             report(problem)
 
     def json_lines(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:

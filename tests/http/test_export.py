@@ -17,6 +17,7 @@ from lxml import etree
 from persistence.crypto import MAGIC, EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.forms.archive_metadata import ArchiveMetadata, read_metadata
+from persistence.http.responses import XLSX
 from persistence.keys import Keys
 from persistence.model.addresses import ERRORS_ENTRY, METADATA_SUFFIX, parse_entry
 from persistence.model.sidecar import Sidecar
@@ -25,6 +26,7 @@ from persistence.services import exporting
 from persistence.storage import stored_revision
 from persistence.storage.layout import HISTORY, revision_of
 from tests import service as services
+from tests.cli.test_workbooks import sheets
 from tests.encrypted_form import DEFINITION, OPEN, SECRETS, data, path
 from tests.http.test_permissions import LEA
 from tests.in_process import serving
@@ -140,6 +142,34 @@ def test_what_is_current_is_exported_by_default(service: Service) -> None:
     assert archive.errors == []
     found = archive.sidecar("hr/leave/1/data/A/latest/data.xml")
     assert (found.creator, found.modifier, found.stage, found.version) == ("lea", "lea", None, 1)
+
+
+def test_a_workbook_has_the_data_of_one_form(service: Service) -> None:
+    stored(service)
+    answer = service.raw("GET", f"{EXPORT}/hr/leave?format=xlsx&drafts=include&form-version=all")
+    assert (answer.status, answer["Content-Type"]) == (200, XLSX)
+    assert answer["Content-Disposition"].endswith('.xlsx"')
+    rows = sheets(answer.body)["Documents"]
+    assert sorted((row["Document"], row["Form version"]) for row in rows) == [("A", 1), ("B", 2), ("D", 1)]
+    answer = service.raw("GET", f"{EXPORT}/hr/leave/A?format=xlsx&lang=en")
+    assert [row["Document"] for row in sheets(answer.body)["Documents"]] == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("?format=xlsx", "a table has the rows of one form, and 2 forms match"),
+        ("/hr/leave?format=pdf", "format must be zip or xlsx, not 'pdf'"),
+        ("/hr/leave?format=xlsx&content=form-data", "content and data-revision-history are parameters of an archive"),
+        ("/hr/leave?lang=en", "lang is a parameter of a table, not of an archive"),
+    ],
+)
+def test_a_workbook_of_something_else_is_refused(service: Service, path: str, cause: str) -> None:
+    stored(service)
+    stored(service, "hr/sick")
+    answer = service.raw("GET", f"{EXPORT}{path}")
+    assert answer.status == 400
+    assert cause in answer.cause
 
 
 def test_a_document_is_exported_with_the_definition_of_its_version(service: Service) -> None:
@@ -320,6 +350,16 @@ def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
     assert not any("/B/" in name for name in archive.names)
     expected = ["B/data.xml", "a b.bin", "x.metadata.xml"]
     assert sorted(name for line in archive.errors for name in expected if name in line) == expected
+
+
+def test_a_workbook_names_what_is_left_out_on_its_last_sheet(tmp_path: Path) -> None:
+    with a_service(tmp_path) as service:
+        stored(service)
+        (tmp_path / "data/hr/leave/data/B/data.xml").write_bytes(b"<cut")
+        found = sheets(service.raw("GET", f"{EXPORT}/hr/leave?format=xlsx&form-version=all").body)
+    assert [row["Document"] for row in found["Documents"]] == ["A"]
+    assert list(found)[-1] == "Problems"
+    assert ["B/data.xml" in row["Problems"] for row in found["Problems"]] == [True]
 
 
 def test_entries_of_more_than_4_gib_are_of_the_larger_format(choice: Service, monkeypatch: pytest.MonkeyPatch) -> None:
