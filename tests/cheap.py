@@ -2,7 +2,7 @@
 
 Only the pages build URLs. Werkzeug compiles two functions for it for every route, which is two thirds of the time to
 make an application. So these functions are compiled when they are first needed. What a route is parsed to is the same
-in every application: each is parsed once.
+in every application: each is parsed once. So is what a template is compiled to.
 
 A service starts an interpreter to see whether locks lock out a second process. Here ``flock`` does, where there is one.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import NamedTuple
 
+from jinja2 import Environment
 from werkzeug.routing import BaseConverter, Rule
 from werkzeug.routing.rules import RulePart
 
@@ -40,6 +42,10 @@ _parsed: dict[str, _Parsed] = {}
 """By the text of a route. No application has converters of its own."""
 
 
+_compiled: dict[tuple[str, str | None], CodeType] = {}
+"""By the text and name of a template. All environments have the same syntax."""
+
+
 def leave_out() -> None:
     """Let applications and services of this process be made without what they do not need."""
 
@@ -63,6 +69,14 @@ def leave_out() -> None:
         rule.arguments |= known.converters.keys()
         return known.parts
 
+    compile_anew = Environment.compile
+
+    def compiled(own: Environment, source: str, name: str | None = None, *more: object, **named: object) -> CodeType:
+        if (source, name) not in _compiled:
+            _compiled[source, name] = compile_anew(own, source, name, *more, **named)  # type: ignore[call-overload]
+        return _compiled[source, name]
+
+    Environment.compile = compiled  # type: ignore[assignment, method-assign]
     Rule._compile_builder = postponed  # type: ignore[method-assign]  # noqa: SLF001
     Rule._parse_rule = parsed  # type: ignore[method-assign]  # noqa: SLF001
     if _FLOCK is not None:

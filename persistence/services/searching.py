@@ -272,7 +272,8 @@ class SearchedVersions:
             elif each.match.is_range and each.path in types:
                 known = ", ".join(of.value for of in OrderedType)
                 raise BadRequestError(
-                    f"{each.path!r} cannot have the match {each.match.value}: its bind has none of the types {known}"
+                    f"{each.path!r} cannot have the match {each.match.value}: its bind does not have one of the types"
+                    f" {known}"
                 )
 
 

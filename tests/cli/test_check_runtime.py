@@ -87,8 +87,16 @@ def results(done: Ended) -> tuple[list[StepResult], dict[str, object]]:
 # The sequences.
 
 
-@pytest.mark.parametrize("engine", ["tree", "database"])
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("release", "engine"),
+    [
+        *((release, "tree") for release in RELEASES),
+        *(
+            pytest.param(release, "database", marks=() if release == "current" else pytest.mark.long)
+            for release in RELEASES
+        ),
+    ],
+)
 def test_a_fresh_service_fits_every_release(
     release: str, engine: str, run: Run, tmp_path: Path, make_key: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:

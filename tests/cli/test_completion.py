@@ -23,9 +23,11 @@ ENVIRONMENT = {
 ASKED = """
 eval "$(_PERSISTENCE_COMPLETE=bash_source persistence)"
 complete -p persistence | grep -q _persistence_completion
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-_persistence_completion persistence
-printf '%s\\n' "${COMPREPLY[@]}"
+for line in "$@"; do
+    COMP_WORDS=($line) COMP_CWORD=2 COMPREPLY=()
+    _persistence_completion persistence
+    printf '%s\\n' "${COMPREPLY[@]}"
+done
 """
 
 
@@ -37,16 +39,15 @@ def offered(*words: str) -> list[str]:
 
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
-    for words, expected in (("api-key", "re"), ["retire"]), (("leases", "--br"), ["--break"]):
-        done = subprocess.run(
-            ["bash", "-c", ASKED, "bash", "persistence", *words],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.stdout.split(), done.stderr) == (expected, "")
+    done = subprocess.run(
+        ["bash", "-c", ASKED, "bash", "persistence api-key re", "persistence leases --br"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.split(), done.stderr) == (["retire", "--break"], "")
 
 
 IN_ZSH = """
@@ -57,7 +58,7 @@ zle -N keep; bindkey '^X' keep; PS1='ready> '
 """
 """Keeps the line when Ctrl-X is pressed, in place of running it."""
 
-IN_FISH = "_PERSISTENCE_COMPLETE=fish_source persistence | source; complete -C $argv[1]"
+IN_FISH = "_PERSISTENCE_COMPLETE=fish_source persistence | source; for line in $argv; complete -C $line; end"
 
 
 @pytest.mark.skipif(ZSH is None, reason="zsh is not installed")
@@ -102,20 +103,20 @@ def prompted(terminal: int) -> None:
 
 @pytest.mark.skipif(FISH is None, reason="fish is not installed")
 def test_fish_completes_what_is_typed(place: Place, tmp_path: Path) -> None:
-    for line, expected in (
-        ("persistence api-key re", "retire\tLet an API key open nothing from now on."),
-        ("persistence leases --br", "--break\tEnd the lease of this document."),
-        (f"persistence show --data {place.root} it/", "it/desk"),
-    ):
-        done = subprocess.run(
-            ["fish", "--no-config", "--command", IN_FISH, line],
-            cwd=tmp_path,
-            env={**ENVIRONMENT, "HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.stdout.splitlines(), done.stderr) == ([expected], "")
+    expected = {
+        "persistence api-key re": "retire\tLet an API key open nothing from now on.",
+        "persistence leases --br": "--break\tEnd the lease of this document.",
+        f"persistence show --data {place.root} it/": "it/desk",
+    }
+    done = subprocess.run(
+        ["fish", "--no-config", "--command", IN_FISH, *expected],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == ([*expected.values()], "")
 
 
 @pytest.mark.parametrize(

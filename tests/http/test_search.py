@@ -191,7 +191,7 @@ _TYPES = "date, dateTime, time, integer, decimal, double"
         (control(TOPICS, "1 2", match="gt"), "gt needs one value, not '1 2'"),
         (
             control(NAME, "a", match="gte"),
-            f"{NAME!r} cannot have the match gte: its bind has none of the types {_TYPES}",
+            f"{NAME!r} cannot have the match gte: its bind does not have one of the types {_TYPES}",
         ),
         (
             control(STATUS, "2024-05-01", match="before"),

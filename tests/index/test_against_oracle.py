@@ -135,8 +135,14 @@ def _several() -> Iterator[Query]:
         yield Query(text=one, fields=(FieldFilter(Field.CREATED_BY, Comparison.EXACT, "user-1"),), size=4)
 
 
+_BRIEFLY = ("as it is", "nothing is narrow", "what trigrams tell is never looked at")
+
+
 @pytest.mark.usefixtures("_plan")
 @pytest.mark.parametrize("kind", ["database"])
+@pytest.mark.parametrize(
+    "_plan", [pytest.param(plan, marks=() if plan in _BRIEFLY else pytest.mark.long) for plan in _PLANS], indirect=True
+)
 def test_several_conditions_find_the_same_in_whatever_order_they_are_met(made: Made) -> None:
     """Documents of another form, and those of a version that was deleted, are there, too."""
     with made() as indexed:

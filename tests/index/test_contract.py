@@ -23,6 +23,7 @@ from persistence.wire import CallPolicy, Connection
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
 from tests.postgresql.indexing import IndexedDatabase
+from tests.postgresql.server import Server, fresh_schema, prepared
 from tests.served import served
 from tests.service import Service
 
@@ -30,6 +31,12 @@ _numbers = count(1)
 
 
 service = served(alone=True)
+
+
+@pytest.fixture(scope="module")
+def schema(database_server: Server) -> str:
+    """The address of tables in which each test has a form of its own."""
+    return prepared(database_server.uri(fresh_schema()))
 
 
 @pytest.fixture
@@ -99,5 +106,5 @@ class TestDatabaseIndex(IndexContract):
     """The index in PostgreSQL, written in the transactions of the storage."""
 
     @pytest.fixture
-    def subject(self, database_uri: str, tmp_path: Path) -> Subject:
-        return opened(IndexedDatabase(database_uri, tmp_path)).of(Form("acme", "order")).subject
+    def subject(self, schema: str, form: Form, tmp_path: Path) -> Subject:
+        return opened(IndexedDatabase(schema, tmp_path)).of(form).subject

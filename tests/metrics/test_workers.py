@@ -53,7 +53,13 @@ def test_all_workers_count_together_and_nothing_is_lost_with_one(tmp_path: Path)
     assert not os.path.exists(directory)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 4096, b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json "])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x40\0\0\0\0\0\0\0\x08\0\0\0no json ",
+        *(pytest.param(content, marks=pytest.mark.long) for content in (b"", b"\xff" * 4096)),
+    ],
+)
 def test_a_file_that_cannot_be_read_costs_a_sample_and_no_worker(tmp_path: Path, content: bytes) -> None:
     """One that a worker has left that was killed, and one of the number that the next worker gets."""
     with alone(tmp_path, workers=2) as service:

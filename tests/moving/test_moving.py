@@ -228,7 +228,8 @@ def test_a_lock_file_that_was_removed_ends_the_move(service: Service) -> None:
             require()
 
 
-def test_a_move_that_is_killed_at_any_step_goes_on(service: Service, app: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
+def test_a_move_that_is_killed_at_any_step_goes_on(service: Service, app: str, tmp_path: Path, every: int) -> None:
     expected, at = of_app(service.data, app), 1
     while True:
         root = Path(initialised(tmp_path / str(at)))
@@ -243,7 +244,7 @@ def test_a_move_that_is_killed_at_any_step_goes_on(service: Service, app: str, t
             pass  # it keeps nobody out any more
         if not was_killed:
             break
-        at += 3
+        at += every
     assert at > 20
 
 

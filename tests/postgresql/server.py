@@ -142,10 +142,10 @@ def new_place() -> Path:
     return made
 
 
-def free_port() -> int:
-    """A port on the loopback that nobody listens on."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody listens on."""
     with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
+        listening.bind((address, 0))
         return int(listening.getsockname()[1])
 
 

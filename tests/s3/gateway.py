@@ -9,7 +9,6 @@ import datetime as dt
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
+from tests.postgresql.server import free_port
 from tests.s3.server import ACCESS_KEY, BUCKET, SECRET_KEY
 
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "radosgw", "radosgw-admin", "monmaptool")
@@ -126,7 +126,7 @@ def serving_gateway(root: Path) -> Iterator[Gateway]:
     for name in ("mon", "osd", "run"):
         (root / name).mkdir(parents=True)
     (root / "keyring").touch()
-    fsid, monitor, port = str(uuid.uuid4()), _free_port(), _free_port()
+    fsid, monitor, port = str(uuid.uuid4()), free_port(), free_port()
     (root / "ceph.conf").write_text(_CONFIG.format(fsid=fsid, root=root, monitor=monitor, gateway=port))
     config = f"{root}/ceph.conf"
     with ExitStack() as stack:
@@ -197,9 +197,3 @@ def _wait_for(url: str, root: Path) -> None:
             return
         time.sleep(0.2)
     raise NotStartedError(f"radosgw does not answer at {url}: see {root}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tests import service as services
 from tests.pages.administrator import NAME, PASSWORD
 from tests.pages.browsed import chromium
 from tests.pages.browsed.chromium import Window
+from tests.postgresql.server import free_port
 from tests.service import PUBLIC, Service
 
 pytestmark = pytest.mark.skipif(not chromium.is_installed(), reason="chromium or its driver is not installed")
@@ -57,9 +57,7 @@ class Opened:
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
     port, env = 0, {}
     if request.param != "the same address":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         env = {"PERSISTENCE_ADMIN_BIND": f"127.0.0.1:{port}"}
     with services.running(tmp_path, env=env) as service:
         keys = Keys(str(tmp_path / "var/keys.json"), tree=str(service.data))

@@ -15,7 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rigs.cluster.network import Network, descendants, free_port, network, send
+from tests.postgresql.server import free_port
+from tests.rigs.cluster.network import Network, descendants, network, send
 
 EXAMPLE = Path(__file__).parents[3] / "config/cluster/patroni.yml"
 NODES = (1, 2, 3)

@@ -12,10 +12,10 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
+from tests.postgresql.server import free_port
 from tests.rig_service import ENVIRONMENT
 from tests.rigs.cluster.database import which
 from tests.rigs.cluster.load import service_at
-from tests.rigs.cluster.network import free_port
 from tests.rigs.server import Variant
 
 EXAMPLE = Path(__file__).parents[3] / "config/cluster/haproxy.cfg"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from tests.postgresql.server import free_port
 
 _INSIDE = "TESTS_CLUSTER_INSIDE"
 _NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -41,12 +42,6 @@ def enter() -> None:
 def network() -> Network:
     """The places of three nodes, by their numbers from 1."""
     return _Cables() if os.environ.get(_INSIDE) else _Loopback()
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def descendants(process: int) -> list[int]:
