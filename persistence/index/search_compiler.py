@@ -103,6 +103,7 @@ class Order(NamedTuple):
     is_descending: bool
     offset: int
     size: int
+    is_ranged: bool = False  # a condition is a range of what it sorts by: hits are next to each other
 
     @property
     def end(self) -> int:
@@ -285,7 +286,10 @@ class Search:
         # A control that no document has a value of leaves the second order: the last save comes first.
         is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
         sorted_by = None if control is None else int(control)
-        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS))
+        is_ranged = any(each.match.is_range and each.path == by for each in query.controls) or any(
+            each.comparison is not Comparison.EXACT and each.field is by for each in query.fields
+        )
+        order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS), is_ranged)
         begun = None
         is_long = self._dialect.documents > FIRST_TRIED
         if is_long and not query.needs_total and not all(each.is_quick for each in conditions):

@@ -273,7 +273,7 @@ class SqliteDialect(SearchDialect):
         if order.control is None:
             return sorted(found, reverse=order.is_descending)[order.offset : order.end]
         passed = order.end / len(found) * self.documents
-        if passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
+        if not order.is_ranged and passed * _PASSING + len(self.searched) * _WALK < len(found) * _SORTING:
             return None
         asked = "SELECT x.seq, x.card FROM json_each(?) j CROSS JOIN document x ON x.seq = j.value"
         keys, edge = {}, max if order.is_descending else min
