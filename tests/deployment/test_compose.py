@@ -90,7 +90,8 @@ def test_haproxy_has_what_its_file_names_and_the_port_of_the_page() -> None:
 @pytest.mark.parametrize("name", _DATABASES)
 def test_a_database_has_the_environment_of_the_page(name: str) -> None:
     environment = _environment(name)
-    assert set(environment) == set(re.findall(r"\b(PATRONI_[A-Z0-9_]+)=", _PAGE))
+    documented = _PAGE + (_FOLDER / "patroni.conf").read_text()
+    assert set(environment) == set(re.findall(r"\b(PATRONI_[A-Z0-9_]+)=", documented))
     assert environment["PATRONI_NAME"] == name
     for kind, port in (("RESTAPI", 8008), ("POSTGRESQL", 5432)):
         assert environment[f"PATRONI_{kind}_CONNECT_ADDRESS"] == f"{name}:{port}"

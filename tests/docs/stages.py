@@ -92,7 +92,6 @@ def _stored(answer: Answer) -> None:
 
 
 STAGES: Mapping[str, Stage] = {
-    "README.md": Stage(),
     "definitions.md": Stage(),
     "permissions.md": Stage(leave_requests, '"svc.access-token.validity.hr.leave" = 14400\n'),
     "tour.md": Stage(),

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -27,6 +28,7 @@ from persistence.properties.properties import Properties
 from persistence.providers import webhooks
 from persistence.services.rules import Put
 from persistence.settings import Webhook
+from persistence.storage import files
 from persistence.storage.store import Store
 from tests.events.receiver import Target, target
 from tests.in_process import serving
@@ -402,6 +404,29 @@ def test_a_power_cut_that_takes_all_that_was_recorded_costs_no_event(tmp_path: P
             run("UPDATE outbox_fact SET value = 'another' WHERE name = 'boot'")
         outbox.recover(store, lambda: False)
         assert outbox.settle() == 2
+
+
+def test_a_change_waits_until_another_thread_has_made_the_outbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, may_go_on = threading.Event(), threading.Event()
+    real = files.ensure_file
+
+    def slow(path: str) -> None:
+        made.set()
+        may_go_on.wait(PATIENCE)
+        real(path)
+
+    outbox = opened(TreeOutbox(str(initialised(tmp_path))))
+    monkeypatch.setattr(files, "ensure_file", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(outbox.prepare)
+        assert made.wait(PATIENCE)
+        second = pool.submit(outbox.prepare)
+        assert wait([second], 0.2).not_done
+        may_go_on.set()
+        first.result()
+        second.result()
 
 
 def test_without_events_there_is_no_feed(tmp_path: Path) -> None:

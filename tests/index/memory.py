@@ -91,6 +91,10 @@ class Memory:
                 self._hidden |= self._of(version)
             self._definitions[version] = IndexedDefinition(f"d{next(self._marks)}", DefinitionState.DELETED)
 
+    def purge(self, version: int) -> None:
+        """Remove a deleted definition without a trace."""
+        del self._definitions[version]
+
     # What an index reads.
 
     def definition_fingerprint(self, version: int) -> str:

@@ -124,7 +124,7 @@ def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) 
             flat.refresh(ORDER, ["d-1", "new"])
         refused.append(True)
 
-    maker_of(root, view=Watched(str(root), happening)).create(1)
+    maker_of(root, view=Watched(str(root), happening)).make(1, is_new=True)
     assert refused == [True]
     flat.refresh(ORDER, ["d-1", "new"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
@@ -141,14 +141,14 @@ def test_what_is_taken_in_before_the_form_has_tables_is_read_with_the_rest(root:
 
 
 def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
-    maker_of(root).create(1)
+    maker_of(root).make(1, is_new=True)
     save(root, "d-1", "Eve")
 
     def happening() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(Exception, match="Input/output error"):
-        maker_of(root, view=Watched(str(root), happening)).create(1)
+        maker_of(root, view=Watched(str(root), happening)).make(1, is_new=True)
     assert rows(root) == ROWS
     flat_of(root).refresh(ORDER, ["d-1"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]
@@ -163,7 +163,7 @@ def test_a_large_form_is_read_by_a_process_of_its_own(root: Path, monkeypatch: p
 
 def test_rows_are_read_again_unless_they_are_known_to_be_of_the_tree(root: Path) -> None:
     maker = maker_of(root)
-    maker.create(1)
+    maker.make(1, is_new=True)
     file = FlatFile(str(root))
     with file.opened() as catalogue:
         tree = catalogue.versions(ORDER)[1].tree
@@ -177,7 +177,7 @@ def test_rows_are_read_again_unless_they_are_known_to_be_of_the_tree(root: Path)
 def test_without_a_wish_nothing_is_made_again(root: Path) -> None:
     maker = maker_of(root)
     assert list(maker.refill_all()) == []
-    maker.drop(1)
+    maker.make(1)
     assert FlatFile(str(root)).identity is None
     wish(root)
     assert list(maker.refill_all()) == []
@@ -189,14 +189,14 @@ def test_a_file_that_is_none_is_replaced(root: Path, content: bytes) -> None:
     file = FlatFile(str(root))
     file.make()
     Path(file.path).write_bytes(content)
-    maker_of(root).create(1)
+    maker_of(root).make(1, is_new=True)
     assert rows(root) == ROWS
 
 
 def test_a_file_of_another_version_of_the_service_is_made_again_by_whoever_opens_it(root: Path) -> None:
     """Its tables have the values at paths by other rules."""
     wish(root)
-    maker_of(root).create(1)
+    maker_of(root).make(1, is_new=True)
     with closing(sqlite3.connect(FlatFile(str(root)).path, isolation_level=None)) as connection:
         connection.execute("UPDATE facts SET value = value - 1 WHERE name = 'schema'")
     save(root, "d-1", "Eve")
@@ -218,13 +218,13 @@ def tables(root: Path) -> list[str]:
 
 def test_a_file_that_is_damaged_within_is_replaced_and_filled_with_what_the_sidecars_want(root: Path) -> None:
     wish(root)
-    maker_of(root).create(1)
+    maker_of(root).make(1, is_new=True)
     path = Path(FlatFile(str(root)).path)
     whole = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (whole - 4096))
-    maker_of(root).refill(1)
+    maker_of(root).make(1)
     assert rows(root) == ROWS
 
 
@@ -236,7 +236,7 @@ def test_a_document_that_is_no_xml_has_a_row_without_values(
     place = Path(Layout(str(root)).document(ORDER, Collection.DATA, "d-1")) / "data.xml"
     place.write_bytes(b"<form><customer><name>Ada")
     (place.parent.parent / "d-2/data.xml").unlink()
-    maker_of(root, hand_edits).create(1)
+    maker_of(root, hand_edits).make(1, is_new=True)
     assert rows(root) == [*edited, ("d-3", "Zoe")]
 
 

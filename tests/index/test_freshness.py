@@ -27,9 +27,12 @@ from persistence.index.sync.journal import Journal
 from persistence.index.sync.updater import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.queries import ControlFilter, Query, Scope, TextMatch
+from persistence.model.texts import Instant
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
 from tests.opened import opened
+from tests.postgresql.indexing import indexed_memory
+from tests.postgresql.server import Server
 
 _EVERYTHING = Query(size=10_000)
 
@@ -284,6 +287,56 @@ def test_a_document_is_read_again_by_a_definition_that_was_published_meanwhile(
     index.files.refresh(FORM, ["d0"])
     by_free_text = Query(controls=(ControlFilter("free", TextMatch.EXACT, "free changed"),))
     assert names(index, by_free_text) == names(index, token("changed")) == ["d0"]
+
+
+def test_documents_of_a_deleted_definition_are_hidden_until_their_version_is_rebuilt(
+    memory: Memory, tmp_path: Path
+) -> None:
+    """Also when the deletion is purged, and when another version of the form is rebuilt (spec search 2.5)."""
+    index, _ = index_of(tmp_path, memory)
+    memory.publish(2, ("name",))
+    memory.put("second", content("text", 9, version=2))
+
+    def rebuild(version: int) -> None:
+        index.files.rebuild(FORM).run(RebuildAim.REBUILT, timeout=20, only=version)
+
+    assert len(names(index)) == 6
+    memory.unpublish(1)
+    assert names(index) == ["second"]
+    rebuild(2)
+    assert names(index) == ["second"]
+    memory.purge(1)
+    assert names(index) == ["second"]
+    rebuild(2)
+    assert names(index) == ["second"]
+    rebuild(1)
+    assert len(names(index)) == 6
+
+
+def test_documents_of_a_deleted_definition_are_hidden_in_a_database_when_the_deletion_is_purged(
+    database_server: Server,
+) -> None:
+    with indexed_memory(database_server) as indexed:
+        indexed.publish(1, ("name",))
+        indexed.save("one", content("text", 1))
+        indexed.unpublish(1)
+        indexed.memory.purge(1)
+        with indexed.database.transaction("purging"):
+            indexed.rows.published(FORM, 1)
+        assert indexed.index.search(FORM, Scope(), _EVERYTHING).page == ()
+        indexed.save("one", content("text", 2))
+        assert [hit.document for hit in indexed.index.search(FORM, Scope(), _EVERYTHING).page] == ["one"]
+
+
+def test_documents_saved_before_1970_are_read_again_by_a_new_definition(memory: Memory, tmp_path: Path) -> None:
+    index, _ = index_of(tmp_path, memory)
+    when = Instant("1969-07-20T20:17:40.000Z")
+    memory.put("old", Content(1, when, when, values={"name": ("Eagle",), "place": ("sea",)}))
+    assert names(index)[-1] == "old"
+    memory.publish(1, ("place",))
+    assert names(index, Query(controls=(ControlFilter("place", TextMatch.EXACT, "sea"),))) == ["old"]
+    with engine.IndexFile(str(file_of(tmp_path)), "it") as file, file.reading() as reader:
+        assert reader.outdated() == []
 
 
 def test_what_cannot_be_taken_in_because_others_write_stays_noted(

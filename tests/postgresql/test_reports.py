@@ -198,7 +198,7 @@ def test_views_are_those_of_a_tree_row_by_row(both: Both, seed: int) -> None:
 
     save(20)
     for version in forms:
-        maker.create(version)
+        maker.make(version, is_new=True)
         both.reports.create(ORDER, version)
     assert both.views() == both.tables()
     assert len(both.views()) >= 2
@@ -207,7 +207,7 @@ def test_views_are_those_of_a_tree_row_by_row(both: Both, seed: int) -> None:
     assert both.views() == both.tables()
     forms[1] = generated(random)
     both.define(ORDER, 1, forms[1].definition)
-    maker.create(1)
+    maker.make(1, is_new=True)
     both.reports.create(ORDER, 1)
     save(5)
     assert list(maker.refill_all()) == []

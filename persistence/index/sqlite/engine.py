@@ -11,10 +11,11 @@ import sqlite3
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
 
 from persistence.closable import Closable, closed, closed_after_error
+from persistence.errors import BusyError
 from persistence.index.protocol import Budget, PreparedDocument, VersionState, decode, entries
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DefinitionState, DocumentName, IndexedPage
@@ -44,6 +45,7 @@ from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_
 from persistence.model.addresses import Form
 from persistence.model.queries import Field, Query, Scope
 from persistence.storage import files
+from persistence.storage.locks import LockFile
 
 __all__ = [
     "FLAT_FAILURES",
@@ -346,6 +348,9 @@ def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[N
         budget.stop()
 
 
+_LONGEST_CLOSE = 1.0  # Seconds for which a process waits until another has closed an index
+
+
 class IndexFile(Closable):
     """The connections of this process, which it owns, to one file. That is there, and an index of this version."""
 
@@ -422,11 +427,16 @@ class IndexFile(Closable):
                 self._close_writer()
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            while self._readers:
-                self._readers.pop().close()
-        self._close_writer()
+        with ExitStack() as stack:
+            # Of two processes that close a file at the same time, SQLite would let neither remove its log.
+            with suppress(OSError, BusyError):
+                turns = LockFile(f"{os.path.dirname(self.path)}/current")
+                stack.enter_context(turns.exclusive(self._subject, timeout=_LONGEST_CLOSE))
+            with self._lock:
+                self._is_closed = True
+                while self._readers:
+                    self._readers.pop().close()
+            self._close_writer()
 
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)

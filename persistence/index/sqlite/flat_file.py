@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -182,10 +182,6 @@ class FlatCatalogue(Closable):
             "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
         )
         return {version: CataloguedVersion(*entry) for version, *entry in found}
-
-    def all_views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
-        """Return the views of the versions of a form; to be called in a transaction."""
-        return {version: self.views(form, version) for version in self.versions(form)}
 
     def views(self, form: Form, version: int) -> tuple[FlatView, ...]:
         """Return the views of a version, the view of documents first."""

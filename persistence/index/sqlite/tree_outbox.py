@@ -94,9 +94,10 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
     # Before and after a commit, under the lock of the resource.
 
     def prepare(self) -> None:
-        if not self._path:  # a power cut may take what it records first, but not the file
-            with self._using("looking at the outbox"):
-                pass
+        with self._lock:  # another thread may be making it
+            if not self._state:
+                with self._using("looking at the outbox"):  # a power cut may take what it records first, not the file
+                    pass
 
     def begin(self, address: Address, found: Sidecar | None, written: float, older: OlderRevisions) -> None:
         if has_events(address):
@@ -226,7 +227,7 @@ class TreeOutbox(Outbox, EventRecorder, Closable):
         place = _place(self._root)
         newest = max(self._numbers(), default=1)
         path = self._file(newest)
-        if path != self._path or not os.path.exists(path):
+        if path != self._path or not self._state or not os.path.exists(path):
             self._forget()
             self._path = path
             files.ensure_file(path)

@@ -258,24 +258,19 @@ class FlatMaker:
     source: Source
     root: str
 
-    def create(self, version: int) -> None:
-        """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
-        self._change(lambda catalogue: self._make(catalogue, version, is_requested=True))
+    def make(self, version: int, *, but: str = "", is_new: bool = False) -> None:
+        """Read the rows of a version again, unless they are of the tree ``but``; drop its views if it is deleted.
 
-    def drop(self, version: int) -> None:
-        """Drop the views of a version if its definition is deleted."""
-        if self._file.identity is not None:
-            self._change(lambda catalogue: self._make(catalogue, version))
-
-    def refill(self, version: int, *, but: str = "") -> None:
-        """Read the rows of a version again, unless they are of the tree ``but``; its columns stay."""
+        Its columns stay, unless it ``is_new``: then they are those of the stored definition.
+        """
         # Where its views were lost, they are made again.
 
         def work(catalogue: engine.FlatCatalogue) -> None:
-            is_lost = version not in catalogue.versions(self.source.form) and self._is_wanted(version)
-            self._make(catalogue, version, but, is_requested=is_lost)
+            if is_new or (version not in catalogue.versions(self.source.form) and self._is_wanted(version)):
+                catalogue.request(self.source.form, version)
+            self._make(catalogue, version, but)
 
-        if self._file.identity is not None or self._is_wanted(version):
+        if is_new or self._file.identity is not None or self._is_wanted(version):
             self._change(work)
 
     def refill_all(self, *, but: str = "") -> Iterator[str]:
@@ -287,7 +282,7 @@ class FlatMaker:
             {*known, *filter(self._is_wanted, self.source.catalog.storage.versions(self.source.form))}
         ):
             try:
-                self.refill(version, but=but)
+                self.make(version, but=but)
             except PersistenceError as error:
                 yield f"{self.source.form}, version {version}: {error}"
 
@@ -316,14 +311,9 @@ class FlatMaker:
                         return
         raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
 
-    def _make(
-        self, catalogue: engine.FlatCatalogue, version: int, but: str = "", *, is_requested: bool = False
-    ) -> None:
-        """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``."""
+    def _make(self, catalogue: engine.FlatCatalogue, version: int, but: str) -> None:
         # Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         source, form, cause = self.source, self.source.form, None
-        if is_requested:
-            catalogue.request(form, version)
         with catalogue.changing():
             known = catalogue.versions(form).get(version)
             if known is None or (but and known.tree == but):
@@ -410,10 +400,8 @@ class IndexJob(msgspec.Struct, frozen=True):
             maker = FlatMaker(flat.source.opened(self.root), self.root)
             if flat.version is None:
                 yield from maker.refill_all(but=flat.but)
-            elif flat.is_new:
-                maker.create(flat.version)
             else:
-                maker.refill(flat.version)
+                maker.make(flat.version, is_new=flat.is_new)
         read = {flat.source.form for flat in self.flat if flat.version is None}
         if read.issuperset(StoreReader(self.root).forms()):
             with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more

@@ -226,14 +226,14 @@ class Refresh:
         """Return the state by which documents of a version must be read now."""
         # One that the index does not know as it is, is stored in it: to be called in a transaction.
         if version not in self._versions:
-            definition, known = self._source.definition(version), self._index.version(version)
+            definition, state = self._source.definition(version), self._index.version(version)
             self._is_changed = True
-            numbers = self._index.numbers(definition.paths)
-            now = VersionState.of(definition, self._source.described.data_format, numbers)
-            now = now if known is None else known.following(now)
-            if now != known:
-                self._index.store_version(version, now)
-            self._versions[version] = now
+            if state is None or state.fingerprint != definition.fingerprint:
+                numbers = self._index.numbers(definition.paths)
+                now = VersionState.of(definition, self._source.described.data_format, numbers)
+                state = now if state is None else state.following(now)
+                self._index.store_version(version, state)
+            self._versions[version] = state
         return self._versions[version]
 
     @contextmanager

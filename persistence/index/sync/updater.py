@@ -66,14 +66,13 @@ class FlatViews(Closable):
     def create(self, form: Form, version: int) -> None:
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            FlatMaker(self._source_of(form), self._root).create(version)
+            FlatMaker(self._source_of(form), self._root).make(version, is_new=True)
         elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
     def drop(self, form: Form, version: int) -> None:
-        if self._file.identity is not None:
-            FlatMaker(self._source_of(form), self._root).drop(version)
+        FlatMaker(self._source_of(form), self._root).make(version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Replace the rows of documents; do nothing where the form has no views."""
@@ -82,7 +81,8 @@ class FlatViews(Closable):
             if kept is None or not kept.catalogue.versions(form):
                 return
             with kept.catalogue.changing():
-                views = kept.catalogue.all_views(form)
+                versions = kept.catalogue.versions(form)
+                views = {version: kept.catalogue.views(form, version) for version in versions}
                 readers = {version: RowReader(of_version) for version, of_version in views.items()}
                 source = self._source_of(form)
                 every = [view for of_version in views.values() for view in of_version]
