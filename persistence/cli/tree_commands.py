@@ -311,7 +311,7 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
     targets: list[Facts] = []
     for each in targets_of(outbox):
         found = each.state
-        due = from_epoch(found.due) if found.due and not found.is_paused else None
+        due = from_epoch(found.due) if found.due > 0 and not found.is_paused else None
         facts = {"tree": tree.name, "target": each.name, "delivered": found.position, "waiting": each.waiting}
         facts |= {"missed": found.missed, "given_up": len(each.given_up), "attempts": found.attempts, "due": due}
         state = "paused" if found.is_paused else "failed" if found.cause else "in order"
