@@ -135,7 +135,11 @@ def documents(orders: Orders) -> Iterator[tuple[str, bytes, Sidecar]]:
 
 def definition(permissions: str = "", form: str = FORM) -> bytes:
     """The form."""
-    binds = "".join(f'<xf:bind id="{name}-bind" name="{name}" ref="{name}"/>' for name in FIELDS)
+    types = {"due": "xf:date", "amount": "xf:integer"}
+    binds = "".join(
+        f'<xf:bind id="{name}-bind" name="{name}" ref="{name}" type="{types.get(name, "xf:string")}"/>'
+        for name in FIELDS
+    )
     inputs = "".join(
         f'<fr:c><xf:input id="{name}-control" bind="{name}-bind"><fr:index/></xf:input></fr:c>' for name in FIELDS
     )

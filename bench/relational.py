@@ -38,6 +38,7 @@ class Relational:
     """A search."""
 
     controls: tuple[Like, ...] = ()
+    between: tuple[str, str, str] | None = None
     text: str = ""
     creator: str = ""
     created: tuple[str, str] | None = None
@@ -68,6 +69,9 @@ class Relational:
             joins += f" JOIN i_control_text t{at} ON t{at}.data_id = c.data_id AND t{at}.control = ?"
             joins += f" AND t{at}.val {compared} ?"
             parameters += [control.path, control.text if control.is_exact else f"%{control.text}%"]
+        if self.between is not None:
+            joins += " JOIN i_control_text b ON b.data_id = c.data_id AND b.control = ? AND b.val BETWEEN ? AND ?"
+            parameters += self.between
         parameters += [APP, FORM]
         if self.text:
             joins += " JOIN form_data x ON x.data_id = c.data_id"

@@ -83,6 +83,13 @@ def cases(count: int) -> list[Case]:
         ),
         Case("no filter, sorted by a control", '<query path="order/name" sort="asc"/>', Relational(sort="order/name")),
     ]
+    found.append(
+        Case(
+            "a date between two, a month of ten years",
+            '<query path="order/due" match="between">2024-03-01 2024-03-31</query>',
+            Relational(between=("order/due", "2024-03-01", "2024-03-31")),
+        )
+    )
     found.append(Case("created in a month", between, Relational(created=created)))
     if count > _PAGE_5000:
         found.append(Case("page 5,000 of everything", "<page-number>5000</page-number>", Relational(offset=_PAGE_5000)))

@@ -118,7 +118,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
     by = query.sort.by
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
-    with _opened(choice.tree_of(form), form, asked, controls) as run:
+    with opened_search(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
     shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
@@ -131,7 +131,9 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
 
 
 @contextmanager
-def _opened(tree: ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]) -> Iterator[FormSearch]:
+def opened_search(
+    tree: ChosenTree, form: Form, version: int | Searched, controls: Iterable[str]
+) -> Iterator[FormSearch]:
     """Open the search of a form with these controls for a block; a missing index is made."""
     dialect = DIALECTS[tree.settings.dialect]
     if tree.is_database:

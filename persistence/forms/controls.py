@@ -41,12 +41,13 @@ from persistence.forms.definition_tree import (
     text_in,
 )
 from persistence.limits import LONGEST_TITLE, MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE, MOST_WALKED
+from persistence.model.typed_values import OrderedType, type_named
 from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})  # Elements that are not controls, though their ids have names
 
-PATH_RULES = 2
-"""To be raised when a definition gets other paths than before: what they were used for is then made again."""
+PATH_RULES = 3
+"""To be raised when a definition gets other paths or types than before: what they were used for is then made again."""
 
 ENCRYPT = f"{FR}encrypt"
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
@@ -183,6 +184,7 @@ class Control:
     is_indexed: bool
     has_index: bool  # an element marks it as indexed, not only a class
     is_encrypted: bool
+    type: OrderedType | None = None  # of its bind, if its values have an order
     view_steps: Steps = ()  # of an encrypted one by all grids of the view: without unlisted ones it must not be plain
 
     def path(self, data_format: str) -> Names:
@@ -209,10 +211,12 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     grids, in_view = GridPaths.listed(definition), cache(partial(GridPaths.in_view, definition))
     own = cache(_own_control)
     found: dict[tuple[str, Names], Control] = {}
-    for _, each, path, _ in shown_elements(definition):
+    for part, each, path, _ in shown_elements(definition):
         if each.is_container:
             continue
-        control = replace(own(each), steps=grids.control_steps(path))
+        bind = part.bind_named_by(each.element)
+        named = "" if bind is None else bind.get("type", "")
+        control = replace(own(each), steps=grids.control_steps(path), type=type_named(named))
         if control.is_encrypted:
             control = replace(control, view_steps=in_view().control_steps(path))
         same = found.get((control.name, path), control)
@@ -221,6 +225,7 @@ def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
             is_indexed=same.is_indexed or control.is_indexed,
             has_index=same.has_index or control.has_index,
             is_encrypted=same.is_encrypted or control.is_encrypted,
+            type=same.type or control.type,
             view_steps=same.view_steps or control.view_steps,
         )
     return tuple(found.values())
@@ -242,10 +247,13 @@ def _own_control(each: BodyElement) -> Control:
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
     """Read the keys of a stored definition, for data of a format: those with an element first (spec search 2.2)."""
     indexed = [each for each in read_controls(stored) if each.is_indexed]
-    paths = dict.fromkeys(each.path(data_format) for each in sorted(indexed, key=lambda each: not each.has_index))
+    paths: dict[Names, OrderedType | None] = {}
+    for each in sorted(indexed, key=lambda each: not each.has_index):
+        path = each.path(data_format)
+        paths[path] = paths.get(path) or each.type
     refusal = f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"
     Bound(MOST_KEY_CHARACTERS, refusal).count(sum(len(step) for path in paths for step in path))
-    return tuple(IndexKey("/".join(path), tuple(map(PathStep, path))) for path in paths)
+    return tuple(IndexKey("/".join(path), tuple(map(PathStep, path)), of) for path, of in paths.items())
 
 
 _DESIGNER_METADATA = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"

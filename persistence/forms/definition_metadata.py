@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
@@ -39,7 +39,14 @@ from persistence.limits import (
     MOST_METADATA,
     MOST_STEPS,
 )
-from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
+from persistence.model.addresses import (
+    AttachmentRef,
+    DocumentAddress,
+    Form,
+    definition_holder_path,
+    document_holder_path,
+    parse_holder_path,
+)
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.versions import V4_8_0, V2019_1_0, FormMetadata
 from persistence.xml import SEPARATOR, Streaming, local_name, past_limits
@@ -323,17 +330,10 @@ def prepare(
     """Make a definition ready; ``is_copied`` decides which attachments go with its form."""
 
     def work(tree: Tree) -> PreparedDefinition:
-        path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"  # spec forms 6.2
-        root = tree.getroot()
-        metadata = root.find(path) if root.tag == f"{XH}html" else None
-        if metadata is None:
-            raise BadRequestError("the definition has no metadata, which would name its form")
-        form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
+        metadata, form = _named_form(tree)
         held: dict[str, AttachmentRef] = {}
-        for element in tree.iter(etree.Element):
-            is_leaf = next(element.iterchildren(etree.Element), None) is None
-            one = parse_holder_path(element.text) if is_leaf and element.text else None
-            if one is not None and is_copied(form, one):
+        for element, one in _holders(tree):
+            if is_copied(form, one):
                 if held.setdefault(one.name, one) != one:
                     raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
                 element.text = definition_holder_path(form, one.name)
@@ -350,6 +350,40 @@ def prepare(
         return PreparedDefinition(form, serialized(tree), tuple(held.values()), libraries)
 
     return on_tree(data, work)
+
+
+def unpublish(stored: bytes, form: Form, document: DocumentAddress) -> tuple[bytes, tuple[str, ...]]:
+    """Return a published definition as the designer's document has it, with the names of the attachments it holds."""
+
+    def work(tree: Tree) -> tuple[bytes, tuple[str, ...]]:
+        _, named = _named_form(tree)
+        if named != form:
+            raise BadRequestError(f"the definition of {form} says that it is {named}: it would be published as that")
+        names: dict[str, None] = {}
+        for element, held in _holders(tree):
+            if held.collection is None and held.form == form:
+                element.text = document_holder_path(replace(document, name=held.name))
+                names[held.name] = None
+        return serialized(tree), tuple(names)
+
+    return on_tree(stored, work, is_stored=True)
+
+
+def _named_form(tree: Tree) -> tuple[Element, Form]:
+    path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"  # spec forms 6.2
+    root = tree.getroot()
+    metadata = root.find(path) if root.tag == f"{XH}html" else None
+    if metadata is None:
+        raise BadRequestError("the definition has no metadata, which would name its form")
+    return metadata, Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
+
+
+def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
+    for element in tree.iter(etree.Element):
+        is_leaf = next(element.iterchildren(etree.Element), None) is None
+        held = parse_holder_path(element.text) if is_leaf and element.text else None
+        if held is not None:
+            yield element, held
 
 
 def _required(metadata: Element, name: str) -> str:

@@ -41,6 +41,7 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import NOBODY, OwnerSets
 from persistence.model.queries import Drafts, Field, Hit, Hits, Query, Scope
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.typed_values import OrderedType, key_of_value
 from persistence.model.versions import IndexKey
 from persistence.storage.storage import JobRecord, Readable
 from persistence.xml import Streaming
@@ -105,7 +106,10 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
-    """Everything that an answer says of a document, and the values of every indexed control by its number."""
+    """Everything that an answer says of a document, and the values of every indexed control by its number.
+
+    The keys of values with a type are beside them, under another number (``typed_number``).
+    """
 
     values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
@@ -115,7 +119,7 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
-        if number > 0:
+        if number > 0 or number in self.values:
             return self.values.get(number, ())
         owner = self if number not in OF_DRAFTS else self.reader
         if owner is None:
@@ -156,6 +160,14 @@ def _decoded(keys: str) -> tuple[tuple[IndexKey, ...], Mapping[str, int]]:
     return tuple(each.key for each in found), {each.key.path: each.number for each in found}
 
 
+_TYPES = tuple(OrderedType)
+
+
+def typed_number(number: int, of: OrderedType) -> int:
+    """Return the number of the keys of a control's values of a type, which no control and no fact has."""
+    return min(Fact) - number * len(_TYPES) - _TYPES.index(of)
+
+
 @dataclass(frozen=True, slots=True)
 class VersionState:
     """The definition by which documents of a form version are read; ``keys`` are its indexed controls (JSON).
@@ -189,6 +201,12 @@ class VersionState:
         return _decoded(self.keys)[1]
 
     @property
+    def types(self) -> Mapping[int, OrderedType]:
+        """The types of the indexed controls that have one, by their numbers."""
+        keys, numbers = _decoded(self.keys)
+        return {numbers[key.path]: key.type for key in keys if key.type is not None}
+
+    @property
     def definition(self) -> IndexedDefinition:
         return IndexedDefinition(self.fingerprint, self.state, _decoded(self.keys)[0])
 
@@ -200,8 +218,8 @@ class VersionState:
         return replace(now, generation=self.generation if is_same else self.generation + 1)
 
     @property
-    def indexed(self) -> str | None:
-        return self.keys if self.state is DefinitionState.PUBLISHED else None
+    def indexed(self) -> object:
+        return _decoded(self.keys) if self.state is DefinitionState.PUBLISHED else None
 
 
 class PreparedDocument(msgspec.Struct, frozen=True, gc=False):
@@ -227,6 +245,10 @@ def prepared(read: IndexedDocument, by: VersionState) -> PreparedDocument:
                 left -= len(value)
                 number_left -= 1
         bounded[number] = tuple(kept)
+    for number, of in by.types.items():
+        typed = [key for value in bounded[number] if (key := key_of_value(value, of)) is not None]
+        if typed:
+            bounded[typed_number(number, of)] = tuple(dict.fromkeys(typed))
     card = Card(
         **asdict(hit.facts),
         values=bounded,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from persistence.errors import BadRequestError
@@ -26,6 +27,7 @@ from persistence.index.protocol import (
     Value,
     decode,
     is_cut,
+    typed_number,
 )
 from persistence.index.sources import IndexedDocument, IndexedPage
 from persistence.limits import (
@@ -41,8 +43,9 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.permissions import OwnerPattern, OwnerSets, User
-from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch
+from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch, range_of
 from persistence.model.texts import Instant
+from persistence.model.typed_values import KeyRange, OrderedType
 
 MOST_ROWS = LARGEST_FOUND // HIT_COSTS + 1
 """Documents of a page that are looked for: so many are too large an answer already."""
@@ -90,6 +93,7 @@ class Partition:
     controls: Mapping[str, int]  # the indexed ones of the version, by path
     is_draft: bool = False
     owner_sets: OwnerSets = frozenset()  # those whose documents are seen
+    types: Mapping[int, OrderedType] = field(default_factory=dict)  # of controls that have one
 
 
 class Order(NamedTuple):
@@ -185,9 +189,13 @@ class SearchDialect(ABC):
     def saved(self, low: Instant, high: Instant) -> Condition:
         """Return the condition that a document was saved at a time."""
 
-    @abstractmethod
     def created(self, low: Instant, high: Instant) -> Condition:
         """Return the condition that a document was created at a time."""
+        return replace(self.within(Fact.CREATED, KeyRange(low, high)), is_distinct=True)
+
+    def within(self, number: int, span: KeyRange) -> Condition:
+        """Return the condition that a fact, or a control that has a type, has a key in a span."""
+        return self.entries(number, Sql("fold >= ? AND fold < ?", span))
 
     @abstractmethod
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
@@ -326,11 +334,20 @@ class Search:
         """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
         dialect, found = self._dialect, self._seen()
         found += self._drafts()
+        ranges: dict[int, list[ControlFilter]] = {}
         for control in dict.fromkeys(query.controls):
             number = self._controls.get(control.path)
             if number is None:
                 return None
-            found.append(self._matching(number, control))
+            if control.match.is_range:
+                ranges.setdefault(number, []).append(control)
+            else:
+                found.append(self._matching(number, control))
+        for number, asked in ranges.items():
+            spans = self._spans(number, asked)
+            if not spans:
+                return None
+            found.append(any_of([dialect.within(*each) for each in spans]))
         fields = tuple(dict.fromkeys(query.fields))
         exact = (each for each in fields if each.comparison is Comparison.EXACT)
         found += [dialect.keyed(FACTS[each.field], each.value) for each in exact]
@@ -356,6 +373,14 @@ class Search:
         saved = f"SELECT 1 FROM document s WHERE {dialect.same_form} s.document = x.document AND NOT s.draft"
         never = dialect.selected("document x", Sql(f"NOT EXISTS ({saved})"))
         return [replace(never, is_range=False, is_quick=False)]
+
+    def _spans(self, number: int, asked: Sequence[ControlFilter]) -> list[tuple[int, KeyRange]]:
+        """Return the spans that some ranges of a control mean, by the types that it has in the searched versions."""
+        spans = []
+        for of in dict.fromkeys(each.types[number] for each in self._searched if number in each.types):
+            with suppress(BadRequestError):  # a bound is invalid in this version
+                spans.append((typed_number(number, of), range_of(asked, of)))
+        return spans
 
     def _matching(self, number: int, control: ControlFilter) -> Condition:
         """Return the condition of a filter; the values of a control that has few are looked at before."""

@@ -80,6 +80,7 @@ class FormSearch:
             raise NotFoundError(unknown)
 
     def run(self, query: Query, drafts: DraftFilter) -> Hits:
+        self._versions.require_ranges(query.controls)
         end = time.monotonic() + _PATIENCE
         while True:
             try:

@@ -13,15 +13,25 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import FINDING, NOBODY, OwnerSets, User
 from persistence.model.sidecar import DocumentFacts, PageRequest
 from persistence.model.texts import Instant, first_from, parse_time, word
+from persistence.model.typed_values import LAST_KEY, KeyRange, OrderedType, equal_to
 from persistence.model.versions import Searched, parse_searched
 
 
 class TextMatch(Enum):
-    """The comparison of a control query, with its name in requests."""
+    """The comparison of a control query, with its name in requests; ranges are of controls with a type."""
 
     SUBSTRING = "substring"
     TOKEN = "token"  # noqa: S105 - a word of the interface
     EXACT = "exact"
+    GTE = "gte"
+    GT = "gt"
+    LTE = "lte"
+    LT = "lt"
+    BETWEEN = "between"
+
+    @property
+    def is_range(self) -> bool:
+        return self not in {TextMatch.SUBSTRING, TextMatch.TOKEN, TextMatch.EXACT}
 
 
 class Field(Enum):
@@ -56,7 +66,22 @@ class ControlFilter:
 
     path: str
     match: TextMatch
-    text: str
+    text: str  # of a range a bound, or two
+
+
+def range_of(ranges: Iterable[ControlFilter], of: OrderedType) -> KeyRange:
+    """Return the values of a type that are in all of some ranges."""
+    low, high = "", LAST_KEY
+    for each in ranges:
+        bounds = each.text.split()
+        if len(bounds) != (2 if each.match is TextMatch.BETWEEN else 1):
+            needed = "two values with a blank between them" if each.match is TextMatch.BETWEEN else "one value"
+            raise BadRequestError(f"{each.match.value} needs {needed}, not {each.text[:LONGEST_SHOWN]!r}")
+        first, last = (equal_to(bound, of, each.path) for bound in (bounds[0], bounds[-1]))
+        lows = {TextMatch.GTE: first.low, TextMatch.GT: first.high, TextMatch.BETWEEN: first.low}
+        highs = {TextMatch.LT: last.low, TextMatch.LTE: last.high, TextMatch.BETWEEN: last.high}
+        low, high = max(low, lows.get(each.match, low)), min(high, highs.get(each.match, high))
+    return KeyRange(low, high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,14 +234,18 @@ def parse_instant(text: str) -> Instant:
 def parse_time(text: str, what: str) -> datetime:
     """Read a time of a query: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3)."""
     # Without an offset it is in the server's own zone, and a date is its midnight. ``what`` names it in the error.
-    found = _TIME.fullmatch(text)
-    if found is not None:
-        with suppress(ValueError, OverflowError):  # a day that is in no calendar, a year that Python does not count
-            return _moment(*found.groups(default="")).astimezone(UTC)
+    with suppress(ValueError, OverflowError):
+        return parse_moment(text).astimezone(UTC)
     raise BadRequestError(f"{what} must be a time such as 2025-03-04T05:06:07.089Z, not {text!r}")
 
 
-def _moment(day: str, clock: str, fraction: str, zone: str) -> datetime:
+def parse_moment(text: str) -> datetime:
+    """Read a ``dateTime`` or ``date`` of XML Schema, with its offset if it has one."""
+    # Raises ``ValueError`` and ``OverflowError``: a day that is in no calendar, a year that Python does not count.
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    day, clock, fraction, zone = found.groups(default="")
     is_end = clock == _END_OF_DAY and not fraction.strip("0")
     whole = datetime.fromisoformat(f"{day}T{'00:00:00' if is_end or not clock else clock}{zone}")
     return whole + timedelta(days=is_end, microseconds=int(fraction[:6].ljust(6, "0")))

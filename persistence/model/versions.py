@@ -16,6 +16,7 @@ from persistence.limits import LONGEST_LEASE, LONGEST_SHOWN
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions, User
 from persistence.model.texts import Instant, flag
+from persistence.model.typed_values import OrderedType
 
 HIGHEST = 999_999_999  # The highest version that a request can name
 
@@ -94,6 +95,7 @@ class IndexKey:
 
     path: str  # exactly as requests send it
     steps: tuple[PathStep, ...]  # from the root element of the data to the values
+    type: OrderedType | None = None  # of values that have an order
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ class DatabaseIndex(Closable):
                     if generation != state.generation:  # hidden where its definition was deleted (spec search 2.5)
                         outdated += 0 if state.state is DefinitionState.DELETED else documents
                     elif documents:
-                        searched.append(Partition(partition, documents, state.numbers, is_draft, owners))
+                        searched.append(Partition(partition, documents, state.numbers, is_draft, owners, state.types))
                 versions = [each for each in sorted(indexed) if not is_current(form, each, indexed[each])]
                 if not versions and not outdated:
                     dialect = PostgresDialect(connection, searched)
@@ -378,9 +378,6 @@ class PostgresDialect(SearchDialect):
 
     def saved(self, low: Instant, high: Instant) -> Condition:
         return self.selected("document", Sql("modified >= ? AND modified < ?", (low, high)), is_distinct=True)
-
-    def created(self, low: Instant, high: Instant) -> Condition:
-        return self.entries(Fact.CREATED, Sql("fold >= ? AND fold < ?", (low, high)), is_distinct=True)
 
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
         folds, values = zip(*map(self.key, names), strict=True)

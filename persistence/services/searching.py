@@ -38,6 +38,7 @@ from persistence.model.permissions import (
     searchable_owners,
 )
 from persistence.model.queries import (
+    ControlFilter,
     DraftFilter,
     Drafts,
     Field,
@@ -52,8 +53,10 @@ from persistence.model.queries import (
     SentQuery,
     Sort,
     VisibleOwners,
+    range_of,
 )
 from persistence.model.texts import Instant, nearest, similar, to_datetime
+from persistence.model.typed_values import OrderedType
 from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
@@ -248,10 +251,30 @@ class SearchedVersions:
     @property
     def index_paths(self) -> tuple[str, ...] | None:
         """Return the paths of the indexed controls, in the order of the index; ``None`` where none is published."""
+        types = self.index_types
+        return None if types is None else tuple(types)
+
+    @property
+    def index_types(self) -> dict[str, OrderedType | None] | None:
+        """Return the types of the indexed controls by path; ``None`` where none is published."""
         if self.is_designer:
-            return tuple(key.path for key in DESIGNER_KEYS)
+            return {key.path: key.type for key in DESIGNER_KEYS}
         found = self.indexed.index_keys(self.configured.data_format)
-        return tuple(key.path for key in found.keys) if found.is_published else None
+        return {key.path: key.type for key in found.keys} if found.is_published else None
+
+    def require_ranges(self, controls: Iterable[ControlFilter]) -> None:
+        """Refuse a range of an indexed control without a type, and a bound that is not a value of its type."""
+        types = self.index_types or {}
+        for each in controls:
+            of = types.get(each.path)
+            if each.match.is_range and of is not None:
+                range_of((each,), of)
+            elif each.match.is_range and each.path in types:
+                known = ", ".join(of.value for of in OrderedType)
+                raise BadRequestError(
+                    f"{each.path!r} cannot have the match {each.match.value}: its bind does not have one of the types"
+                    f" {known}"
+                )
 
 
 def searched_versions(
@@ -372,6 +395,7 @@ class Searching:
         defined = permissions_of(searched.definition, searched.configured)
         scope = scope_of(searched, defined, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
+        searched.require_ranges(query.controls)
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
             paths = searched.index_paths or ()

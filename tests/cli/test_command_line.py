@@ -104,6 +104,7 @@ def test_a_missing_or_empty_data_directory_is_a_failure_and_nothing_is_made(name
     arguments = {
         "search": ["hr/leave"],
         "show": ["hr/leave"],
+        **{f"definition {each}": ["hr/leave"] for each in ("show", "diff", "pull")},
         "backup": [str(tmp_path / "backups")],
         "restore": [str(tmp_path)],
         "erase": ["--owner", "lea"],
@@ -113,7 +114,7 @@ def test_a_missing_or_empty_data_directory_is_a_failure_and_nothing_is_made(name
     }
     (tmp_path / "unmounted").mkdir()
     for data in ("missing/deep", "unmounted"):
-        done = CliRunner().invoke(commands, [name, *arguments.get(name, []), "--data", str(tmp_path / data)])
+        done = CliRunner().invoke(commands, [*name.split(), *arguments.get(name, []), "--data", str(tmp_path / data)])
         assert (done.exit_code, done.stdout) == (1, ""), done.output
     assert [path.name for path in tmp_path.rglob("*")] == ["unmounted"]
 

@@ -34,7 +34,7 @@ from persistence.index.sqlite.tree_outbox import TreeOutbox
 from persistence.model.texts import next_after
 from persistence.providers.opened import init_places
 from persistence.settings import load
-from tests import encrypted_form, orders
+from tests import encrypted_form, orders, trips
 from tests.cli.command_runner import PREFIX, ended
 from tests.cli.samples import FILES, LABELLED, SETTINGS, SEVERAL, copy, damage_backup, make_old, plant
 from tests.forms.test_diffs import TRIP
@@ -45,7 +45,7 @@ from tests.opened import close, opened
 from tests.postgresql.server import fresh_schema, requires_postgresql
 from tests.published import definition
 
-ON_DATABASE = {"database"}
+ON_DATABASE = {"database", "designer-database"}
 BODIES = {
     "orders": orders.definition(),
     "marked": encrypted_form.DEFINITION,
@@ -53,6 +53,9 @@ BODIES = {
     "other": encrypted_form.data().replace(encrypted_form.SECRETS[0].encode(), b"other secret"),
     "trip": published(TRIP).encode(),
     "labelled": LABELLED.encode(),
+    "trip 1": trips.FIRST.encode(),
+    "trip 2": trips.SECOND.encode(),
+    "trip other": trips.SECOND.replace("<i>it</i>", "<i>this</i>").encode(),
 }
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d([:-])\d\d[:-]\d\d\.\d{3}Z")

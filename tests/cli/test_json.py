@@ -18,6 +18,7 @@ from tests.docs.markdown import DOCS, rows, spans
 
 WITHOUT = {
     "demo": "it prints commands for people to try",
+    "definition show": "it prints a definition",
     "serve": "its log has a format of its own",
     "help": "it prints pages for people",
     "password set": "nothing but that it was done",

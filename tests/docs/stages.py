@@ -87,6 +87,18 @@ def _with_key(service: Service, sandbox: Sandbox) -> None:
     sandbox.script("KEY=$(persistence api-key new ops | grep -o '[0-9a-f]\\{64\\}')", "the key of the administrator")
 
 
+def _with_date(service: Service, sandbox: Sandbox) -> None:
+    """Publish the form again, with a control of the first day."""
+    leave_requests(service, sandbox)
+    bind, control = '<xf:bind id="scan-bind"', '<fr:c><fr:attachment id="scan-control"'
+    body = _form("leave", f"{_TITLE}{_PERMISSIONS}").decode()
+    body = body.replace(bind, f'<xf:bind id="first-bind" ref="first" type="xf:date"/>{bind}')
+    body = body.replace(
+        control, f'<fr:c><fr:date id="first-control" bind="first-bind"><fr:index/></fr:date></fr:c>{control}'
+    )
+    _stored(service.put("hr/leave/form/form.xhtml", body.encode(), Form_Definition_Version="2", Username="mia"))
+
+
 def _stored(answer: Answer) -> None:
     assert answer.status in {201, 204}, answer.body
 
@@ -98,6 +110,7 @@ STAGES: Mapping[str, Stage] = {
     "hand-edits.md": Stage(_edited),
     "export.md": Stage(_with_key, 'administrators = ["ops"]\n'),
     "running.md": Stage(fresh=True),
+    "searching.md": Stage(_with_date),
     "providers.md": Stage(
         settings='"svc.persistence.provider.*.*.data" = "disk2"\n"svc.persistence.disk2.datasource" = "second"\n'
         '[datasource.second]\ndata = "{mnt}/second/forms"\n'

@@ -13,6 +13,7 @@ from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import DESIGNER_KEYS, read_controls, read_index_keys, unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_STEPS, MOST_UNUSABLE
+from persistence.model.typed_values import OrderedType
 from persistence.model.versions import DATA_FORMATS, IndexKey, PathStep
 from tests.forms.test_paths import CONTENT, SHAPES, USE, definitions, template
 from tests.forms.vectors import COMPONENT, META_4_8, META_2019, V7, V8, Form, bind, cell, grid, published, section
@@ -113,6 +114,13 @@ LATEST = [
 def test_the_order_form_has_five_keys_those_with_an_element_first() -> None:
     assert keyed(FORM, "4.0.0") == ORDER
     assert read_index_keys(FORM.encode(), "4.0.0")[0].steps == (PathStep("customer"), PathStep("name"))
+
+
+def test_a_key_has_the_type_of_its_bind_if_values_of_that_have_an_order() -> None:
+    form = FORM.replace('ref="email"', 'ref="email" type="xf:email"')
+    form = form.replace('ref="status"', 'ref="status" type="xf:date"')
+    types = {key.path: key.type for key in read_index_keys(form.encode(), "4.0.0")}
+    assert types == dict.fromkeys(ORDER) | {"customer/status": OrderedType.DATE}
 
 
 def test_the_keys_are_those_of_the_format_that_data_is_stored_in() -> None:

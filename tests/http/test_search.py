@@ -1,5 +1,6 @@
 """Searches, distinct values and reindexing over HTTP (spec search 1, 3 and 5): the vectors T1 to T13, and the wire."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tests.index import racing
 from tests.index.racing import Racer
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
-from tests.searches import NAME, STATUS, control
+from tests.searches import NAME, STATUS, TOPICS, control
 from tests.served import served
 from tests.service import PROVIDER, PUBLIC, V1, Answer, Service, running
 
@@ -134,6 +135,73 @@ for _word in ("search", "distinct-values"):
     _versions = ("x", "next", "0", "-1", "1.0", "", "latest")
     REFUSED += [(f"{_word}/acme/order", "<search/>", {"Form_Definition_Version": each}) for each in _versions]
     REFUSED += [(f"{_word}/acme/{name}", "<search/>", {}) for name in (".hidden", "x" * 300)]
+
+
+def _typed() -> bytes:
+    definition = orders.definition().decode()
+    for name, of in (("status", "xf:date"), ("topics", "xf:decimal")):
+        definition = definition.replace(f'name="{name}"', f'name="{name}" type="{of}"', 1)
+    return definition.encode()
+
+
+@pytest.fixture(scope="module")
+def ranged(restricted: Service) -> Service:
+    """A form with a date and a number, and three documents."""
+    assert restricted.put("typed/order/form/form.xhtml", _typed()).status == 201
+    for name, status, topics in (("one", "2024-05-01", "9"), ("two", "2024-05-31", "10.5"), ("three", "soon", "few")):
+        body = f"<form><customer><topics>{topics}</topics><status>{status}</status></customer></form>"
+        assert restricted.put(f"typed/order/data/{name}/data.xml", body.encode(), **V1).status == 201
+    return restricted
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (control(STATUS, "2024-05-01 2024-05-31", match="between"), ["two", "one"]),
+        (control(STATUS, " 2024-05-01\n", match="gt"), ["two"]),
+        (control(STATUS, "2024-05-31", match="lt") + control(TOPICS, "0", match="gte"), ["one"]),
+        (control(TOPICS, "+10.50", match="lte"), ["two", "one"]),
+        (control(STATUS, "", match="between"), ["three", "two", "one"]),
+        (control("customer/nothing", "1", match="gte"), []),
+    ],
+)
+def test_ranges_of_typed_controls(ranged: Service, body: str, names: list[str]) -> None:
+    assert found(search(ranged, f"<search>{body}</search>", form="typed/order").body) == names
+
+
+def test_a_range_in_json(ranged: Service) -> None:
+    asked = {"query": {"path": STATUS, "match": "between", "value": "2024-05-02 2024-06-30"}}
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    answer = ranged.call("POST", "search/typed/order", json.dumps(asked).encode(), headers)
+    assert [each["name"] for each in json.loads(answer.body)["documents"]] == ["two"]
+
+
+_TYPES = "date, dateTime, time, integer, decimal, double"
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        (control(STATUS, "tomorrow", match="gte"), f"'tomorrow' is not a value of the type date, which {STATUS!r} has"),
+        (control(TOPICS, "1e3", match="lt"), f"'1e3' is not a value of the type decimal, which {TOPICS!r} has"),
+        (
+            control(STATUS, "2024-05-01", match="between"),
+            "between needs two values with a blank between them, not '2024-05-01'",
+        ),
+        (control(TOPICS, "1 2", match="gt"), "gt needs one value, not '1 2'"),
+        (
+            control(NAME, "a", match="gte"),
+            f"{NAME!r} cannot have the match gte: its bind does not have one of the types {_TYPES}",
+        ),
+        (
+            control(STATUS, "2024-05-01", match="before"),
+            "'before' is not a valid match: it must be one of substring, token, exact, gte, gt, lte, lt, between",
+        ),
+    ],
+)
+def test_ranges_that_are_refused(ranged: Service, query: str, cause: str) -> None:
+    answer = ranged.post("search/typed/order", f"<search>{query}</search>")
+    assert (answer.status, answer.cause) == (400, cause)
 
 
 @pytest.mark.parametrize(("path", "body", "own"), REFUSED, ids=range(len(REFUSED)))

@@ -80,10 +80,24 @@ def _clock(milliseconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:03}"
 
 
+_days = st.builds("2024-0{}-1{}".format, st.integers(4, 6), st.integers(0, 3))
+typed = st.one_of(
+    _days,
+    st.builds("{}T{:02}:00:00{}".format, _days, st.integers(0, 23), st.sampled_from(("", "Z", "+09:00"))),
+    st.decimals(-200, 200, places=2).map("{:f}".format),
+    st.sampled_from(("0", "-0.0", "007", "1234567890123456789012345678901.5", "2024-02-30")),
+)
+"""Values of controls that have a type, by chance of theirs."""
+
 values = st.fixed_dictionaries(
     {},
     optional={
-        path: st.lists(texts if path == LONG_ONES else short, min_size=1, max_size=3).map(tuple) for path in PATHS
+        path: st.lists(
+            texts if path == LONG_ONES else st.one_of(short, typed) if path in PATHS[1:3] else short,
+            min_size=1,
+            max_size=3,
+        ).map(tuple)
+        for path in PATHS
     },
 )
 
@@ -147,6 +161,11 @@ scopes = st.builds(
 def queries(draw: st.DrawFn, known: tuple[str, ...]) -> Query:
     text = needles(known)
     controls = st.builds(ControlFilter, path=st.sampled_from(PATHS), match=st.sampled_from(TextMatch), text=text)
+    typed_paths, one = st.sampled_from(PATHS[1:3]), st.sampled_from((*TextMatch,)[3:-1])
+    ranges = st.one_of(
+        st.builds(ControlFilter, path=typed_paths, match=one, text=typed),
+        st.builds(ControlFilter, typed_paths, st.just(TextMatch.BETWEEN), st.builds("{} {}".format, typed, typed)),
+    )
     times = st.builds(
         FieldFilter,
         field=st.sampled_from((Field.CREATED, Field.LAST_MODIFIED)),
@@ -163,7 +182,7 @@ def queries(draw: st.DrawFn, known: tuple[str, ...]) -> Query:
         st.builds(
             Query,
             text=st.one_of(st.just(""), text),
-            controls=st.lists(controls, max_size=2).map(tuple),
+            controls=st.lists(st.one_of(controls, ranges), max_size=3).map(tuple),
             fields=st.lists(st.one_of(times, facts), max_size=2).map(tuple),
             sort=st.builds(
                 Sort, by=st.one_of(st.sampled_from(Field), st.sampled_from(PATHS[1:])), is_descending=st.booleans()

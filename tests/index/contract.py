@@ -156,6 +156,51 @@ class IndexContract:
     def test_conditions_on_controls(self, filled: Subject, condition: ControlFilter, found: list[str]) -> None:
         assert filled.names(condition) == found
 
+    @pytest.fixture
+    def typed(self, subject: Subject) -> Subject:
+        """A date, a time and some numbers of one value."""
+        subject.storage.publish(_typed())
+        subject.save("t-1", "2024-05-01T10:00:00Z", "2024-05-01", "9")
+        subject.save("t-2", "2024-05-01T23:30:00", "2024-05-31", "10.5")
+        subject.save("t-3", "2024-05-02T00:30:00+02:00", "2024-06-01", "-3")
+        subject.save("t-4", "soon", "May", "ten")
+        return subject
+
+    @pytest.mark.parametrize(
+        ("conditions", "found"),
+        [
+            ([(TOPICS, "gte", "2024-05-31")], ["t-3", "t-2"]),
+            ([(TOPICS, "gt", "2024-05-31")], ["t-3"]),
+            ([(TOPICS, "lte", "2024-05-31")], ["t-2", "t-1"]),
+            ([(TOPICS, "lt", "2024-05-31")], ["t-1"]),
+            ([(TOPICS, "between", "2024-05-01 2024-05-31")], ["t-2", "t-1"]),
+            ([(TOPICS, "gte", "2024-05-02"), (TOPICS, "lt", "2024-06-01")], ["t-2"]),
+            ([(TOPICS, "gte", "2024-06-02")], []),
+            ([(STATUS, "gt", "9")], ["t-2"]),
+            ([(STATUS, "between", "-3.0 9.00")], ["t-3", "t-1"]),
+            ([(NAME, "lte", "2024-05-01")], ["t-3", "t-2", "t-1"]),
+            ([(NAME, "gt", "2024-05-01")], []),
+            ([(NAME, "between", "2024-05-01T22:30:00Z 2024-05-02T02:00:00+02:00")], ["t-3", "t-2"]),
+            ([(TOPICS, "gte", "2024-05-02"), (STATUS, "lt", "0")], ["t-3"]),
+            ([(TOPICS, "substring", "2024-05"), (STATUS, "gte", "10")], ["t-2"]),
+        ],
+    )
+    def test_ranges_of_typed_controls(
+        self, typed: Subject, conditions: list[tuple[str, str, str]], found: list[str]
+    ) -> None:
+        filters = [ControlFilter(path, TextMatch(match), text) for path, match, text in conditions]
+        assert typed.names(*filters) == found
+
+    def test_documents_are_read_again_by_the_types_of_the_next_publication(self, typed: Subject) -> None:
+        since = ControlFilter(TOPICS, TextMatch.GTE, "2024-05-31")
+        assert typed.names(since) == ["t-3", "t-2"]
+        typed.storage.publish(_typed(b"xf:dateTime"))
+        assert typed.names(since) == []
+        typed.save("t-1", "", "2024-05-31T08:00:00")
+        assert typed.names(since) == ["t-1"]
+        typed.storage.publish(_typed())
+        assert typed.names(since) == ["t-3", "t-2"]
+
     def test_conditions_on_fields_and_text_and_all_of_them(self, filled: Subject) -> None:
         of_ann = FieldFilter(Field.CREATED_BY, Comparison.EXACT, "ann")
         assert filled.names(fields=(of_ann,)) == ["d-3", "d-1"]
@@ -305,6 +350,13 @@ class IndexContract:
             filled.search(Query(paths=(NAME,)), budget=Budget())
         with pytest.raises(BadRequestError, match="larger than"):
             list(filled.index.distinct(filled.form, Scope(), NAME, Budget()))
+
+
+def _typed(topics: bytes = b"xf:date") -> bytes:
+    definition = orders.definition()
+    for name, of in ((b"name", b"xs:dateTime"), (b"topics", topics), (b"status", b"xf:decimal")):
+        definition = definition.replace(b'name="%s"' % name, b'name="%s" type="%s"' % (name, of), 1)
+    return definition
 
 
 def _without_name() -> bytes:

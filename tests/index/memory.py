@@ -30,12 +30,16 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import User
 from persistence.model.queries import Hit
 from persistence.model.sidecar import DocumentFacts
+from persistence.model.typed_values import OrderedType
 from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
 
 FORM = Form("hr", "leave")
+
+TYPES = {(1, "s/b"): OrderedType.DATE_TIME, (1, "s/r/c"): OrderedType.DECIMAL, (2, "s/r/c"): OrderedType.DATE}
+"""Of controls that have one, by version and path."""
 
 
 class Content(DocumentFacts, frozen=True):
@@ -80,7 +84,7 @@ class Memory:
             self.put(document, content, is_draft=is_draft)
 
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
-        keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
+        keys = tuple(IndexKey(path, (PathStep(path),), TYPES.get((version, path))) for path in paths)
         self._definitions[version] = IndexedDefinition(f"p{next(self._marks)}", DefinitionState.PUBLISHED, keys)
         self._hidden -= self._of(version)
 
@@ -161,9 +165,10 @@ class Memory:
 
     def _stored(self, name: tuple[str, bool], document: str, is_draft: bool) -> Stored:  # noqa: FBT001
         content = self._documents[name][1]
-        paths = self.definition(content.version).paths
-        hit = self._hit(document, is_draft, paths)
-        return Stored(hit, tuple(text for texts in content.values.values() for text in texts))
+        definition = self.definition(content.version)
+        hit = self._hit(document, is_draft, definition.paths)
+        types = {key.path: key.type for key in definition.keys if key.type is not None}
+        return Stored(hit, tuple(text for texts in content.values.values() for text in texts), types)
 
     def _of(self, version: int) -> set[tuple[str, bool]]:
         return {name for name, (_, content) in self._documents.items() if content.version == version}

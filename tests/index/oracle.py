@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
 
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
@@ -21,14 +25,16 @@ from persistence.model.queries import (
     Sort,
     TextMatch,
 )
+from persistence.model.typed_values import OrderedType
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A document or a draft, and its text nodes."""
+    """A document or a draft, its text nodes, and the types of its controls by path."""
 
     hit: Hit
     texts: tuple[str, ...] = ()
+    types: Mapping[str, OrderedType] = field(default_factory=dict)
 
 
 @dataclass
@@ -44,7 +50,8 @@ class Oracle:
             for each in self.stored
             if _is_in(scope, each.hit, self.stored)
             and query.text.casefold() in _folded(each.texts)
-            and all(_has_value(condition, each.hit) for condition in query.controls)
+            and all(_has_value(condition, each.hit) for condition in query.controls if not condition.match.is_range)
+            and all(_is_in_ranges(path, query.controls, each) for path in _ranged(query.controls))
             and all(_has_field(condition, each.hit) for condition in query.fields)
         ]
         return Hits(len(found), tuple(_sorted(found, query.sort)[query.offset : query.offset + query.size]))
@@ -83,6 +90,65 @@ def _is_wanted(drafts: DraftFilter, hit: Hit, stored: Sequence[Stored]) -> bool:
 
 def _has_value(condition: ControlFilter, hit: Hit) -> bool:
     return any(_matches(condition.match, condition.text, value) for value in hit.values.get(condition.path, ()))
+
+
+def _ranged(conditions: Iterable[ControlFilter]) -> set[str]:
+    return {condition.path for condition in conditions if condition.match.is_range}
+
+
+def _is_in_ranges(path: str, conditions: Iterable[ControlFilter], stored: Stored) -> bool:
+    """One value is in all ranges of a control."""
+    of = stored.types.get(path)
+    values = stored.hit.values.get(path, ())
+    ranges = [condition for condition in conditions if condition.path == path and condition.match.is_range]
+    return of is not None and any(all(_is_in_range(each, value, of) for each in ranges) for value in values)
+
+
+def _is_in_range(condition: ControlFilter, text: str, of: OrderedType) -> bool:
+    value, bounds = _parsed(text, of), [_bound(bound, of) for bound in condition.text.split()]
+    if value is None or None in bounds or len(bounds) != (2 if condition.match is TextMatch.BETWEEN else 1):
+        return False
+    (first, after_first), (_, after_last) = bounds[0], bounds[-1]
+    return {
+        TextMatch.GTE: value >= first,
+        TextMatch.GT: value >= after_first,
+        TextMatch.LT: value < first,
+        TextMatch.LTE: value < after_last,
+        TextMatch.BETWEEN: first <= value < after_last,
+    }[condition.match]
+
+
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_PATTERNS = {
+    OrderedType.DATE: _DAY,
+    OrderedType.DATE_TIME: rf"{_DAY}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(Z|[+-][0-9]{{2}}:00)?",
+    OrderedType.DECIMAL: r"[+-]?[0-9]+(\.[0-9]+)?",
+}
+"""Of the types, and of their values, that tests of the oracle have."""
+
+
+def _parsed(text: str, of: OrderedType) -> Any:
+    """A value that compares; times are in ticks of a microsecond."""
+    if re.fullmatch(_PATTERNS[of], text.strip(), re.ASCII) is None:
+        return None
+    if of is OrderedType.DECIMAL:
+        return Decimal(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1, 1, 1, tzinfo=UTC)
+
+
+def _bound(text: str, of: OrderedType) -> tuple[Any, Any] | None:
+    """The bound, and what comes after everything that is equal to it."""
+    day = _parsed(text, OrderedType.DATE) if of is OrderedType.DATE_TIME else None
+    if day is not None:
+        return day, day + timedelta(days=1)
+    found = _parsed(text, of)
+    if found is None:
+        return None
+    return found, found + (Decimal("1e-20") if of is OrderedType.DECIMAL else timedelta.resolution)
 
 
 def _matches(match: TextMatch, text: str, value: str) -> bool:

@@ -29,6 +29,7 @@ from persistence.index.sqlite.tables import COLUMNS, FIELDS, HIDDEN, column_of, 
 from persistence.limits import FEW_FOUND, MOST_GATHERED, QUERIES_KEPT
 from persistence.model.queries import ControlFilter, Scope, TextMatch
 from persistence.model.texts import Instant
+from persistence.model.typed_values import KeyRange
 
 TRIGRAM = 3
 _MOST_TRIGRAMS = 5
@@ -73,6 +74,7 @@ _IN_FIELDS = "SELECT rowid AS text FROM fields WHERE fields MATCH ?"
 _CARD = "(SELECT card FROM document x WHERE x.seq = d.seq)"
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 _ON_CARD = f"EXISTS (SELECT 1 FROM json_each({_CARD}, ?) o WHERE o.value IN (SELECT value FROM json_each(?)))"
+_ON_CARD_WITHIN = f"EXISTS (SELECT 1 FROM json_each({_CARD}, ?) o WHERE o.value >= ? AND o.value < ?)"
 """The paths lead to the fields of ``Card``, and of its ``reader``."""
 
 Rarity = Callable[[str, int | None], int]
@@ -104,11 +106,13 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         f" FROM partition p JOIN indexed_version v USING (version) WHERE NOT {HIDDEN} AND p.documents > 0"
         " ORDER BY p.number"
     )
-    return [
-        Partition(number, documents, VersionState.of_row(row).numbers, bool(draft), owners)
-        for number, documents, version, draft, *row in found.fetchall()
-        if (owners := searched_owners(scope, version, is_draft=bool(draft))) is not None
-    ]
+    searched = []
+    for number, documents, version, draft, *row in found.fetchall():
+        owners = searched_owners(scope, version, is_draft=bool(draft))
+        if owners is not None:
+            state = VersionState.of_row(row)
+            searched.append(Partition(number, documents, state.numbers, bool(draft), owners, state.types))
+    return searched
 
 
 class SqliteDialect(SearchDialect):
@@ -154,9 +158,13 @@ class SqliteDialect(SearchDialect):
         return replace(selects, test=Sql("(d.seq >= ? AND d.seq < ?)", bounds))
 
     def created(self, low: Instant, high: Instant) -> Condition:
-        selects = self.entries(Fact.CREATED, Sql("fold >= ? AND fold < ?", (low, high)), is_distinct=True)
+        selects = super().created(low, high)
         test = "EXISTS (SELECT 1 FROM document x WHERE x.seq = d.seq AND x.created >= ? AND x.created < ?)"
         return replace(selects, test=Sql(test, (low, high)), is_quick=False)
+
+    def within(self, number: int, span: KeyRange) -> Condition:
+        on_card = Sql(_ON_CARD_WITHIN, (f'$[8]."{number}"', *span))
+        return replace(super().within(number, span), test=on_card, is_quick=False)
 
     def in_organization(self, fact: Fact, names: Sequence[str], on: str) -> Condition:
         keys = json.dumps([key_of(name) for name in names])

@@ -42,7 +42,7 @@ def first_seq(modified: Instant) -> int:
 def columns(card: Card) -> tuple[str | None, ...]:
     found: list[str | None] = [None] * COLUMNS
     for number, values in card.values.items():
-        if values:
+        if values and number > 0:
             at, text = column_of(number), SEPARATOR.join(values).casefold()
             before = found[at]
             found[at] = text if before is None else f"{before}{SEPARATOR}{text}"
@@ -53,7 +53,7 @@ def column_of(number: int) -> int:
     return number % COLUMNS
 
 
-SCHEMA = 6  # The version of the tables and of their content; an index of another one is rebuilt
+SCHEMA = 7  # The version of the tables and of their content; an index of another one is rebuilt
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))  # The columns of text of indexed controls
 
