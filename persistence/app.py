@@ -15,7 +15,6 @@ from persistence.closable import Closable, closed_after_error
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, logs
-from persistence.http.about import about, health
 from persistence.http.application import (
     AllowedSites,
     CallersOnly,
@@ -30,7 +29,6 @@ from persistence.http.application import (
     api_blueprint,
 )
 from persistence.http.audit import RequestAudit
-from persistence.http.exports import changes, exports, facts, imports, purges, reencrypts
 from persistence.http.form_routes import (
     crud,
     designer,
@@ -49,6 +47,7 @@ from persistence.http.form_routes import (
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.responses import Contents, ResponseHeaders
+from persistence.http.service_routes import about, changes, exports, facts, health, imports, purges, reencrypts
 from persistence.keys import warnings_of
 from persistence.maintenance import records
 from persistence.metrics.service import Metrics

@@ -310,11 +310,12 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
     )
     targets: list[Facts] = []
     for each in targets_of(outbox):
-        due = from_epoch(each.due) if each.due and not each.is_paused else None
-        facts = {"tree": tree.name, "target": each.name, "delivered": each.delivered, "waiting": each.waiting}
-        facts |= {"missed": each.missed, "given_up": len(each.given_up), "attempts": each.attempts, "due": due}
-        state = "paused" if each.is_paused else "failed" if each.cause else "in order"
-        targets.append({**facts, "state": state, "cause": each.cause.removeprefix("paused: ")})
+        found = each.state
+        due = from_epoch(found.due) if found.due > 0 and not found.is_paused else None
+        facts = {"tree": tree.name, "target": each.name, "delivered": found.position, "waiting": each.waiting}
+        facts |= {"missed": found.missed, "given_up": len(each.given_up), "attempts": found.attempts, "due": due}
+        state = "paused" if found.is_paused else "failed" if found.cause else "in order"
+        targets.append({**facts, "state": state, "cause": found.cause.removeprefix("paused: ")})
     say_table(targets, _TARGETS)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
 import select
 import threading
@@ -387,7 +386,7 @@ class PooledConnections(Closable):
         self._probe = probe
         self._patience = max(lock_timeout, CONNECT_SECONDS)
         self._lock = threading.Lock()
-        self._pools: dict[int, ConnectionPool[Session]] = {}  # those of other processes are kept: not ours to end
+        self._opened: ConnectionPool[Session] | None = None
         self._is_closed = False
         self._refused = ""
         self._own = _OfThread()
@@ -395,14 +394,14 @@ class PooledConnections(Closable):
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            pool = self._pools.pop(os.getpid(), None)
+            pool, self._opened = self._opened, None
         if pool is not None:
             pool.close()
 
     @property
     def connections(self) -> tuple[int, int]:
         """Open and allowed connections of this process."""
-        pool = self._pools.get(os.getpid())
+        pool = self._opened
         return (0 if pool is None else pool.get_stats().get("pool_size", 0)), self._most
 
     def take(self, action: str, subject: object) -> Session:
@@ -451,22 +450,20 @@ class PooledConnections(Closable):
     def put_back(self, connection: Session) -> None:
         POOL_IN_USE.append(-1)
         self._own.taken -= 1
-        pool = self._pools.get(os.getpid())
+        pool = self._opened
         if pool is None or not connection.is_pooled:
             connection.close()
         else:
             pool.putconn(connection)
 
     def _pool(self) -> ConnectionPool[Session]:
-        pool = self._pools.get(os.getpid())
-        if pool is not None:
+        if (pool := self._opened) is not None:
             return pool
         with self._lock:
             if self._is_closed:
                 raise closed(str(self.address))
-            pool = self._pools.get(os.getpid())
-            if pool is None:
-                pool = ConnectionPool(
+            if self._opened is None:
+                self._opened = ConnectionPool(
                     self.address.conninfo,
                     connection_class=self._session_class(),
                     kwargs={"autocommit": True},
@@ -480,8 +477,7 @@ class PooledConnections(Closable):
                     reconnect_timeout=_RECONNECTING,
                     num_workers=2,
                 )
-                self._pools[os.getpid()] = pool
-            return pool
+            return self._opened
 
     def _session_class(self) -> type[Session]:
         connections = self

@@ -11,7 +11,7 @@ import msgspec
 
 from persistence.closable import Closable
 from persistence.errors import BadRequestError, GoneError, NotFoundError
-from persistence.index.outbox import Event, NumberedEvent, Outbox
+from persistence.index.outbox import Event, NumberedEvent, Outbox, TargetState
 from persistence.limits import EVENTS_PAGE, LONGEST_FOLLOWING, MOST_FOLLOWERS
 from persistence.model.texts import count
 
@@ -45,16 +45,11 @@ class GivenUp(NamedTuple):
 
 
 class TargetFacts(NamedTuple):
-    """How far events were delivered to a target; ``due`` is when the next attempt is, in seconds since 1970."""
+    """How far events were delivered to a target, how many wait, and those that were given up."""
 
     name: str
-    delivered: int
+    state: TargetState
     waiting: int
-    missed: int
-    attempts: int
-    due: float
-    is_paused: bool
-    cause: str
     given_up: list[GivenUp]
 
 
@@ -66,15 +61,7 @@ def targets_of(outbox: Outbox) -> list[TargetFacts]:
     newest = outbox.bounds()[1]
     return [
         TargetFacts(
-            name,
-            state.position,
-            newest - state.position,
-            state.missed,
-            state.attempts,
-            max(state.due, 0.0),
-            bool(state.is_paused),
-            state.cause,
-            [_given_up(event, cause) for event, cause in outbox.dead(name)],
+            name, state, newest - state.position, [_given_up(event, cause) for event, cause in outbox.dead(name)]
         )
         for name, state in sorted(outbox.targets().items())
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from persistence.client import PersistenceClient
 from persistence.errors import ConflictError, NotFoundError
-from persistence.http import exports
+from persistence.http import service_routes
 from persistence.model.addresses import DocumentAddress
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.rules import Written
@@ -83,7 +83,7 @@ def test_a_trial_changes_nothing(service: Service) -> None:
 
 
 def test_a_request_changes_so_many_documents(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "MOST_CHANGED", 1)
+    monkeypatch.setattr(service_routes, "MOST_CHANGED", 1)
     asked = "owned-by=bob&owner=zoe"
     assert [change(service, query=asked)["has_more"] for _ in range(3)] == [True, True, False]
     assert facts(service, "a")[0] == facts(service, "b")[0] == "zoe"
@@ -92,7 +92,7 @@ def test_a_request_changes_so_many_documents(service: Service, monkeypatch: pyte
 def test_the_next_request_goes_on_with_documents_that_keep_their_owner(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "MOST_CHANGED", 1)
+    monkeypatch.setattr(service_routes, "MOST_CHANGED", 1)
     asked = "owned-by=bob&owner=bob&group=staff&stage=done"
     answers = [change(service, query=asked) for _ in range(3)]
     assert sorted(each["document"] for answer in answers for each in answer["changed"]) == ["a", "b"]

@@ -12,7 +12,7 @@ import pytest
 from lxml import etree
 
 from persistence.dialect import DIALECTS, SVC
-from persistence.http import exports
+from persistence.http import service_routes
 from persistence.index.sync.staleness import IndexCondition
 from persistence.keys import Keys
 from persistence.model.addresses import Form
@@ -175,7 +175,7 @@ def test_bad_requests(tmp_path: Path, body: bytes, kind: str, query: str, status
 
 
 def test_a_body_past_the_bound_is_413(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "LARGEST_IMPORT", 10)
+    monkeypatch.setattr(service_routes, "LARGEST_IMPORT", 10)
     with a_service(tmp_path) as service:
         assert sent(service, b"x" * 11).status == 413
         assert service.raw("GET", IMPORT).status == 405

@@ -428,20 +428,6 @@ def test_the_index_hears_of_changes_before_the_commit_and_can_refuse_them(storag
     assert content(storage.read(DATA, content=True)) == body(DATA, "one")
 
 
-def test_a_forked_process_has_connections_of_its_own(storage: DatabaseStorage) -> None:
-    write(storage, DATA, "one")
-
-    def read() -> None:
-        assert content(storage.read(DATA, content=True)) == body(DATA, "one")
-        close(storage.database)
-
-    process = multiprocessing.get_context("fork").Process(target=read)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    write(storage, DATA, "two")
-
-
 @pytest.mark.parametrize("mebibytes", [32, pytest.param(256, marks=pytest.mark.long)])
 def test_a_large_content_takes_little_memory(storage_uri: str, tmp_path: Path, mebibytes: int) -> None:
     """Up and down, in a process of its own, which has stored small ones before."""

@@ -16,7 +16,7 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
-from persistence.http import application, exports, form_routes, parsing
+from persistence.http import application, form_routes, parsing, service_routes
 from persistence.http.application import HEALTH_PATHS, ROOT_PATH
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
@@ -124,15 +124,15 @@ def test_every_parameter_of_queries_is_documented() -> None:
     said = {name for one in interface.read().operations for where, name in one.parameters if where == "query"}
     code = "".join(file.read_text() for file in HTTP.glob("*.py"))
     literal = re.findall(r'args\.get\("([a-z-]+)"\)', code)
-    constants = {**vars(exports), **vars(parsing), **vars(form_routes)}
+    constants = {**vars(service_routes), **vars(parsing), **vars(form_routes)}
     named = [constants[name] for name in re.findall(r"args\.get\(([A-Z_]+)\)", code)]
     assert {
         *literal,
         *named,
-        *exports.EXPORT_PARAMETERS,
-        *exports.IMPORT_PARAMETERS,
-        *exports.CHANGES_PARAMETERS,
-        *exports.FACTS_PARAMETERS,
+        *service_routes.EXPORT_PARAMETERS,
+        *service_routes.IMPORT_PARAMETERS,
+        *service_routes.CHANGES_PARAMETERS,
+        *service_routes.FACTS_PARAMETERS,
     } == said
 
 
