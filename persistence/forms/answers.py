@@ -72,7 +72,7 @@ class SearchAnswer:
     def _facts(self, hit: Hit) -> dict[str, Fact]:
         facts: dict[str, Fact] = {}
         if hit.form is not None:
-            facts = {"app": hit.form.app, "form": hit.form.name, "form-version": hit.facts.version}
+            facts = {"app": hit.form.app, "form": hit.form.name, "form-version": hit.facts.version or None}
         return {
             **facts,
             "created": hit.facts.created,

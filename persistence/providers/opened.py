@@ -306,7 +306,7 @@ class Providers(Closable):
         self._engines: dict[str, Engine] = {}
         self.tree_at = cache(partial(open_tree, self))
         self._of = cache(self._open)
-        self.at = cache(self._open_place)
+        self._at: dict[str, Provider] = {}  # not a cache: its keys would tell an address from one with its password
         self.router = by_properties(properties, self._of, self._bodies_of)
         if listener_at is None:
             with closed_after_error(self.closing):
@@ -405,13 +405,15 @@ class Providers(Closable):
         # The default tree stands for another service: no command calls one.
         return self.at(place or self.settings.roots.default)
 
-    def _open_place(self, place: str) -> Provider:
-        """Open a place of the settings, or a database by its address."""
+    def at(self, place: str) -> Provider:
+        """Return the provider of a place of the settings, or of a database by its address."""
         if not is_database(place):
             return self.tree_at(place).provider
-        if self.listener_at is not None:
-            database_at(self.settings, place).require()
-        return self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
+        if place not in self._at:
+            if self.listener_at is not None:
+                database_at(self.settings, place).require()
+            self._at[place] = self._engine(DATABASES[0]).provider(ProviderProperties(place, place))
+        return self._at[place]
 
     def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies | None:
         here: Bodies | None = kept_apart(configured, self._files_at, self._bodies_at)
