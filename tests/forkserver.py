@@ -45,6 +45,9 @@ _PRELOADED = (
 _OF_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Variables that count when an interpreter starts, so that a fork would not heed them."""
 
+_METRICS = "PROMETHEUS_MULTIPROC_DIR"
+"""Where the services in this process count. Others must not count there: what a killed one has left would stay."""
+
 _MESSAGE = 1 << 20
 _PID = 16
 """Bytes in which the fork server says the number of a process, before its status."""
@@ -164,6 +167,7 @@ def start(
     """
     global _server  # noqa: PLW0603 - one for this process
     is_early = _server is None and os.geteuid() != _USER
+    env = {name: text for name, text in env.items() if name != _METRICS}
     others = (name for name, text in env.items() if os.environ.get(name) != text)
     if is_early or any(name.startswith(_OF_THE_INTERPRETER) for name in others):
         return subprocess.Popen(

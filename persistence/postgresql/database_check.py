@@ -272,7 +272,7 @@ class DatabaseMoveJournal(Arrivals):
 
 
 def maintained(storage: DatabaseStorage, rows: IndexRows | None = None) -> MaintainedDatabase:
-    """Return the database of a storage that keeps all older revisions; ``rows`` are those of its index, if any."""
+    """Return the database of a storage; ``rows`` are those of its index, if any."""
     database = storage.database
 
     def inspect(is_deep: bool, body_fault: RecordCheck) -> Iterator[Finding | None]:  # noqa: FBT001 - as there

@@ -455,7 +455,7 @@ def managing(
             provider = providers.at(place)
             database = provider.database
             if database is None:
-                raise StartupError(f"{place} is with another service")
+                raise StartupError("a database of another service cannot be managed")
             yield OpenedPlace(database.name, providers, provider, database.arrivals, database.keeping_writers_out)
         return
     path = os.path.realpath(place)

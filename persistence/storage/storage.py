@@ -490,7 +490,7 @@ class MaintainedDatabase:
     """An open database."""
 
     name: str  # which one it is, without a password
-    storage: Storage  # keeps all older revisions that are stored through it, whatever properties say
+    storage: Storage
     arrivals: Arrivals
     # Lets this thread read for a block what was there at its beginning.
     snapshot: Callable[[], AbstractContextManager[object]]

@@ -14,12 +14,17 @@ from psycopg.conninfo import conninfo_to_dict
 import persistence.postgresql
 import persistence.providers.database_provider
 from persistence.cli import main
+from persistence.dialect import SVC
 from persistence.errors import ConfigurationError, StartupError
+from persistence.model.addresses import Form
 from persistence.postgresql import schema
 from persistence.postgresql.connections import parse
 from persistence.postgresql.schema import Step
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import Address
+from persistence.providers.opened import Providers, unheard
 from persistence.providers.router import loaded
-from persistence.settings import load
+from persistence.settings import Settings, load
 from tests.cli.command_runner import ended
 from tests.postgresql import server as postgresql
 from tests.postgresql.server import Server, fresh_schema, require_no_password
@@ -44,6 +49,15 @@ def test_an_address_says_where_a_database_is(uri: str, schema: str, described: s
     assert (address.schema, str(address)) == (schema, described)
     assert "schema" not in conninfo_to_dict(address.conninfo)
     assert "p%2F" not in repr(address)
+
+
+def test_a_database_is_opened_once_whether_its_address_shows_its_password(database_uri: str, tmp_path: Path) -> None:
+    """Two would have connections of their own: the index of one does not see what the other one is about to store."""
+    settings = Settings(data=database_uri, local=str(tmp_path / "local"))
+    with Providers(settings, Properties.load({}, SVC.property_prefix), listener_at=unheard) as providers:
+        assert (type(database_uri), type(settings.roots.default)) == (str, Address)
+        assert providers.at(database_uri) is providers.at(settings.roots.default)
+        assert providers.at(database_uri).catalog is providers.catalog_of(Form("hr", "leave"))
 
 
 def test_what_libpq_knows_reaches_it() -> None:
