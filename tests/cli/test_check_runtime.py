@@ -542,6 +542,7 @@ def test_a_service_on_a_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bind = f"unix:{tmp_path}/s"
+    monkeypatch.chdir(tmp_path)  # a clone whose service was tried out has notes of a backup in var/data
     monkeypatch.setenv("PERSISTENCE_BIND", bind)
     with running(tmp_path, bind=bind, env={"PERSISTENCE_TRUSTED": "unix"}):
         lines = "persistence: there was no {0} of everything yet: persistence {0} makes a note of it"
