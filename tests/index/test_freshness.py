@@ -422,12 +422,15 @@ def killed(work: Callable[[], object], after: float) -> bool:
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize("times", [12, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.long)])
 def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_path: Path, times: int) -> None:
+    """Until so many were killed: on a fast machine most are done before."""
     rng, kills = random.Random(1), 0
     for number in range(5, 40):
         memory.put(f"d{number}", content(f"text {number}", number))
-    for number in range(40, 40 + times):
+    for number in range(40, 40 + 10 * times):
+        if kills == times:
+            break
         if number % 2:
             shutil.rmtree(tmp_path / ".index", ignore_errors=True)
         index, journal = index_of(tmp_path, memory)
@@ -437,7 +440,7 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
         assert len(names(again)) == number + 1
         again.files.refresh(FORM, [entry.document for entry in notes.outstanding()])
         shutil.rmtree(tmp_path / ".index/.pending", ignore_errors=True)
-    assert kills > times // 4
+    assert kills == times
 
 
 def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory, tmp_path: Path) -> None:
