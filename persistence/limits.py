@@ -90,6 +90,7 @@ PERMISSIONS_KEPT = 256  # distinct permissions that are cached: many versions sh
 PERMISSIONS_KEPT_BYTES = 8 << 20  # memory of these
 DEFINITIONS_KEPT = 256  # versions for which the readers of their indexed controls are cached
 DEFINITIONS_KEPT_BYTES = 2 << 20  # memory of these readers
+INDEX_KEYS_KEPT_BYTES = 16 << 20  # memory of their indexed controls: some 350 bytes each, and a form may have many
 
 # Documents: small files, histories, leases.
 SEARCHED_AT_ONCE = 1 << 20  # form data searched for marks of encryption first: to parse it takes 3 times a whole PUT
