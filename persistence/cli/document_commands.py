@@ -77,7 +77,7 @@ _FOUND: Columns = (
 )
 _BETWEEN = ", "
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
-_FIELDS = {field.value: field for field in Field}
+_FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY}
 
 
 @command("search", None, TREES)
@@ -89,6 +89,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
+@click.option("--any", "is_any", is_flag=True, help="One of the conditions of --path must hold, not all.")
 @click.option("--sort", metavar="PATH|FIELD", help="A control, or one of: " + _BETWEEN.join(_FIELDS) + ".")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
@@ -98,7 +99,8 @@ _FIELDS = {field.value: field for field in Field}
 def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> None:
     """Find documents of a form, as a search over HTTP does.
 
-    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
+    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold,
+    with --any one of those of --path.
     Permissions do not count: everything is found. Without --sort the last saved ones come first. The tree is that of
     the form's data, as persistence config route says.
 
@@ -109,6 +111,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     persistence search hr/leave 'back pain' --drafts exclude
     persistence search hr/leave --path person/name=lea --path person/days
     persistence search hr/leave --path state=sent --match exact --sort created
+    persistence search hr/leave --path state=sent --path state=late --any
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
@@ -169,7 +172,7 @@ def _asked(version: str | None) -> int | Searched:
 
 
 def _query(
-    *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **order: Any
+    *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **given: Any
 ) -> tuple[Query, tuple[str, ...]]:
     conditions, columns = [], []
     for condition in paths:
@@ -179,9 +182,9 @@ def _query(
             raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
         columns.append(path.replace("[1]", ""))
         if wanted := rest[1:].strip():
-            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted))
-    by = order["sort"]
-    sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, "any" if given["is_any"] else ""))
+    by = given["sort"]
+    sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
 
