@@ -124,7 +124,7 @@ def _line(each: DefinitionDifference) -> str:
 @command("definition pull", "Put a version back into the form designer.", TREES, audits=always, subject="path")
 @exits(
     "stored",
-    "could not: no such form or version, several documents have the form, one that is malformed or too large",
+    "could not: no such form or version, several documents have the form, or the document another, or it is malformed",
     remains="stored, without an attachment that is missing, as its line says",
 )
 @click.argument("path", metavar="APP/FORM", shell_complete=form_names)
@@ -146,7 +146,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
     designer = Form(DIALECTS[choice.settings.dialect].designer_app, DESIGNER_FORM)
     tree = choice.tree_of(designer)
     found = list[str]()
-    if target is None and not given["is_new"]:
+    if not given["is_new"]:
         try:
             with opened_search(tree, designer, Searched.ALL, ()) as search:
                 hits = search.run(designer_query(form), DraftFilter(Drafts.EXCLUDE))
@@ -155,7 +155,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
             found = []
     with opened_documents(tree) as documents:
         pulling = Pulling(documents, Definitions(documents.router))
-        pulled = pulling.pull(form, version, target or pulling.document_of(form, version, found), by)
+        pulled = pulling.pull(form, version, pulling.document_of(form, version, found, target), by)
     for name in pulled.missing:
         say_error(f"persistence: the attachment {safe(name)} of the definition is missing")
     facts = {
