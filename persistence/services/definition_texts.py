@@ -202,7 +202,7 @@ class Pulling:
         return True
 
     def document_of(self, form: Form, version: int | None, found: Sequence[str], wanted: str | None) -> str | None:
-        """Return the ``wanted`` document, else of those with the form that of which it is published, or the only one."""
+        """Return the ``wanted`` document, else of those with the form the source of the version, or the only one."""
         if wanted is not None:
             designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
             address = DocumentAddress(designer, Collection.DATA, wanted, DATA_XML)
