@@ -41,7 +41,7 @@ from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.service import Metrics, Span
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
-from persistence.pages.site import ROOT, Action, Done, Question, Site, Values, midnight, time_zone
+from persistence.pages.site import ROOT, Done, Question, Site, Values, midnight, time_zone
 from persistence.providers.locations import (
     ShownValue,
     effective_properties,
@@ -418,7 +418,7 @@ class AuditPage:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/audit", "audit", self.show, "Audit")
-        site.action(Action("audit-verify", self._ask, self._verify))
+        site.action("audit-verify", self._verify)
 
     def show(self) -> str:
         asked = {name: request.args.get(name, "").strip() for name in (*_FILTERS, "since", "until", "before")}
@@ -460,15 +460,16 @@ class AuditPage:
         number = int(before or 0)
         return newest(path, seal_of, wanted, since=since, until=until, before=number, most=AUDIT_LINES_SHOWN)
 
-    def _ask(self, _values: Values) -> Question:
-        if self._absence():
-            raise NotFoundError(self._absence())
-        effects = "All lines are read, and compared with their chain. Nothing is changed."
-        return Question("Verify the audit?", (effects,), "Verify it", url_for("pages.audit"))
+    def _verify(self, _values: Values) -> Question:
+        if absence := self._absence():
+            raise NotFoundError(absence)
 
-    def _verify(self, _values: Values, _by: str) -> Done:
-        self.verification.begin(["verify"])
-        return Done("The audit is being verified.", url_for("pages.audit"))
+        def do(_by: str) -> Done:
+            self.verification.begin(["verify"])
+            return Done("The audit is being verified.")
+
+        effects = ("All lines are read, and compared with their chain. Nothing is changed.",)
+        return Question("Verify the audit?", effects, "Verify it", url_for("pages.audit"), do)
 
 
 def _row(facts: Facts) -> dict[str, object]:
@@ -502,58 +503,44 @@ class EventsPage:
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/events", "events", self.show, "Events")
-        for name, is_paused in (("events-pause", True), ("events-resume", False)):
-            ask, change = partial(self._ask, is_paused=is_paused), partial(self._change, is_paused=is_paused)
-            site.action(Action(name, ask, change, ("datasource", "target")))
-        site.action(Action("events-replay", self._ask_to_replay, self._replay, ("datasource", "target", "after")))
+        site.action("events-pause", partial(self._pause, is_paused=True), "datasource", "target")
+        site.action("events-resume", partial(self._pause, is_paused=False), "datasource", "target")
+        site.action("events-replay", self._replay, "datasource", "target", "after")
 
     def show(self) -> str:
         places = [(name, self.feed.facts(name), self.feed.targets(name)) for name in self.feed.datasources]
         return render_template("events.html", places=places, webhooks=self.webhooks)
 
-    def _ask(self, values: Values, *, is_paused: bool) -> Question:
+    def _pause(self, values: Values, *, is_paused: bool) -> Question:
         name = self._target(values)
-        title = translated(
-            "Pause the delivery to {name}?" if is_paused else "Go on with the delivery to {name}?", name=name
-        )
+
+        def do(_by: str) -> Done:
+            self.feed.outbox(values["datasource"]).pause(name, is_paused=is_paused)
+            text = "The delivery to {name} is paused." if is_paused else "The delivery to {name} goes on."
+            return Done(translated(text, name=name))
+
+        title = "Pause the delivery to {name}?" if is_paused else "Go on with the delivery to {name}?"
         effect = "Events are kept until they are too old." if is_paused else "The next event is delivered at once."
-        return Question(title, (effect,), "Pause" if is_paused else "Go on", _back())
+        button = "Pause" if is_paused else "Go on"
+        return Question(translated(title, name=name), (effect,), button, url_for("pages.events"), do)
 
-    def _change(self, values: Values, _by: str, *, is_paused: bool) -> Done:
-        name = self._target(values)
-        self.feed.outbox(values["datasource"]).pause(name, is_paused=is_paused)
-        done = translated(
-            "The delivery to {name} is paused." if is_paused else "The delivery to {name} goes on.", name=name
-        )
-        return Done(done, _back())
+    def _replay(self, values: Values) -> Question:
+        name, text = self._target(values), values["after"]
+        if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+            raise BadRequestError("the number of an event is a whole number")
+        after = int(text) if text else None
 
-    def _ask_to_replay(self, values: Values) -> Question:
-        name, after = self._target(values), _after(values)
+        def do(_by: str) -> Done:
+            number = self.feed.outbox(values["datasource"]).replay(name, after)
+            return Done(translated("{name} gets the events after number {number} again.", name=name, number=number))
+
         effect = "It gets the events again from the first one on that was given up, in order."
         if after is not None:
             effect = translated("It gets all events after number {number} again, in order.", number=after)
         title = translated("Deliver events to {name} again?", name=name)
-        return Question(title, (effect,), "Deliver again", _back())
-
-    def _replay(self, values: Values, _by: str) -> Done:
-        name = self._target(values)
-        outbox = self.feed.outbox(values["datasource"])
-        number = outbox.replay(name, _after(values))
-        text = translated("{name} gets the events after number {number} again.", name=name, number=number)
-        return Done(text, _back())
+        return Question(title, (effect,), "Deliver again", url_for("pages.events"), do)
 
     def _target(self, values: Values) -> str:
         if all(each.name != values["target"] for each in self.feed.targets(values["datasource"])):
             raise NotFoundError(f"nothing was delivered to {values['target']} yet")
         return values["target"]
-
-
-def _after(values: Values) -> int | None:
-    text = values["after"]
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise BadRequestError("the number of an event is a whole number")
-    return int(text) if text else None
-
-
-def _back() -> str:
-    return url_for("pages.events")

@@ -264,40 +264,28 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """The result: a notice, which the page ``to`` shows, else that of the question, and a ``secret``, shown once."""
+
+    notice: str
+    secret: str = ""
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """The page before an action, with a link ``back``; ``sent`` are fields that replace those of the request."""
+    """The page before an action, with a link ``back``; ``do`` does it in the name of an administrator.
+
+    ``sent`` are fields that replace those of the request.
+    """
 
     title: str
     effects: tuple[str, ...]
     button: str
     back: str
+    do: Callable[[str], Done]
     is_dangerous: bool = False
     sent: Values = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result: a notice, which the page ``to`` shows, and a ``secret`` that is shown only once."""
-
-    notice: str
-    to: str
-    secret: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
-
-    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values. The values of
-    ``several``, one of them, have slashes between them.
-    """
-
-    name: str
-    ask: Callable[[Values], Question]
-    do: Callable[[Values, str], Done]
-    fields: tuple[str, ...] = ()
-    subject: str = ""
-    several: str = ""
 
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -484,29 +472,36 @@ class Site:
         """Add a page that also receives a form: only for logins, everything else that is sent is an action."""
         self._route(path, name, view, "GET", "HEAD", "POST")
 
-    def action(self, action: Action) -> None:
+    def action(
+        self, name: str, ask: Callable[[Values], Question], *fields: str, subject: str = "", several: str = ""
+    ) -> None:
+        """Add an action, which ``ask`` prepares, also before it is done; ``fields`` are the names of its values.
+
+        ``subject`` is the rest of the path, such as ``/<app>/<form>``. The values of ``several``, one of the fields,
+        have slashes between them.
+        """
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
-            values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
-            if action.several:
-                values[action.several] = "/".join(sent.getlist(action.several))
+            values = {**names, **{field: sent.get(field, "").strip() for field in fields}}
+            if several:
+                values[several] = "/".join(sent.getlist(several))
             if request.method == "POST":
-                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
-                if action.several:
-                    details[action.several] = [each[:LONGEST_DETAIL] for each in values[action.several].split("/")]
+                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in fields}
+                if several:
+                    details[several] = [each[:LONGEST_DETAIL] for each in values[several].split("/")]
                 note_in_audit(request.environ, details=details)
-            question = action.ask(values)
+            question = ask(values)
             if request.method != "POST":
-                fields = {**{field: values[field] for field in action.fields}, **question.sent}
-                return render_template("confirm.html", question=question, fields=fields)
-            done = action.do(values, g.session.name)
+                shown = {**{field: values[field] for field in fields}, **question.sent}
+                return render_template("confirm.html", question=question, fields=shown)
+            done = question.do(g.session.name)
             if done.secret:
-                return render_template("secret.html", done=done)
+                return render_template("secret.html", done=done, back=question.back)
             g.notice = done.notice
-            return redirect(done.to, HTTPStatus.SEE_OTHER)
+            return redirect(done.to or question.back, HTTPStatus.SEE_OTHER)
 
-        self.form(f"/admin/actions/{action.name}{action.subject}", action.name, view)
+        self.form(f"/admin/actions/{name}{subject}", name, view)
 
     def add_to(self, app: Flask, zone: tzinfo | None) -> None:
         app.config["TIME_ZONE"] = zone
