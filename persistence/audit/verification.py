@@ -19,8 +19,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from persistence.audit.audit_log import lock_path
-from persistence.audit.chain import (
+from persistence.audit.audit_log import (
     BEGIN,
     DISCARDED,
     ORIGIN,
@@ -31,6 +30,7 @@ from persistence.audit.chain import (
     SealOf,
     head_of,
     lines_of,
+    lock_path,
     parsed,
     piece_of,
 )

@@ -11,8 +11,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from persistence.audit.audit_log import AuditLog, open_audit, seals
-from persistence.audit.chain import AuditEvent, lines_of
+from persistence.audit.audit_log import AuditEvent, AuditLog, lines_of, open_audit, seals
 from persistence.audit.verification import (
     expected_head,
     facts_of,
