@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -323,7 +323,7 @@ class AuditTrail(Closable):
         self._syncing: PeriodicThread | None = None
 
     def append(self, event: bytes) -> int:
-        """Append the line of an event, and return its number."""
+        """Append the line of an event, and return its number. Raises ``DiskError`` and ``BusyError``, as all sinks."""
         try:
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
@@ -515,7 +515,7 @@ class _RaisingHandler(logging.handlers.SysLogHandler):
 
 
 class SyslogAudit:
-    """Sends lines to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, with the facility ``authpriv``."""
+    """Sends lines, without numbers, to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, as ``authpriv``."""
 
     def __init__(self, address: str) -> None:
         host, port = host_of(address), address.rpartition(":")[2]
@@ -545,7 +545,7 @@ class SyslogAudit:
 
 
 class OutputAudit:
-    """Writes lines to standard output, each by one call of the system."""
+    """Writes lines, without numbers, to standard output, each by one call of the system."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -575,22 +575,15 @@ _DAY = 86_400
 # the outcome. If the second cannot be written, the change is made, its client hears so, and it has no outcome.
 
 
-class Sink(Protocol):
-    """Receives the lines: files, syslog, standard output."""
-
-    def append(self, event: bytes) -> int:
-        """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
-
-    def close(self) -> None: ...
-
-
 class AuditLog(Closable):
     """Writes events to a sink, if there is one.
 
     With ``is_required`` each change needs a line. ``on_fault`` hears of lines that are lost.
     """
 
-    def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, sink: AuditTrail | SyslogAudit | OutputAudit | None, *, is_required: bool, on_fault: Callable[[str], None]
+    ) -> None:
         self._sink = sink
         self.is_on = sink is not None
         self.is_required = is_required and self.is_on
@@ -639,14 +632,14 @@ class AuditLog(Closable):
 
 def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None]) -> AuditLog:
     """Return the audit log of the settings, whose file must be outside of ``places``, the data directories."""
-    sink: Sink | None = None
+    sink: AuditTrail | SyslogAudit | OutputAudit | None = None
     if settings.audit == "syslog":
         sink = SyslogAudit(settings.audit_syslog)
     elif settings.audit == "stdout":
         sink = OutputAudit()
     elif settings.audit != "off":
         require_outside(settings.audit_file, places)
-        sink = trail = AuditTrail(
+        sink = AuditTrail(
             prepare(settings.audit_file),
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
@@ -654,7 +647,7 @@ def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: 
             seal_of=seals(keys),
             on_fault=on_fault,
         )
-        trail.try_out()
+        sink.try_out()
     return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
 
 

@@ -21,9 +21,16 @@ from persistence.metrics.service import Metrics
 from persistence.pages.document_pages import DocumentActions, DocumentPages
 from persistence.pages.form_pages import FormPages
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.keys_page import KeysPage
 from persistence.pages.served_forms import ServedForms
-from persistence.pages.service_pages import AuditPage, EventsPage, KeyUses, OverviewPage, RecentErrors, settings_page
+from persistence.pages.service_pages import (
+    AuditPage,
+    EventsPage,
+    KeysPage,
+    KeyUses,
+    OverviewPage,
+    RecentErrors,
+    settings_page,
+)
 from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
