@@ -430,9 +430,8 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
     """
     properties = _effective(outer, options).properties
-    answer = properties.explain(name)
-    facts = _explanation_facts(answer, properties)
-    say_result(facts, "\n".join(_explained(answer, facts)), click.echo)
+    facts = _explanation_facts(properties.explain(name), properties)
+    say_result(facts, "\n".join(_explained(facts)), click.echo)
 
 
 @command("config route", "Say which provider has a form's definitions or data.", has_json=False)
@@ -451,18 +450,17 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     form, version = form_and_version(path)
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
-    explain = partial(effective.properties.explain_provider, form, kind)
     facts = _route_facts(effective, form, kind)
     attachments = facts["attachments"]
     name = f"the datasource {facts['datasource']}" if facts["datasource"] else "the default"
     end = f" ({name})" if facts["is"] == _TREE else ""
-    lines = [*_explained(explain(), facts["property"])]
+    lines = [*_explained(facts["property"])]
     lines.append(f"provider {facts['provider']} is {facts['is']}, {facts['place']}{end}")
     if not facts["active"]:
         lines.append("  not active: requests to all providers leave it out")
     lines += (f"  {header}: {value}" for header, value in facts["headers"].items())
     if attachments is not None:
-        lines += _explained(explain(attachments=True), attachments["property"])
+        lines += _explained(attachments["property"])
         lines.append(f"attachments are {attachments['place']}")
     else:
         lines.append(f"attachments {'of definitions are always' if kind == FORM else 'are'} with it")
@@ -529,15 +527,15 @@ def _effective(outer: Mapping[str, Any], options: Mapping[str, str | None]) -> E
     return read_settings(**{**outer, **given})
 
 
-def _explained(answer: ExplainedProperty, facts: Facts) -> Iterator[str]:
-    value = "is not configured" if facts["value"] is None else f"= {_toml(facts['value'])}"
+def _explained(facts: Facts) -> Iterator[str]:
+    winner, value = facts["winner"], "is not configured" if facts["value"] is None else f"= {_toml(facts['value'])}"
     yield f"{facts['name']} {value}"
     yield f"  {facts['meaning']}; {facts['effect']}"
-    if facts["winner"] is not None:
-        yield _reason("wins", facts["winner"])
-    if answer.entry is None or answer.entry.is_blank:
-        cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
-        yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
+    if winner is not None:
+        yield _reason("wins", winner)
+    if winner is None or (isinstance(winner["value"], str) and not winner["value"].strip()):
+        cause = "nothing matches" if winner is None else "the winner is blank, and the search does not go on"
+        yield f"  {cause}: {'not configured' if facts['value'] is None else 'the default'}"
     yield from (_reason("loses", each) for each in facts["losers"])
     yield from (f"  left {each['name']}: {each['reason']}" for each in facts["left"])
 
