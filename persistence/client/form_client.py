@@ -12,7 +12,6 @@ from typing import Literal, Self
 import msgspec
 
 from persistence.client.client_documents import (
-    AnswerFacts,
     DeletedData,
     DocumentName,
     DocumentsClient,
@@ -22,7 +21,6 @@ from persistence.client.client_documents import (
     ServiceCaller,
     ServiceHealth,
     older,
-    saved,
 )
 from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization, proper
 from persistence.closable import Closable
@@ -215,14 +213,15 @@ class FormClient(DocumentsClient):
             self._caller.send("PUT", self._part(name), fields, content=content)
         fields = (("Content-Type", "application/xhtml+xml"), *own)
         answer = self._caller.send("PUT", self._part(FORM_XHTML), fields, content=xhtml)
-        return AnswerFacts.of(answer.headers, self._caller.dialect).version
+        return self._caller.version(answer)
 
     def definition(self) -> LoadedDefinition:
         """Return the published definition."""
         answer = self._caller.send("GET", self._part(FORM_XHTML), self._caller.fields(self.version), is_safe=True)
-        facts, own = AnswerFacts.of(answer.headers, self._caller.dialect), self._caller.own(answer)
-        created, modifier = Instant(own.text("Created") or ""), own.text("Last-Modified-By-Username")
-        return LoadedDefinition(self.form, facts.version, facts.etag, answer.body, facts.modified, created, modifier)
+        etag, own = answer.headers.get("ETag", ""), self._caller.own(answer)
+        modified, created = (Instant(own.text(name) or "") for name in ("Last-Modified", "Created"))
+        version, modifier = self._caller.version(answer), own.text("Last-Modified-By-Username")
+        return LoadedDefinition(self.form, version, etag, answer.body, modified, created, modifier)
 
     def unpublish(self, version: int) -> None:
         """Delete a version of the definition. The data that was made with it stays."""
@@ -283,7 +282,7 @@ class FormClient(DocumentsClient):
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "restore")
         fields = (*condition, *self._caller.fields())
         answer = self._caller.send("POST", path, fields, query, is_safe=bool(condition))
-        return saved(address, answer, self._caller)
+        return self._stored(address, answer)
 
     def differences(
         self, document: DocumentName, older: Instant, newer: Instant, *, language: str | None = None
@@ -302,7 +301,7 @@ class FormClient(DocumentsClient):
             answer = self._caller.send(
                 "HEAD", self._path(address), query=(("last-modified-time", newer),), is_safe=True
             )
-            version = AnswerFacts.of(answer.headers, self._caller.dialect).version
+            version = self._caller.version(answer)
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
         path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
