@@ -110,32 +110,6 @@ def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int |
     return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
 
 
-def history(caller: ServiceCaller, form: Form, *names: str) -> Iterator[HistoryEntry]:
-    """Yield the revisions of a document or an attachment, newest first."""
-    path, last = caller.path("history", form.app, form.name, *names), None
-    for number in range(1, 1 << 31):
-        query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
-        page = proper(read_history, caller.send("GET", path, query=query, is_safe=True))
-        for attributes in page.revisions:
-            restored = attributes.get("restored-time")
-            entry = HistoryEntry(
-                modified=Instant(attributes.get("modified-time", "")),
-                modifier=attributes.get("modified-username") or None,
-                owner=attributes.get("owner-username") or None,
-                group=attributes.get("owner-group") or None,
-                is_deleted=attributes.get("deleted") == "true",
-                is_damaged=attributes.get("damaged") == "true",
-                stage=attributes.get("stage"),
-                restored=None if restored is None else Instant(restored),
-            )
-            if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
-                yield entry
-            last = entry.modified if last is None else min(last, entry.modified)
-        size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
-        if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
-            return
-
-
 class HeldLease:
     """The lease of a document by the user of a client: taken when it is made, and given back at the end of a ``with``.
 
@@ -260,8 +234,29 @@ class FormClient(DocumentsClient):
 
     def history(self, document: DocumentName, attachment: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the revisions of a document or of one of its attachments, newest first; deletions are among them."""
-        name = self.address(document).document
-        return history(self._caller, self.form, name, *(() if attachment is None else (attachment,)))
+        names = (self.address(document).document, *(() if attachment is None else (attachment,)))
+        path, last = self._caller.path("history", self.form.app, self.form.name, *names), None
+        for number in range(1, 1 << 31):
+            query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
+            page = proper(read_history, self._caller.send("GET", path, query=query, is_safe=True))
+            for attributes in page.revisions:
+                restored = attributes.get("restored-time")
+                entry = HistoryEntry(
+                    modified=Instant(attributes.get("modified-time", "")),
+                    modifier=attributes.get("modified-username") or None,
+                    owner=attributes.get("owner-username") or None,
+                    group=attributes.get("owner-group") or None,
+                    is_deleted=attributes.get("deleted") == "true",
+                    is_damaged=attributes.get("damaged") == "true",
+                    stage=attributes.get("stage"),
+                    restored=None if restored is None else Instant(restored),
+                )
+                if last is None or entry.modified < last:  # a save meanwhile moves revisions to the next page
+                    yield entry
+                last = entry.modified if last is None else min(last, entry.modified)
+            size, total = (whole_number(page.attributes.get(name, "")) for name in ("page-size", "total"))
+            if number * (size or LARGEST_HISTORY_PAGE) >= (total or 0):
+                return
 
     def revert(
         self, document: DocumentName, *, revision: Instant | None = None, as_of: Instant | None = None

@@ -331,8 +331,11 @@ class RemoteReader:
         is_part = not address.is_main and wants_range
         if not content or is_part:
             found, _ = self.facts(address, query)
-            is_there = content and found is not None and not found.sidecar.deleted
-            return self._in_parts(address, query, found) if found is not None and is_there else found
+            if not content or found is None or found.sidecar.deleted:
+                return found
+            if found.size != UNKNOWN_SIZE:
+                file = opened_remotely(found.size, partial(self._part, address, query, found.sidecar, found.size))
+                return replace(found, file=file)
         answer = self._ask("GET", address, query)
         with closed_after_error(answer):
             if answer.status != HTTPStatus.OK:
@@ -372,15 +375,6 @@ class RemoteReader:
         self._check(address, len(data), answer)
         watch.feed(data)
         return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)), watch)
-
-    def _in_parts(self, address: Address, query: Parameters, found: StoredRevision) -> StoredRevision:
-        if found.size != UNKNOWN_SIZE:
-            file = opened_remotely(found.size, partial(self._part, address, query, found.sidecar, found.size))
-            return replace(found, file=file)
-        with self._ask("GET", address, query) as answer:
-            self._client.require(answer, f"{address}", HTTPStatus.OK)
-            sidecar = sidecar_of(answer, self._client, address)
-            return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), Upload(self._root) as upload:
