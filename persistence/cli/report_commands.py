@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import click
 
@@ -34,6 +35,7 @@ from persistence.cli.terminal import (
     to_second,
 )
 from persistence.errors import PersistenceError
+from persistence.forms.controls import Control
 from persistence.maintenance.reports import (
     SOURCES,
     AttachmentFacts,
@@ -52,6 +54,8 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.properties.property_table import FORM
 
+T = TypeVar("T")
+
 
 def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
     counts = summary.counts
@@ -64,37 +68,29 @@ def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
         "bytes": counts.size,
         "saved": counts.saved,
         "published_elsewhere": _is_elsewhere(summary, tree),
-        "versions": [_summary(each) for each in summary.versions],
+        "versions": _listed("version", summary.versions, _summary),
     }
 
 
 def _version_facts(report: VersionReport) -> Facts:
+    def control(each: Control) -> Facts:
+        facts = {"name": each.name, "kind": each.kind, "path": "/".join(each.path(report.data_format))}
+        return {**facts, "indexed": each.is_indexed, "encrypted": each.is_encrypted}
+
+    controls = [report.controls] if isinstance(report.controls, Unreadable) else report.controls
     return {
         "form": str(report.summary.published.form),
         **_summary(report.summary),
         "created": report.summary.published.created,
         "source": report.source,
         "permission_rules": list(in_words(report.permissions)),
-        "other_versions": [
-            _damaged("version", each) if isinstance(each, Unreadable) else {"version": each} for each in report.others
-        ],
+        "other_versions": _listed("version", report.others, lambda number: {"version": number}),
         "size": report.size,
         "edited": report.is_edited,
         "file": None if report.path is None else shown_path(report.path),
         "attachments": _attachments(report.attachments, None),
         "data_format": report.data_format,
-        "controls": [_damaged("file", report.controls)]
-        if isinstance(report.controls, Unreadable)
-        else [
-            {
-                "name": control.name,
-                "kind": control.kind,
-                "path": "/".join(control.path(report.data_format)),
-                "indexed": control.is_indexed,
-                "encrypted": control.is_encrypted,
-            }
-            for control in report.controls
-        ],
+        "controls": _listed("file", controls, control),
     }
 
 
@@ -118,10 +114,7 @@ def _document_facts(report: DocumentReport) -> Facts:
         **({"damaged": named.cause} if isinstance(named, Unreadable) else {}),
         "file": None if report.path is None else shown_path(report.path),
         "attachments": _attachments(report.attachments, named),
-        "revisions": [
-            _damaged("modified", each) if isinstance(each, Unreadable) else revision_facts(each.modified, each)
-            for each in report.revisions
-        ],
+        "revisions": _listed("modified", report.revisions, lambda each: revision_facts(each.modified, each)),
     }
 
 
@@ -147,9 +140,7 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _summary(summary: VersionSummary | Unreadable) -> Facts:
-    if isinstance(summary, Unreadable):
-        return _damaged("version", summary)
+def _summary(summary: VersionSummary) -> Facts:
     published = summary.published
     return {
         "version": published.version,
@@ -162,23 +153,18 @@ def _summary(summary: VersionSummary | Unreadable) -> Facts:
     }
 
 
-def _damaged(label: str, fault: Unreadable) -> Facts:
-    return {label: fault.name, "damaged": fault.cause}
+def _listed(label: str, found: Iterable[T | Unreadable], facts_of: Callable[[T], Facts]) -> list[Facts]:
+    return [
+        {label: each.name, "damaged": each.cause} if isinstance(each, Unreadable) else facts_of(each) for each in found
+    ]
 
 
 def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: object) -> list[Facts]:
-    return [
-        _damaged("file", each)
-        if isinstance(each, Unreadable)
-        else {
-            "file": each.name,
-            "type": each.content_type,
-            "size": each.size,
-            "encrypted": each.is_encrypted,
-            **({"named": each.name in named} if isinstance(named, frozenset) else {}),
-        }
-        for each in attachments
-    ]
+    def facts_of(each: AttachmentFacts) -> Facts:
+        facts = {"file": each.name, "type": each.content_type, "size": each.size, "encrypted": each.is_encrypted}
+        return facts | ({"named": each.name in named} if isinstance(named, frozenset) else {})
+
+    return _listed("file", attachments, facts_of)
 
 
 _COUNTS = ("documents", "deleted", "drafts", "bytes", "saved")
@@ -220,12 +206,10 @@ def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
 
 
 def _say_forms(found: Sequence[Facts], *, with_tree: bool) -> None:
-    rows = [row for each in found for row in _form_rows(each)]
+    rows = [row for each in found for row in _form_rows(each, each["tree"] if with_tree else "")]
     total = {name: sum(each[name] for each in found) for name in _COUNTS[:-1]}
     total["saved"] = max((each["saved"] for each in found if each["saved"]), default=None)
     columns = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", *map(str.upper, _COUNTS), "TREE", "NOTES")
-    if not with_tree:
-        rows = [(*row[:-2], "", row[-1]) for row in rows]
     if rows:
         footer = ("TOTAL", "", "", "", "", *_numbers(total, zero="0"), "", "")
         print_table((columns, *rows), right=(1, 5, 6, 7, 8), flexible=2, footer=footer)
@@ -246,8 +230,8 @@ def _numbers(facts: Facts, zero: str = "") -> tuple[str, ...]:
     return (*(str(facts[name] or zero) for name in _COUNTS[:-1]), to_second(facts["saved"]))
 
 
-def _form_rows(facts: Facts) -> Iterator[tuple[str, ...]]:
-    form, where, numbers = safe(facts["form"]), safe(facts["tree"]), _numbers(facts)
+def _form_rows(facts: Facts, tree: str) -> Iterator[tuple[str, ...]]:
+    form, where, numbers = safe(facts["form"]), safe(tree), _numbers(facts)
     if not facts["versions"]:
         note = "published in another tree" if facts["published_elsewhere"] else "nothing published"
         yield form, "", "", "", "", *numbers, where, note
