@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import click
@@ -90,7 +89,6 @@ _FOUND: Columns = (
     ("BY", "modifier"),
     ("STAGE", "stage"),
 )
-_BETWEEN = ", "
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field}
 
@@ -104,7 +102,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
-@click.option("--sort", metavar="PATH|FIELD", help="A control, or one of: " + _BETWEEN.join(_FIELDS) + ".")
+@click.option("--sort", metavar="PATH|FIELD", help=f"A control, or one of: {', '.join(_FIELDS)}.")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
 @click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
@@ -135,7 +133,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
     with opened_search(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
-    shown = [*_FOUND, *((path, partial(_values, path)) for path in columns)]
+    shown = [*_FOUND, *((each, lambda hit, each=each: ", ".join(hit["values"].get(each, ()))) for each in columns)]
     say_table([_facts(hit) for hit in hits.page], shown, flexible=len(shown) - 1)
     counts = f"{hits.total:,} found"
     if hits.page:
@@ -199,10 +197,6 @@ def _query(
     sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
-
-
-def _values(path: str, hit: Facts) -> str:
-    return _BETWEEN.join(hit["values"].get(path, ()))
 
 
 def _facts(hit: Hit) -> Facts:
@@ -524,17 +518,15 @@ def diff_definitions(*, path: str, older: int | None, newer: int | None, choice:
         found = list(compare_definitions(before, after, in_words))
     if is_json():
         for each in found:
-            say_json(_difference_facts(each))
+            facts = {"place": each.place, "what": each.what, "of": each.of, "from": each.older, "to": each.newer}
+            say_json(
+                {name: value for name, value in facts.items() if value or (name in {"from", "to"} and value == "")}
+            )
         return
     say(f"{safe(str(form))} version {before.version} -> {after.version}")
     for each in found:
         say(safe(_difference_line(each)))
     say(counted(len(found), "difference"))
-
-
-def _difference_facts(each: DefinitionDifference) -> Facts:
-    facts = {"place": each.place, "what": each.what, "of": each.of, "from": each.older, "to": each.newer}
-    return {name: value for name, value in facts.items() if value or (value is not None and name in {"from", "to"})}
 
 
 def _difference_line(each: DefinitionDifference) -> str:

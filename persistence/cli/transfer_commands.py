@@ -173,7 +173,17 @@ def export(  # noqa: PLR0913 - click passes each option
 @contextmanager
 def _output(file: str) -> Iterator[Callable[[bytes], None]]:
     if file == _STDOUT:
-        yield _to_stdout
+
+        def to_stdout(piece: bytes) -> None:
+            try:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    raise
+                raise as_disk_error(error, "writing", "to standard output") from error
+
+        yield to_stdout
         return
     with disk_errors(f"writing {shown_path(file)}"):
         tree = tree_around(file)
@@ -183,16 +193,6 @@ def _output(file: str) -> Iterator[Callable[[bytes], None]]:
             raise click.UsageError(f"{shown_path(file)} is not a file: - writes to standard output")
         with files.replacing(os.path.realpath(file)) as descriptor:
             yield lambda piece: files.write_all(descriptor, piece)
-
-
-def _to_stdout(piece: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise
-        raise as_disk_error(error, "writing", "to standard output") from error
 
 
 def _export(

@@ -55,7 +55,7 @@ _ACCEPTABLE: Mapping[ValueType, Callable[[Any], object]] = {
     ValueType.ENDPOINT: lambda value: object_endpoint(value) is not None,
     ValueType.DIRECTORY: lambda value: not is_bucket(value) or parse_bucket(value),
 }
-"""Whether a value that is not blank is acceptable; those that parse it raise ``BadRequestError`` with their reasons."""
+"""Tests of values that are not blank; those that parse a value raise ``BadRequestError`` with its fault."""
 _UNSHOWN = (ValueType.SECRET, ValueType.URI, ValueType.ENDPOINT, ValueType.DIRECTORY)
 """The types of values that may contain a password."""
 
