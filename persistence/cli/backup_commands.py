@@ -200,9 +200,9 @@ class PathRestore:
                             say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
             for document in backup.documents(self.form):
                 with _reporting(problems):
-                    address = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+                    data = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
                     try:
-                        (reverting.elsewhere or reverting.documents).read(address, self.asked.get).found.close()
+                        (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
                     except (NotFoundError, DeletedError):  # it was not there
                         continue
                     try:

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -186,13 +187,10 @@ def require_free(bind: str) -> None:
 
 def _try_path(path: str) -> None:
     """Raise if a process answers at the path of a socket: gunicorn would take the socket away from it."""
-    with socket.socket(socket.AF_UNIX) as tried:
+    with socket.socket(socket.AF_UNIX) as tried, suppress(FileNotFoundError, ConnectionRefusedError):
         tried.settimeout(_LONGEST_WAIT)
-        try:
-            tried.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        tried.connect(path)
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 # gunicorn's log, in the format of the service.
