@@ -55,6 +55,7 @@ from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
 from persistence.properties.property_table import FORM
 from persistence.providers.opened import Providers, open_index, unheard
+from persistence.services import histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
 from persistence.services.definition_texts import (
     OTHER,
@@ -68,14 +69,6 @@ from persistence.services.definition_texts import (
 )
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, FactsChange
-from persistence.services.histories import (
-    DiffOptions,
-    RestorePlan,
-    Reverting,
-    RevisionDiffs,
-    RevisionPair,
-    before_current,
-)
 from persistence.services.rules import AdministratorAccess, Revert
 from persistence.storage.storage import RevisionStorage
 
@@ -288,9 +281,9 @@ def diff(
     with Providers(settings, tree.properties, listener_at=unheard) as providers:
         router = providers.router
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
-        comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
+        comparing = histories.RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
+        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), histories.DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)
@@ -303,7 +296,7 @@ def diff(
 
 def _pair(
     storage: RevisionStorage, address: DocumentAddress, older: Instant | None, newer: Instant | None
-) -> RevisionPair:
+) -> histories.RevisionPair:
     revisions = storage.history(address)
     if revisions is None:
         raise NotFoundError(f"{address} does not exist")
@@ -314,7 +307,7 @@ def _pair(
     before = older or next((each.instant for each in listed if _lives(each)), None)
     if before is None:
         raise NotFoundError(f"{address} has no revision before {after.instant}")
-    return RevisionPair(after.sidecar.version, before, after.instant)
+    return histories.RevisionPair(after.sidecar.version, before, after.instant)
 
 
 def _lives(revision: ListedRevision) -> bool:
@@ -350,8 +343,8 @@ def revert(*, path: str, instant: Instant | None, user: str | None, dry_run: boo
         address, by = data_address(path), User(name=short(user, "user name"))
     tree = choice.tree_of(address.form)
     with opened_documents(tree) as documents:
-        reverting = Reverting(documents)
-        asked = Revert(instant=instant or before_current(documents, address), user=by)
+        reverting = histories.Reverting(documents)
+        asked = Revert(instant=instant or histories.before_current(documents, address), user=by)
         plan = reverting.plan(address, asked)
         if not dry_run:
             reverting.restore(plan)
@@ -429,7 +422,7 @@ _RESTORED: Columns = (
 )
 
 
-def say_restored(plan: RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
+def say_restored(plan: histories.RestorePlan, document: str | None = None, *, is_trial: bool) -> None:
     """Print the files that have come back, or would; and before them ``document``, if it is not the only one."""
     files = [
         {

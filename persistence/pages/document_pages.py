@@ -37,17 +37,10 @@ from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, form_path, title_of
 from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
+from persistence.services import histories
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.histories import (
-    DiffOptions,
-    RestorePlan,
-    Reverting,
-    RevisionDiffs,
-    RevisionPair,
-    before_current,
-)
 from persistence.services.rules import Delete, Get, Revert
 from persistence.services.shown_documents import (
     DisplayedValue,
@@ -148,7 +141,7 @@ class DocumentPages:
         living = shown
         if shown.is_deleted and shown.instant is None:  # its last values are shown
             with suppress(NotFoundError):
-                living = self._shown(address, before_current(self.documents, address))
+                living = self._shown(address, histories.before_current(self.documents, address))
         values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
@@ -248,12 +241,12 @@ class DocumentPages:
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
             raise NotFoundError(f"{address} has no revision of {newer}")
-        pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+        pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
-        options = DiffOptions(language, in_removed=True)
+        options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
         for row in shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
@@ -273,8 +266,8 @@ class DocumentPages:
         )
 
     def _revert(self, values: Values) -> Question:
-        address, reverting = _address(values), Reverting(self.documents)
-        instant = instant_of(values["revision"]) or before_current(self.documents, address)
+        address, reverting = _address(values), histories.Reverting(self.documents)
+        instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
         plan = reverting.plan(address, Revert(instant=instant))
         older, is_deleted = plan.file.older, plan.file.is_deleted
 
@@ -358,11 +351,11 @@ def _address(values: Values) -> DocumentAddress:
     return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
-def _current_tag(plan: RestorePlan) -> str:
+def _current_tag(plan: histories.RestorePlan) -> str:
     return "" if plan.file.current is None else plan.file.current.etag
 
 
-def _changed_meanwhile(plan: RestorePlan) -> PreconditionError:
+def _changed_meanwhile(plan: histories.RestorePlan) -> PreconditionError:
     address, current, now = plan.file.address, plan.file.current, plan.file.replaced
     cause = ""
     if now is not None and not (current is not None and current.is_edited):
@@ -428,7 +421,7 @@ class DocumentActions:
 
     def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
         try:
-            instant = before_current(self.documents, address) if deleted else None
+            instant = histories.before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
             return shown_document(address, read, outline, language_of(outline.languages))
@@ -485,10 +478,10 @@ class DocumentActions:
         return self._question(values, "delete", effects, delete, "Documents deleted: {count}.")
 
     def _restore(self, values: Values) -> Question:
-        reverting = Reverting(self.documents)
+        reverting = histories.Reverting(self.documents)
 
         def restore(each: _Selected, user: User) -> None:
-            instant = before_current(self.documents, each.address)
+            instant = histories.before_current(self.documents, each.address)
             reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
 
         effects = ("The last revision becomes the current one, as a new revision of yours.",)

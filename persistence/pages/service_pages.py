@@ -19,23 +19,12 @@ import msgspec
 from flask import render_template, request, url_for
 from markupsafe import Markup
 
-from persistence import processes
+from persistence import limits, processes
 from persistence.audit.audit_log import seals
 from persistence.audit.verification import Facts, NewestLines, newest, outcome_of, subject_of
 from persistence.crypto import EncryptionKeys
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.keys import SCOPES, WITHOUT_KEYS, Keys, distinct_forms, expires_after, require_name, warnings_of
-from persistence.limits import (
-    AUDIT_LINES_SHOWN,
-    ERRORS_KEPT,
-    FORMS_COUNTED,
-    KEY_USE_NOTED,
-    LARGEST_ERRORS,
-    LONGEST_CAUSE,
-    LONGEST_DETAIL,
-    LONGEST_VALUE,
-    MOST_PLOTTED,
-)
 from persistence.maintenance import records
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.metrics.service import Metrics, Span
@@ -85,22 +74,27 @@ class RecentErrors:
         method, path, cause = (str(facts.get(name, "")) for name in ("method", "path", "cause"))
         status = int(str(facts.get("status", 0)))
         error = RecentError(
-            time.time(), str(facts["id"]), method[:16], path[:LONGEST_DETAIL], status, cause[:LONGEST_CAUSE]
+            time.time(),
+            str(facts["id"]),
+            method[:16],
+            path[: limits.LONGEST_DETAIL],
+            status,
+            cause[: limits.LONGEST_CAUSE],
         )
         with suppress(OSError):
             root.ensure_pages(self._home)
             with files.closing(files.open_shared(self._path, os.O_APPEND)) as descriptor:
                 files.write_all(descriptor, msgspec.json.encode(error) + b"\n")
-                is_large = os.fstat(descriptor).st_size > LARGEST_ERRORS
+                is_large = os.fstat(descriptor).st_size > limits.LARGEST_ERRORS
             if is_large:  # two workers may do so at once, and lose a line
-                kept = self._lines()[-ERRORS_KEPT:]
+                kept = self._lines()[-limits.ERRORS_KEPT :]
                 files.write_durably(self._path, b"".join(line + b"\n" for line in kept))
 
     def newest(self) -> list[RecentError]:
         """Return the answers, the newest first; empty if they cannot be read."""
         found = []
         with suppress(OSError):
-            for line in reversed(self._lines()[-ERRORS_KEPT:]):
+            for line in reversed(self._lines()[-limits.ERRORS_KEPT :]):
                 with suppress(msgspec.DecodeError, UnicodeError):  # two lines may have been written at once
                     found.append(_decode_error(line))
         return found
@@ -135,7 +129,7 @@ class KeyUses:
         now = time.monotonic()
         if not self._due or now < self._next:
             return
-        self._next = now + KEY_USE_NOTED
+        self._next = now + limits.KEY_USE_NOTED
         due, self._due = self._due, {}
         try:
             with self._file.changing() as noted:
@@ -168,13 +162,13 @@ class Series:
 def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
     top = _top(value for each in series for value in each.values)
-    runs = [_runs(each.values[-MOST_PLOTTED:], top) for each in series]
+    runs = [_runs(each.values[-limits.MOST_PLOTTED :], top) for each in series]
     return _rendered(title, series, labels, top, unit, runs=runs)
 
 
 def bar_plot(title: str, values: Sequence[float], labels: Sequence[str]) -> Markup:
     """Return a plot of bars, one for each value; ``labels`` as for ``line_plot``."""
-    values = values[-MOST_PLOTTED:]
+    values = values[-limits.MOST_PLOTTED :]
     top, place = _top(values), WIDTH / max(1, len(values))
     bars = [
         (place * (number + (1 - _BAR) / 2), HEIGHT - HEIGHT * value / top, place * _BAR, HEIGHT * value / top)
@@ -282,7 +276,7 @@ class OverviewPage:
             )
         elif not keys and not settings.trusted:
             yield translated("Every program of this machine may call, because there is no API key."), "keys", ""
-        open_to_all = sum(map(_is_open, islice(self.routes(), FORMS_COUNTED)))
+        open_to_all = sum(map(_is_open, islice(self.routes(), limits.FORMS_COUNTED)))
         if open_to_all:
             one = "1 form has a version without permissions: every caller may read and change its data."
             several = "{count} forms have a version without permissions: every caller may read and change its data."
@@ -459,7 +453,7 @@ class AuditPage:
             raise BadRequestError("before is the number of a line")
         path, seal_of = self.settings.audit_file, seals(self.keys)
         number = int(before or 0)
-        return newest(path, seal_of, wanted, since=since, until=until, before=number, most=AUDIT_LINES_SHOWN)
+        return newest(path, seal_of, wanted, since=since, until=until, before=number, most=limits.AUDIT_LINES_SHOWN)
 
     def _verify(self, _values: Values) -> Question:
         if absence := self._absence():
@@ -489,7 +483,7 @@ def _details(facts: Facts) -> str:
     details = facts.get("details")
     given = details.items() if isinstance(details, dict) else ()
     texts = ((name, ", ".join(map(str, each)) if isinstance(each, list) else each) for name, each in given)
-    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[:LONGEST_VALUE]
+    return "; ".join(name if text is True else f"{name} {text}" for name, text in texts)[: limits.LONGEST_VALUE]
 
 
 _MOST_DIGITS = 18

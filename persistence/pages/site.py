@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import __version__
+from persistence import __version__, limits
 from persistence import keys as passwords
 from persistence.errors import (
     BadRequestError,
@@ -39,19 +39,6 @@ from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.keys import Key, Keys, key_of
-from persistence.limits import (
-    ENDED_SESSIONS,
-    FAILED_LOGINS,
-    FAILED_LOGINS_OF_ALL,
-    LARGEST_FORM,
-    LOGIN_WINDOW,
-    LONGEST_CELL,
-    LONGEST_DETAIL,
-    LONGEST_IDLE,
-    LONGEST_NOTICE,
-    LONGEST_SESSION,
-    SESSION_RENEWED,
-)
 from persistence.model.texts import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.storage.layout import PAGES, Layout
@@ -97,14 +84,17 @@ class LoginRecord:
         """Count a login as failed before it is looked at: many at once must not all be tried."""
         with self._file.changing() as known:
             now = time.time()  # read under the lock: an earlier login is not in the future
-            recent = [each for each in known.failed if now - each.at < LOGIN_WINDOW]
+            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
             failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
             own = [each.at for each in failed if each.peer == peer]
-            for times, most in ((own, FAILED_LOGINS), ([each.at for each in failed], FAILED_LOGINS_OF_ALL)):
+            for times, most in (
+                (own, limits.FAILED_LOGINS),
+                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
+            ):
                 if len(times) >= most:
                     if failed != known.failed:
                         self._file.write(msgspec.structs.replace(known, failed=failed))
-                    raise TooManyLoginsError(max(1, round(LOGIN_WINDOW - (now - times[-most]))))
+                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
             self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
 
     def succeeded(self, peer: str) -> None:
@@ -116,8 +106,8 @@ class LoginRecord:
         """Remember that a session was ended: its cookie may still be somewhere."""
         now = time.time()
         with self._file.changing() as known:
-            ended = tuple(each for each in known.ended if now - each.at < LONGEST_SESSION)
-            kept = (*ended, _Ended(session, now))[-ENDED_SESSIONS:]
+            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
+            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
             self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def has_ended(self, session: str) -> bool:
@@ -221,7 +211,7 @@ class Sessions:
         except (BadData, TypeError):  # another signature, or the fields of another version
             return None
         now = time.time()
-        is_young = now - found.began < LONGEST_SESSION and now - found.seen < LONGEST_IDLE
+        is_young = now - found.began < limits.LONGEST_SESSION and now - found.seen < limits.LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
         return found if is_young and is_valid and not self.record.has_ended(found.id) else None
@@ -231,8 +221,8 @@ class Sessions:
         now = int(time.time())
         kept = replace(session, seen=now)
         if notice is not None:
-            kept = replace(kept, notice=notice[:LONGEST_NOTICE])
-        elif now - session.seen < SESSION_RENEWED:
+            kept = replace(kept, notice=notice[: limits.LONGEST_NOTICE])
+        elif now - session.seen < limits.SESSION_RENEWED:
             return
         cookie = serializer(self.administrators.keys.ensured_session_secret()).dumps(astuple(kept))
         response.set_cookie(
@@ -242,7 +232,7 @@ class Sessions:
             secure=session.is_secure,
             httponly=True,
             samesite="Strict",
-            max_age=LONGEST_SESSION,
+            max_age=limits.LONGEST_SESSION,
         )
 
 
@@ -326,7 +316,7 @@ def number(count: float | None) -> str:
 
 def cut(text: str) -> str:
     """Return a text for a cell of a table, on one line and shortened."""
-    short = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+    short = text if len(text) <= limits.LONGEST_CELL else f"{text[: limits.LONGEST_CELL]}…"
     return " ".join(short.split())
 
 
@@ -487,9 +477,9 @@ class Site:
             if several:
                 values[several] = "/".join(sent.getlist(several))
             if request.method == "POST":
-                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in fields}
+                details: dict[str, object] = {field: values[field][: limits.LONGEST_DETAIL] for field in fields}
                 if several:
-                    details[several] = [each[:LONGEST_DETAIL] for each in values[several].split("/")]
+                    details[several] = [each[: limits.LONGEST_DETAIL] for each in values[several].split("/")]
                 note_in_audit(request.environ, details=details)
             question = ask(values)
             if request.method != "POST":
@@ -521,7 +511,7 @@ class Site:
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
         if not self.sessions.administrators.exist():
             return refusal(request.environ, HTTPStatus.NOT_FOUND, "there is nothing under this path")
-        request.max_content_length = LARGEST_FORM
+        request.max_content_length = limits.LARGEST_FORM
         g.session = self.sessions.of(request)
         if request.endpoint in _OPEN:
             return None

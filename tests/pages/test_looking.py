@@ -407,7 +407,7 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
 
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.AUDIT_LINES_SHOWN", 2)
+    monkeypatch.setattr("persistence.limits.AUDIT_LINES_SHOWN", 2)
     given = settings(tmp_path, administrators=(NAME,), audit="file")
     secret, found = keys_of(given).add(NAME), browser(given)
     for document in ("one", "two", "three"):
@@ -528,7 +528,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 
 def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.KEY_USE_NOTED", 0)
+    monkeypatch.setattr("persistence.limits.KEY_USE_NOTED", 0)
     home = str(initialised(tmp_path / "data"))
     directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")
