@@ -83,7 +83,7 @@ _FOUND: Columns = (
     ("STAGE", "stage"),
 )
 _PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
-_FIELDS = {field.value: field for field in Field}
+_FIELDS = {field.value: field for field in Field if field is not Field.LEASED_BY}
 
 
 @command("search", None, TREES)
@@ -95,6 +95,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
 @click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
+@click.option("--any", "is_any", is_flag=True, help="One of the conditions of --path must hold, not all.")
 @click.option("--sort", metavar="PATH|FIELD", help=f"A control, or one of: {', '.join(_FIELDS)}.")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
@@ -104,7 +105,8 @@ _FIELDS = {field.value: field for field in Field}
 def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) -> None:
     """Find documents of a form, as a search over HTTP does.
 
-    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
+    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold,
+    with --any one of those of --path.
     Permissions do not count: everything is found. Without --sort the last saved ones come first. The tree is that of
     the form's data, as persistence config route says.
 
@@ -115,6 +117,7 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     persistence search hr/leave 'back pain' --drafts exclude
     persistence search hr/leave --path person/name=lea --path person/days
     persistence search hr/leave --path state=sent --match exact --sort created
+    persistence search hr/leave --path state=sent --path state=late --any
     persistence search hr/leave --version all --page-size 1000 --json | jq .values
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
@@ -175,7 +178,7 @@ def _asked(version: str | None) -> int | Searched:
 
 
 def _query(
-    *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **order: Any
+    *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **given: Any
 ) -> tuple[Query, tuple[str, ...]]:
     conditions, columns = [], []
     for condition in paths:
@@ -185,9 +188,9 @@ def _query(
             raise click.UsageError(f"--path {safe(condition)} is not PATH or PATH=TEXT")
         columns.append(path.replace("[1]", ""))
         if wanted := rest[1:].strip():
-            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted))
-    by = order["sort"]
-    sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
+            conditions.append(ControlFilter(columns[-1], TextMatch(match), wanted, "any" if given["is_any"] else ""))
+    by = given["sort"]
+    sort = Sort() if by is None else Sort(_FIELDS.get(by, by), given["descending"])
     query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
 
@@ -536,7 +539,7 @@ def _difference_line(each: DefinitionDifference) -> str:
 @command("definition pull", "Put a version back into the form designer.", TREES, audits=always, subject="path")
 @exits(
     "stored",
-    "could not: no such form or version, several documents have the form, one that is malformed or too large",
+    "could not: no such form or version, several documents have the form, or the document another, or it is malformed",
     remains="stored, without an attachment that is missing, as its line says",
 )
 @click.argument("path", metavar="APP/FORM", shell_complete=form_names)
@@ -558,7 +561,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
     designer = Form(DIALECTS[choice.settings.dialect].designer_app, DESIGNER_FORM)
     tree = choice.tree_of(designer)
     found = list[str]()
-    if target is None and not given["is_new"]:
+    if not given["is_new"]:
         try:
             with opened_search(tree, designer, Searched.ALL, ()) as search:
                 hits = search.run(designer_query(form), DraftFilter(Drafts.EXCLUDE))
@@ -567,7 +570,7 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
             found = []
     with opened_documents(tree) as documents:
         pulling = Pulling(documents, Definitions(documents.router))
-        pulled = pulling.pull(form, version, target or pulling.document_of(form, version, found), by)
+        pulled = pulling.pull(form, version, pulling.document_of(form, version, found, target), by)
     for name in pulled.missing:
         say_error(f"persistence: the attachment {safe(name)} of the definition is missing")
     facts = {

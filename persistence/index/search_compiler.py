@@ -43,7 +43,18 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.permissions import OwnerPattern, OwnerSets, User
-from persistence.model.queries import Comparison, ControlFilter, Drafts, Field, Hit, Query, Scope, TextMatch, range_of
+from persistence.model.queries import (
+    Comparison,
+    ControlFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Hit,
+    Query,
+    Scope,
+    TextMatch,
+    range_of,
+)
 from persistence.model.texts import Instant
 from persistence.model.typed_values import KeyRange, OrderedType
 
@@ -146,6 +157,7 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
     return Condition(
         joined(" UNION ALL ", [each.selects for each in conditions]),
         Sql(f"({either.text})", either.values),
+        is_exact=all(each.is_exact for each in conditions),
         is_range=all(each.is_range for each in conditions),
         is_quick=all(each.is_quick for each in conditions),
     )
@@ -286,8 +298,11 @@ class Search:
         # A control that no document has a value of leaves the second order: the last save comes first.
         is_descending = query.sort.is_descending or (control is None and by is not Field.LAST_MODIFIED)
         sorted_by = None if control is None else int(control)
-        is_ranged = any(each.match.is_range and each.path == by for each in query.controls) or any(
-            each.comparison is not Comparison.EXACT and each.field is by for each in query.fields
+        is_ranged = any(
+            each.match.is_range and each.path == by and not each.alternative for each in query.controls
+        ) or any(
+            each.comparison is not Comparison.EXACT and each.field is by and not each.alternative
+            for each in query.fields
         )
         order = Order(sorted_by, is_descending, min(query.offset, _LAST), min(query.size, MOST_ROWS), is_ranged)
         begun = None
@@ -336,34 +351,57 @@ class Search:
 
     def conditions(self, query: Query) -> list[Condition] | None:
         """Return the conditions of a search; ``None`` where no document can meet them: a control is not indexed."""
-        dialect, found = self._dialect, self._seen()
-        found += self._drafts()
-        ranges: dict[int, list[ControlFilter]] = {}
-        for control in dict.fromkeys(query.controls):
-            number = self._controls.get(control.path)
-            if number is None:
+        filters: tuple[ControlFilter | FieldFilter, ...] = (*query.controls, *query.fields)
+        named: dict[str, list[ControlFilter | FieldFilter]] = {}
+        for each in dict.fromkeys(filters):
+            named.setdefault(each.alternative, []).append(each)
+        found = self._filters(named.pop("", []))
+        for alternatives in named.values():
+            either = [all_of(of) for each in alternatives if (of := self._filters([each])) is not None]
+            if found is None or not either:
                 return None
-            if control.match.is_range:
-                ranges.setdefault(number, []).append(control)
+            found.append(any_of(either))
+        if found is None:
+            return None
+        if query.text:
+            found.append(self._dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
+        return [*self._seen(), *self._drafts(), *found]
+
+    def _filters(self, filters: Iterable[ControlFilter | FieldFilter]) -> list[Condition] | None:
+        found, ranges, fields = list[Condition](), dict[int, list[ControlFilter]](), list[FieldFilter]()
+        for each in filters:
+            if isinstance(each, FieldFilter):
+                fields.append(each)
+            elif (number := self._controls.get(each.path)) is None:
+                return None
+            elif each.match.is_range:
+                ranges.setdefault(number, []).append(each)
             else:
-                found.append(self._matching(number, control))
+                found.append(self._matching(number, each))
         for number, asked in ranges.items():
             spans = self._spans(number, asked)
             if not spans:
                 return None
-            found.append(any_of([dialect.within(*each) for each in spans]))
-        fields = tuple(dict.fromkeys(query.fields))
-        exact = (each for each in fields if each.comparison is Comparison.EXACT)
-        found += [dialect.keyed(FACTS[each.field], each.value) for each in exact]
-        for of in dict.fromkeys(each.field for each in fields if each.comparison is not Comparison.EXACT):
-            bounds = [each for each in fields if each.field is of]
+            found.append(any_of([self._dialect.within(*each) for each in spans]))
+        if any(each.field is Field.LEASED_BY and not each.documents for each in fields):
+            return None
+        return [*found, *self._of_fields(fields)]
+
+    def _of_fields(self, fields: Sequence[FieldFilter]) -> Iterator[Condition]:
+        dialect, times = self._dialect, dict[Field, list[FieldFilter]]()
+        for each in fields:
+            if each.field is Field.LEASED_BY:
+                listed = Sql(f"document IN ({', '.join('?' * len(each.documents))})", each.documents)
+                yield dialect.selected("document", listed, is_distinct=True)
+            elif each.comparison is Comparison.EXACT:
+                yield dialect.keyed(FACTS[each.field], each.value)
+            else:
+                times.setdefault(each.field, []).append(each)
+        for of, bounds in times.items():
             low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
             high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
             within = dialect.saved if of is Field.LAST_MODIFIED else dialect.created
-            found.append(within(Instant(low), Instant(high)))
-        if query.text:
-            found.append(dialect.anywhere(query.text.casefold(), sorted(self._controls.values())))
-        return found
+            yield within(Instant(low), Instant(high))
 
     def _drafts(self) -> list[Condition]:
         drafts, dialect = self._scope.drafts, self._dialect
