@@ -632,6 +632,14 @@ class AuditLog(Closable):
 
 def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None]) -> AuditLog:
     """Return the audit log of the settings, whose file must be outside of ``places``, the data directories."""
+
+    def newest_seal() -> Seal:
+        signing = keys.signing()
+        if not signing:
+            keys.add_signing(only_first=True)
+            signing = keys.signing()
+        return Seal.by(signing[-1].id, bytes.fromhex(signing[-1].secret))
+
     sink: AuditTrail | SyslogAudit | OutputAudit | None = None
     if settings.audit == "syslog":
         sink = SyslogAudit(settings.audit_syslog)
@@ -643,7 +651,7 @@ def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: 
             prepare(settings.audit_file),
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
-            seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+            seal=newest_seal if settings.audit_signed else lambda: UNSEALED,
             seal_of=seals(keys),
             on_fault=on_fault,
         )
@@ -659,12 +667,3 @@ def seals(keys: Keys) -> Callable[[str], Seal | None]:
         return None if found is None else Seal.by(found.id, bytes.fromhex(found.secret))
 
     return seal_of
-
-
-def _newest_seal(keys: Keys) -> Seal:
-    signing = keys.signing()
-    if not signing:
-        keys.add_signing(only_first=True)
-        signing = keys.signing()
-    newest = signing[-1]
-    return Seal.by(newest.id, bytes.fromhex(newest.secret))

@@ -269,11 +269,19 @@ class DocumentPages:
         address, reverting = _address(values), histories.Reverting(self.documents)
         instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
         plan = reverting.plan(address, Revert(instant=instant))
-        older, is_deleted = plan.file.older, plan.file.is_deleted
+        older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
+        tag = "" if current is None else current.etag
 
         def do(by: str) -> Done:
-            if values["current"] != _current_tag(plan):  # ``If-Match`` never holds for a tombstone
-                raise _changed_meanwhile(plan)
+            if values["current"] != tag:  # ``If-Match`` never holds for a tombstone
+                cause, now = "", plan.file.replaced
+                if now is not None and not (current is not None and current.is_edited):
+                    who = now.modifier or "somebody without a name"
+                    cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
+                raise PreconditionError(
+                    f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
+                    "Look at the document again."
+                )
             reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
             return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
 
@@ -292,7 +300,7 @@ class DocumentPages:
         button = translated("Bring it back" if is_deleted else "Make it current")
         older_one = translated("Make an older revision of {name} current again?", name=name)
         title = translated("Bring back the deleted document {name}?", name=name) if is_deleted else older_one
-        sent = {"revision": str(instant), "current": _current_tag(plan)}
+        sent = {"revision": str(instant), "current": tag}
         return Question(title, tuple(effects), button, document_path("document", address), do, sent=sent)
 
     def _break_lease(self, values: Values) -> Question:
@@ -349,22 +357,6 @@ def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision]
 
 def _address(values: Values) -> DocumentAddress:
     return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
-
-
-def _current_tag(plan: histories.RestorePlan) -> str:
-    return "" if plan.file.current is None else plan.file.current.etag
-
-
-def _changed_meanwhile(plan: histories.RestorePlan) -> PreconditionError:
-    address, current, now = plan.file.address, plan.file.current, plan.file.replaced
-    cause = ""
-    if now is not None and not (current is not None and current.is_edited):
-        who = now.modifier or "somebody without a name"
-        cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-    return PreconditionError(
-        f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
-        "Look at the document again."
-    )
 
 
 # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.

@@ -134,11 +134,16 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
         if each.match.is_range:
             range_of((each,), typed[each.path])
     by = _SORTED.get(sort, sort)
+    fields = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
+    if "from" in known:
+        fields.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
+    if "to" in known:
+        fields.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, midnight(known["to"], 1)))
     columns = tuple(dict.fromkeys(each for each in given.getlist("col") if each in _FACTS or each in by_path))
     query = Query(
         text=known.get("q", ""),
         controls=filters,
-        fields=_fields(known),
+        fields=tuple(fields),
         sort=Sort(by, is_descending),
         offset=(page - 1) * limits.ROWS_SHOWN,
         size=limits.ROWS_SHOWN,
@@ -147,15 +152,6 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     if drafts not in {each.value for each in Drafts}:
         raise BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
     return TableQuery(known, columns, query, Drafts(drafts), page, sort)
-
-
-def _fields(known: Mapping[str, str]) -> tuple[FieldFilter, ...]:
-    found = [FieldFilter(field, Comparison.EXACT, known[name]) for name, field in _EXACT.items() if name in known]
-    if "from" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, midnight(known["from"])))
-    if "to" in known:
-        found.append(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, midnight(known["to"], 1)))
-    return tuple(found)
 
 
 def page_number(text: str) -> int:
@@ -414,15 +410,14 @@ class FormPages:
 
     def deleted(self, shown: ShownVersion) -> str:
         """Show what was deleted last, of the first ones with what the last revision of each was called."""
-        return render_template("deleted.html", shown=shown, titles=dict(self._titles(shown)), most=limits.ROWS_SHOWN)
-
-    def _titles(self, shown: ShownVersion) -> Iterator[tuple[str, str]]:
+        titles = dict[str, str]()
         for each in shown.deleted[: limits.ROWS_SHOWN]:
             address = DocumentAddress(shown.form, Collection.DATA, each.document, DATA_XML)
             with suppress(PersistenceError):  # the page of the document says what is wrong
                 read = self.documents.read(address, Get(instant=before_current(self.documents, address)))
-                outline = outline_of(shown.route, each.version)
-                yield each.document, shown_document(address, read, outline, request.args.get("lang") or None).title
+                outline, language = outline_of(shown.route, each.version), request.args.get("lang") or None
+                titles[each.document] = shown_document(address, read, outline, language).title
+        return render_template("deleted.html", shown=shown, titles=titles, most=limits.ROWS_SHOWN)
 
 
 def _definition(shown: ShownVersion) -> str:

@@ -236,10 +236,6 @@ class Sessions:
         )
 
 
-def forget(response: AnyResponse, request: Request) -> None:
-    response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
-
-
 def _path(request: Request) -> str:
     return f"{request.script_root}/admin/"
 
@@ -389,15 +385,11 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
     return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
-def _refused(error: PersistenceError) -> Response:
-    return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
-
-
-def _http_error(error: HTTPException) -> Response:
-    return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
-
-
-def _unexpected(error: Exception) -> Response:
+def _error(error: Exception) -> Response:
+    if isinstance(error, PersistenceError):
+        return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+    if isinstance(error, HTTPException):
+        return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
     logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
 
@@ -435,13 +427,12 @@ class Site:
         self._navigation = list[tuple[str, str, str]]()  # Title, endpoint and path of each entry
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
+        self._digests = {name: hashlib.sha256(asset).hexdigest()[:12] for name, asset in self._assets.items()}
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        self._blueprint.register_error_handler(PersistenceError, _refused)
-        self._blueprint.register_error_handler(HTTPException, _http_error)
-        self._blueprint.register_error_handler(Exception, _unexpected)
+        self._blueprint.register_error_handler(Exception, _error)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
@@ -535,7 +526,7 @@ class Site:
             "csrf": session.csrf if session else "",
             "version": __version__,
             "zone": datetime.now(UTC).astimezone(time_zone()).tzname(),
-            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digest(name)),
+            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digests[name]),
         }
 
     def _finish(self, response: Response) -> Response:
@@ -545,14 +536,11 @@ class Site:
         if session is None or request.endpoint in _OPEN:
             return response
         if "ended" in g:
-            forget(response, request)
+            response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
         else:
             was_shown = session.notice and response.status_code == HTTPStatus.OK and request.method != "HEAD"
             self.sessions.keep(response, request, session, g.get("notice", "" if was_shown else None))
         return response
-
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(self._assets[name]).hexdigest()[:12]
 
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:

@@ -440,6 +440,11 @@ class Properties:
         data_format = str(self._of_provider(data, "data-format-version"))
         has_leases = self._of_provider(data, "lease") is True
         granting = self._winner("permissions", form.app, form.name)
+        periods = ("history", "tombstones", "drafts", "orphans")
+        values = {name: self._value("persistence", "retention", name, form.app, form.name) for name in periods}
+        kept = {name: retention(str(value), may_be_none=True) for name, value in values.items()}
+        if self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True:
+            kept["history"] = 0
         return FormProperties(
             route=route,
             has_drafts=self._of_provider(data, "autosave") is True,
@@ -458,16 +463,9 @@ class Properties:
             restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
             token_validity=int(self._value("access-token", "validity", form.app, form.name) or 0),
             audits_reads=self._value("audit", "reads", form.app, form.name) is True,
-            retention=(retention := self._retention(form)),
-            keeps_history=retention.history != 0,
+            retention=RetentionPeriods(**kept),
+            keeps_history=kept["history"] != 0,
         )
-
-    def _retention(self, form: Form) -> RetentionPeriods:
-        names = ("history", "tombstones", "drafts", "orphans")
-        values = {name: self._value("persistence", "retention", name, form.app, form.name) for name in names}
-        if self._value("persistence", "proxy", "disable-version-history", form.app, form.name) is True:
-            values["history"] = "none"
-        return RetentionPeriods(**{name: retention(str(value), may_be_none=True) for name, value in values.items()})
 
     def _provider(self, form: Form, kind: str) -> str:
         name = _provider_of(form, kind)
