@@ -7,19 +7,8 @@ from typing import TypeVar
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import REMAINS, command, exits, worst
-from persistence.cli.options import (
-    NAMES,
-    TREES,
-    ChosenTree,
-    TreeChoice,
-    form_names,
-    on_each,
-    parts_of,
-    reading,
-    usage_errors,
-    version_number,
-)
 from persistence.cli.terminal import (
     Columns,
     Facts,
@@ -36,19 +25,7 @@ from persistence.cli.terminal import (
 )
 from persistence.errors import PersistenceError
 from persistence.forms.controls import Control
-from persistence.maintenance.reports import (
-    SOURCES,
-    AttachmentFacts,
-    DocumentReport,
-    FormSummary,
-    Unreadable,
-    VersionReport,
-    VersionSummary,
-    in_words,
-    overview,
-    report_document,
-    report_version,
-)
+from persistence.maintenance import reports
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
@@ -57,7 +34,7 @@ from persistence.properties.property_table import FORM
 T = TypeVar("T")
 
 
-def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
+def _form_facts(summary: reports.FormSummary, tree: options.ChosenTree) -> Facts:
     counts = summary.counts
     return {
         "form": str(summary.form),
@@ -72,18 +49,18 @@ def _form_facts(summary: FormSummary, tree: ChosenTree) -> Facts:
     }
 
 
-def _version_facts(report: VersionReport) -> Facts:
+def _version_facts(report: reports.VersionReport) -> Facts:
     def control(each: Control) -> Facts:
         facts = {"name": each.name, "kind": each.kind, "path": "/".join(each.path(report.data_format))}
         return {**facts, "indexed": each.is_indexed, "encrypted": each.is_encrypted}
 
-    controls = [report.controls] if isinstance(report.controls, Unreadable) else report.controls
+    controls = [report.controls] if isinstance(report.controls, reports.Unreadable) else report.controls
     return {
         "form": str(report.summary.published.form),
         **_summary(report.summary),
         "created": report.summary.published.created,
         "source": report.source,
-        "permission_rules": list(in_words(report.permissions)),
+        "permission_rules": list(reports.in_words(report.permissions)),
         "other_versions": _listed("version", report.others, lambda number: {"version": number}),
         "size": report.size,
         "edited": report.is_edited,
@@ -94,11 +71,11 @@ def _version_facts(report: VersionReport) -> Facts:
     }
 
 
-def _document_facts(report: DocumentReport) -> Facts:
+def _document_facts(report: reports.DocumentReport) -> Facts:
     address, sidecar = report.address, report.sidecar
     named = report.named
     other: Facts | None = None
-    if isinstance(report.other, Unreadable):
+    if isinstance(report.other, reports.Unreadable):
         other = {"damaged": report.other.cause}
     elif report.other is not None:
         other = revision_facts(report.other.modified, report.other)
@@ -111,7 +88,7 @@ def _document_facts(report: DocumentReport) -> Facts:
         **({} if sidecar is None or sidecar.valid is None else {"valid": sidecar.valid}),
         **({} if sidecar is None or not sidecar.digest or report.is_edited else {"digest": sidecar.digest}),
         "data" if address.is_draft else "draft": other,
-        **({"damaged": named.cause} if isinstance(named, Unreadable) else {}),
+        **({"damaged": named.cause} if isinstance(named, reports.Unreadable) else {}),
         "file": None if report.path is None else shown_path(report.path),
         "attachments": _attachments(report.attachments, named),
         "revisions": _listed("modified", report.revisions, lambda each: revision_facts(each.modified, each)),
@@ -140,7 +117,7 @@ def revision_facts(instant: Instant, sidecar: Sidecar | None) -> Facts:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _summary(summary: VersionSummary) -> Facts:
+def _summary(summary: reports.VersionSummary) -> Facts:
     published = summary.published
     return {
         "version": published.version,
@@ -153,14 +130,15 @@ def _summary(summary: VersionSummary) -> Facts:
     }
 
 
-def _listed(label: str, found: Iterable[T | Unreadable], facts_of: Callable[[T], Facts]) -> list[Facts]:
+def _listed(label: str, found: Iterable[T | reports.Unreadable], facts_of: Callable[[T], Facts]) -> list[Facts]:
     return [
-        {label: each.name, "damaged": each.cause} if isinstance(each, Unreadable) else facts_of(each) for each in found
+        {label: each.name, "damaged": each.cause} if isinstance(each, reports.Unreadable) else facts_of(each)
+        for each in found
     ]
 
 
-def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: object) -> list[Facts]:
-    def facts_of(each: AttachmentFacts) -> Facts:
+def _attachments(attachments: Iterable[reports.AttachmentFacts | reports.Unreadable], named: object) -> list[Facts]:
+    def facts_of(each: reports.AttachmentFacts) -> Facts:
         facts = {"file": each.name, "type": each.content_type, "size": each.size, "encrypted": each.is_encrypted}
         return facts | ({"named": each.name in named} if isinstance(named, frozenset) else {})
 
@@ -170,29 +148,31 @@ def _attachments(attachments: Iterable[AttachmentFacts | Unreadable], named: obj
 _COUNTS = ("documents", "deleted", "drafts", "bytes", "saved")
 
 
-@command("forms", "List the published versions of all forms.", TREES)
+@command("forms", "List the published versions of all forms.", options.TREES)
 @exits(
     "all could be read",
     "could not look: no such application or form, no data directory (or not in all of them)",
     remains="a version is damaged, as its line says",
 )
-@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=form_names)
+@click.argument("path", metavar="[APP[/FORM]]", required=False, shell_complete=options.form_names)
 @click.option("--sort", type=click.Choice(_COUNTS), help="Sort by a number or time, the highest first.")
-def forms(*, path: str | None, sort: str | None, choice: TreeChoice) -> int:
+def forms(*, path: str | None, sort: str | None, choice: options.TreeChoice) -> int:
     """List the published versions of all forms in all trees, or of those of APP, or of APP/FORM.
 
     Documents, deleted documents, drafts and their bytes are counted once for each form. Nothing is changed, and the
     service may run.
     """
-    parts = parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
+    parts = options.parts_of(path, "APP", "APP/FORM") if path else {} if path is None else {"APP": path}
     found = list[Facts]()
 
-    def read(tree: ChosenTree, _prefix: str) -> int:
-        with usage_errors(), reading(tree) as reader:
-            found.extend(_form_facts(each, tree) for each in overview(reader, parts.get("APP"), parts.get("FORM")))
+    def read(tree: options.ChosenTree, _prefix: str) -> int:
+        with options.usage_errors(), options.reading(tree) as reader:
+            found.extend(
+                _form_facts(each, tree) for each in reports.overview(reader, parts.get("APP"), parts.get("FORM"))
+            )
         return 0
 
-    status = on_each(choice.trees, read, is_anywhere=True)
+    status = options.on_each(choice.trees, read, is_anywhere=True)
     found.sort(key=lambda each: each["form"].split("/"))  # a stable sort keeps the order of the trees
     if sort is not None:
         found.sort(key=lambda each: each[sort] or ("" if sort == "saved" else 0), reverse=True)
@@ -247,23 +227,23 @@ def _form_rows(facts: Facts, tree: str) -> Iterator[tuple[str, ...]]:
         numbers = ("",) * len(numbers)
 
 
-def _is_elsewhere(summary: FormSummary, tree: ChosenTree) -> bool:
+def _is_elsewhere(summary: reports.FormSummary, tree: options.ChosenTree) -> bool:
     if summary.versions:
         return False
     try:
-        with reading(tree) as reader:
+        with options.reading(tree) as reader:
             storage = reader.catalog_of(summary.form).storage
             return next(iter(storage.versions(summary.form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         return False
 
 
-@command("show", "Print the facts about a form or a document.", TREES)
+@command("show", "Print the facts about a form or a document.", options.TREES)
 @exits(
     "all could be read", "there is nothing there, or it is damaged", remains="a part of it is damaged, as the lines say"
 )
-@click.argument("path", shell_complete=form_names)
-def show(*, path: str, choice: TreeChoice) -> int:
+@click.argument("path", shell_complete=options.form_names)
+def show(*, path: str, choice: options.TreeChoice) -> int:
     """Print the facts about a form or a document, without its content.
 
     \b
@@ -277,11 +257,11 @@ def show(*, path: str, choice: TreeChoice) -> int:
     percent-encoding. Nothing is changed, and the service may run.
     """  # noqa: D301 - click's mark for lines that stay apart
     report = _report(path, choice)
-    facts = _version_facts(report) if isinstance(report, VersionReport) else _document_facts(report)
+    facts = _version_facts(report) if isinstance(report, reports.VersionReport) else _document_facts(report)
     if is_json():
         say_json(facts)
         return REMAINS if report.is_damaged else 0
-    if isinstance(report, VersionReport):
+    if isinstance(report, reports.VersionReport):
         title, labels = f"{facts['form']} version {facts['version']}", _version_labels(report, facts)
     else:
         title, labels = f"{facts['form']}/{facts['collection']}/{facts['document']}", _document_labels(report, facts)
@@ -289,34 +269,34 @@ def show(*, path: str, choice: TreeChoice) -> int:
     for line in labelled(labels):
         say(f"  {line}")
     _say_listed("attachment", facts["attachments"], _ATTACHMENTS)
-    if isinstance(report, DocumentReport):
+    if isinstance(report, reports.DocumentReport):
         _say_listed("older revision", facts["revisions"], _REVISIONS)
-    elif isinstance(report.controls, Unreadable):
+    elif isinstance(report.controls, reports.Unreadable):
         say(f"controls {_damage(facts['controls'][0])}")
     else:
         _say_listed("control", facts["controls"], _CONTROLS, f", with paths in data of format {report.data_format}")
     return REMAINS if report.is_damaged else 0
 
 
-@usage_errors()
-def _report(path: str, choice: TreeChoice) -> VersionReport | DocumentReport:
+@options.usage_errors()
+def _report(path: str, choice: options.TreeChoice) -> reports.VersionReport | reports.DocumentReport:
     match path.split("/"):
         case [app, name, "form", number]:
             path = f"{app}/{name}/{number}"
     shapes = ("APP/FORM", "APP/FORM/VERSION", "APP/FORM/data/DOCUMENT", "APP/FORM/draft/DOCUMENT")
-    parts = parts_of(path, *shapes, may_be_empty=NAMES)
+    parts = options.parts_of(path, *shapes, may_be_empty=options.NAMES)
     form = Form(parts["APP"], parts["FORM"])
     if "DOCUMENT" in parts:
         collection = Collection.DRAFT if "draft" in parts else Collection.DATA
         main = DocumentAddress(form, collection, parts["DOCUMENT"], DATA_XML)
-        with reading(choice.tree_of(form)) as reader:
-            return report_document(reader, main)
-    version = version_number(parts["VERSION"]) if "VERSION" in parts else None
-    with reading(choice.tree_of(form, FORM)) as reader:
-        return report_version(reader, form, version)
+        with options.reading(choice.tree_of(form)) as reader:
+            return reports.report_document(reader, main)
+    version = options.version_number(parts["VERSION"]) if "VERSION" in parts else None
+    with options.reading(choice.tree_of(form, FORM)) as reader:
+        return reports.report_version(reader, form, version)
 
 
-def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def _version_labels(report: reports.VersionReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in facts["titles"].items()]
     yield "created", [facts["created"]]
     yield "modified", [_moment(facts)]
@@ -328,7 +308,7 @@ def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, 
     elif facts["singleton"]:
         cause = ", by property"
     yield "singleton", [_yes(facts["singleton"]) + cause]
-    yield "permissions", [SOURCES[report.summary.permissions_source], *map(safe, facts["permission_rules"])]
+    yield "permissions", [reports.SOURCES[report.summary.permissions_source], *map(safe, facts["permission_rules"])]
     others = facts["other_versions"]
     numbers = ", ".join(str(each["version"]) for each in others if "damaged" not in each)
     faults = [f"{each['version']} {_damage(each)}" for each in others if "damaged" in each]
@@ -338,7 +318,7 @@ def _version_labels(report: VersionReport, facts: Facts) -> Iterator[tuple[str, 
     yield "file", [facts["file"]] if facts["file"] else []
 
 
-def _document_labels(report: DocumentReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def _document_labels(report: reports.DocumentReport, facts: Facts) -> Iterator[tuple[str, list[str]]]:
     sidecar = report.sidecar
     if sidecar is None:
         yield "data", ["never saved: there are only attachments"]

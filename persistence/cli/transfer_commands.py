@@ -19,20 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
+from persistence.cli import options
 from persistence.cli.declarations import FAILED, REMAINS, always, command, exits, unless_dry
-from persistence.cli.options import (
-    ADDRESS,
-    SETTINGS,
-    WITH_DATA,
-    Attachments,
-    ChosenTree,
-    allow_open_files,
-    at_rest,
-    attachments_option,
-    count_documents,
-    open_attachments,
-    usage_errors,
-)
 from persistence.cli.terminal import (
     ProgressBar,
     counted,
@@ -95,7 +83,7 @@ if TYPE_CHECKING:
 _STDOUT = "-"
 
 
-@command("export", "Export forms and data as an archive or a table.", SETTINGS, audits=always, is_quiet=True)
+@command("export", "Export forms and data as an archive or a table.", options.SETTINGS, audits=always, is_quiet=True)
 @exits(
     "done",
     "could not: no such form, no data directory, the disk refused",
@@ -148,7 +136,7 @@ def export(  # noqa: PLR0913 - click passes each option
     the current values of indexed controls, under their labels. --xlsx writes a sheet with a row for each document, and
     a sheet for each repeat, with numbers and dates as such.
     """
-    with usage_errors():
+    with options.usage_errors():
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
@@ -210,15 +198,17 @@ def _export(
             if each.is_service:
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
         with Providers(settings, properties, listener_at=unheard) as providers:
-            exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
+            exporting = Exporting(
+                providers.router, EncryptionCodec(options.at_rest(settings, properties, providers.router))
+            )
             export = begin(exporting)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
             if isinstance(export, TableExport) and is_workbook:
-                with usage_errors():
+                with options.usage_errors():
                     export.only_form()
                 pieces = export.xlsx
             elif isinstance(export, TableExport) and has_mark is not None:
-                with usage_errors():
+                with options.usage_errors():
                     export.only_version()
                 pieces = partial(export.csv, has_mark=has_mark)
             size = 0
@@ -237,7 +227,7 @@ def _export(
     return REMAINS if bar.lines else 0
 
 
-@command("import", "Import definitions, documents and drafts.", SETTINGS, audits=unless_dry, is_quiet=True)
+@command("import", "Import definitions, documents and drafts.", options.SETTINGS, audits=unless_dry, is_quiet=True)
 @exits(
     "imported, or there already",
     "could not: no such file, no data directory, a full disk",
@@ -253,7 +243,7 @@ def _export(
     help="What to do with a document that differs here.",
 )
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Only these forms; */FORM, APP.")
-@attachments_option(
+@options.attachments_option(
     "The place in which the runtime keeps attachments outside of its database.", takes_directory=True, takes_word=False
 )
 @click.option("--time-zone", metavar="ZONE", help="The runtime's, such as Europe/Berlin; default: this machine's.")
@@ -286,7 +276,7 @@ def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, d
         journals = {path: opened.enter_context(OfflineJournal(path)) for path in settings.roots}
         providers = opened.enter_context(Providers(settings, properties, listener_at=journals.__getitem__))
         providers.at(settings.roots.default)  # which must be there, whatever is imported
-        codec = EncryptionCodec(at_rest(settings, properties, providers.router))
+        codec = EncryptionCodec(options.at_rest(settings, properties, providers.router))
         largest, largest_xml = settings.max_body, settings.largest_xml
         importer = Importer(providers.router, codec, largest, largest_xml, calls_others=False, begins_indexes=False)
         facts: dict[str, object] = {}
@@ -322,7 +312,7 @@ def _database(  # noqa: PLR0913 - the last three are options
     settings: Settings,
     *,
     matches: tuple[str, ...],
-    attachments: Attachments | str | None,
+    attachments: options.Attachments | str | None,
     time_zone: str | None,
 ) -> OrbeonSource:
     patterns = _patterns(matches)
@@ -397,11 +387,11 @@ _LONG_PASS = 10.0
 """Seconds; a longer first pass is repeated before writers are kept out."""
 
 
-@command("move", "Move forms to another storage.", ADDRESS, audits=unless_dry, is_quiet=True)
+@command("move", "Move forms to another storage.", options.ADDRESS, audits=unless_dry, is_quiet=True)
 @exits("moved", "could not move, or COMMAND failed", remains="something was not moved; the lines say what and why")
 @click.option("--to", "destination", metavar="PLACE", help="Move to this tree or database; it is made if missing.")
 @click.option("--from", "source", metavar="PLACE", help="Move from here instead of the place of the setting data.")
-@attachments_option(
+@options.attachments_option(
     "Place for attachments; without it, those in S3 stay there, and others come to their data.", takes_directory=True
 )
 @click.option("--match", "matches", metavar="APP/FORM", multiple=True, help="Move only these forms; */FORM, APP.")
@@ -412,7 +402,7 @@ def move(  # noqa: PLR0913 - each is an option
     *,
     destination: str | None,
     source: str | None,
-    attachments: Attachments | str | None,
+    attachments: options.Attachments | str | None,
     matches: tuple[str, ...],
     command: str | None,
     prepare: bool,
@@ -434,7 +424,7 @@ def move(  # noqa: PLR0913 - each is an option
     settings = effective.settings
     patterns = _patterns(matches)
     there = resolved_place(source or settings.data)
-    if isinstance(attachments, str) and attachments != WITH_DATA:
+    if isinstance(attachments, str) and attachments != options.WITH_DATA:
         if destination is not None or command is not None or prepare:
             raise click.UsageError("--attachments DIR excludes --to, --then and --prepare")
         return _move_apart(effective, there, attachments, patterns, is_dry=dry_run)
@@ -442,10 +432,10 @@ def move(  # noqa: PLR0913 - each is an option
         raise click.UsageError("--to PLACE is missing, or --attachments DIR")
     here = resolved_place(destination)
     _require_places(settings, there, here)
-    allow_open_files()
+    options.allow_open_files()
     with ExitStack() as opened:
         origin = opened.enter_context(moving(settings, effective.properties, there))
-        bodies = open_attachments(settings, effective.properties, here, attachments)
+        bodies = options.open_attachments(settings, effective.properties, here, attachments)
         target = _target(effective, here, opened, bodies, is_dry=dry_run)
         run = Move(_source(effective, origin, attachments), target, patterns, is_dry=dry_run)
         run.require_matches()
@@ -478,14 +468,14 @@ def _move_apart(effective: Effective, tree: str, base: str, patterns: Sequence[F
         provider = properties.of(form).route.attachments
         return provider is not None and base_of(provider) == base
 
-    with ChosenTree(effective.settings, properties, "", tree).managing() as place:
+    with options.ChosenTree(effective.settings, properties, "", tree).managing() as place:
         found = [form for form in place.storage.forms() if any(each.matches(form) for each in patterns)]
         forms = sorted(filter(is_led, found))
         if not forms:
             raise StartupError(f"no property leads attachments of these forms to {base}: set it first (docs/moving.md)")
         run = AttachmentMove(place.storage, place.providers.bodies_by_form, is_dry)
         run.bodies_of(forms[0])  # which must be there
-        with progress("moving", partial(count_documents, place.storage, forms)) as bar:
+        with progress("moving", partial(options.count_documents, place.storage, forms)) as bar:
             for form in forms:
                 for problems in run.documents(form):
                     bar.done(problems, tree="", prefix="")
@@ -515,7 +505,7 @@ def _last_pass(origin: OpenedPlace, run: Move, advice: str, command: str | None)
     return 0
 
 
-@usage_errors()
+@options.usage_errors()
 def _patterns(matches: Iterable[str]) -> list[FormPattern]:
     patterns = []
     for text in matches:
@@ -525,7 +515,7 @@ def _patterns(matches: Iterable[str]) -> list[FormPattern]:
     return patterns or [FormPattern()]
 
 
-def _source(effective: Effective, origin: OpenedPlace, attachments: Attachments | None) -> MoveSource:
+def _source(effective: Effective, origin: OpenedPlace, attachments: options.Attachments | None) -> MoveSource:
     place_of, keeps_objects = partial(bucket_of, effective.properties), attachments is None
 
     def revisions(form: Form) -> Revisions:
@@ -563,7 +553,7 @@ def _followed(label: str, outcomes: Iterator[TransferOutcome], run: Move) -> int
 
 
 def _advice(
-    settings: Settings, there: str, here: str, matches: tuple[str, ...], attachments: Attachments | None
+    settings: Settings, there: str, here: str, matches: tuple[str, ...], attachments: options.Attachments | None
 ) -> str:
     names = [name for name, path in settings.roots.named.items() if path == there]
     if matches:
@@ -573,6 +563,6 @@ def _advice(
     else:
         change = f'set data = "{here}" in the settings'
     about = "" if attachments is None else f"; the properties must lead attachments to {attachments}"
-    if attachments == WITH_DATA:
+    if attachments == options.WITH_DATA:
         about = "; attachments are with their data, so no property may lead them elsewhere"
     return f"everything is in {here}: {change}, and restart the service{about}"

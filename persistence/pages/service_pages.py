@@ -32,13 +32,7 @@ from persistence.model.texts import next_after
 from persistence.pages.health_page import BackgroundCommand
 from persistence.pages.languages import translated
 from persistence.pages.site import ROOT, Done, Question, Site, Values, midnight, time_zone
-from persistence.providers.locations import (
-    ShownValue,
-    effective_properties,
-    effective_settings,
-    served_locations,
-    shown_location,
-)
+from persistence.providers import locations
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
 from persistence.services.changes import ChangeFeed
@@ -249,7 +243,7 @@ class OverviewPage:
 
     def show(self) -> str:
         spaces = {space.place: space for space in self.providers.free_space()}
-        served = served_locations(self.effective.settings, self.effective.properties)
+        served = locations.served_locations(self.effective.settings, self.effective.properties)
         home = self.effective.settings.home
         return render_template(
             "overview.html",
@@ -366,24 +360,24 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
 def settings_page(effective: Effective) -> str:
     """Show the settings. Nothing is changed here: they are in a file, which the service reads again on SIGHUP."""
     properties, roots = effective.properties, effective.settings.roots
-    shown = {each.name: each for each in effective_settings(effective)}
+    shown = {each.name: each for each in locations.effective_settings(effective)}
     kept = [(each, "forms") for each in properties.form_providers]
     kept += [(each, "attachments") for each in properties.attachment_providers]
     # Its name, what it keeps and where, and whether it is asked where all are.
     providers = [
-        (each.name, what, shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
+        (each.name, what, locations.shown_location(each, roots, is_of_forms=what == "forms"), each.is_active)
         for each, what in kept
     ]
     return render_template(
         "settings.html",
         file=effective.file,
         settings=[(name, *_own_first(shown[each] for each in names)) for name, names in SUBJECTS.items()],
-        properties=_own_first(effective_properties(effective)),
+        properties=_own_first(locations.effective_properties(effective)),
         providers=providers,
     )
 
 
-def _own_first(values: Iterable[ShownValue]) -> tuple[list[ShownValue], list[ShownValue]]:
+def _own_first(values: Iterable[locations.ShownValue]) -> tuple[list[locations.ShownValue], list[locations.ShownValue]]:
     every = list(values)
     return [each for each in every if each.differs], [each for each in every if not each.differs]
 

@@ -15,17 +15,7 @@ from http import HTTPStatus
 from typing import BinaryIO, Self
 from urllib.parse import parse_qsl
 
-from persistence import client_request
-from persistence.errors import (
-    BadRequestError,
-    LockedError,
-    MalformedXmlError,
-    NotSupportedError,
-    PersistenceError,
-    RemoteError,
-    ReplacedError,
-    disk_errors,
-)
+from persistence import client_request, errors
 from persistence.forms.messages import read_lock, write_lock
 from persistence.forms.search_xml import read_form_list
 from persistence.limits import LARGEST_LOCK, MOST_OLDER_BODIES
@@ -102,7 +92,7 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
                 if found is not None:
                     return found
         who = self._client.who
-        raise NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
+        raise errors.NotSupportedError(f"provider {who!r} does not show the body of {address} of {sidecar.modified}")
 
     def _of_instant(
         self, address: DocumentAddress, sidecar: Sidecar, instant: Instant, *, content: bool
@@ -114,7 +104,7 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
             self._client.require(answer, f"{address} of {instant}", HTTPStatus.OK)
             if not content:
                 return StoredRevision(sidecar, sidecar.id, sidecar.size)
-            with disk_errors("receiving", address), Upload(self._root) as upload:
+            with errors.disk_errors("receiving", address), Upload(self._root) as upload:
                 for piece in answer:
                     upload.write(piece)
                     if upload.size > sidecar.size:
@@ -139,7 +129,7 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         yield
-        with suppress(PersistenceError):  # what counts is the record, which is gone
+        with suppress(errors.PersistenceError):  # what counts is the record, which is gone
             self._client.change(self._call("DELETE", address, over), *remote_reader.MISSING)
 
     @contextmanager
@@ -200,9 +190,9 @@ class RemoteLeases(storage.Leases):
             text = f"provider {self._client.who!r} says that somebody else has leased the document {address.document}"
             try:
                 held = read_lock([answer.whole(LARGEST_LOCK)])
-            except PersistenceError:
-                raise LockedError(text, seconds=seconds) from None
-            raise LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
+            except errors.PersistenceError:
+                raise errors.LockedError(text, seconds=seconds) from None
+            raise errors.LockedError(f"{text}: {held.user}", user=held.user, group=held.group, seconds=seconds)
         self._client.require(answer, call.label, *DONE)
         answer.close()
 
@@ -269,7 +259,7 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     def history(self, address: Address) -> storage.RevisionList | None:
         NAMES.paths(address)
         if isinstance(address, DefinitionAddress) or address.is_draft:
-            raise NotSupportedError(f"no API lists the revisions of {address}")
+            raise errors.NotSupportedError(f"no API lists the revisions of {address}")
         return remote_reader.history_of(self._client, address)
 
     def names(self, main: Address) -> list[str]:
@@ -327,14 +317,14 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
     def writing(self, address: Address) -> Iterator[storage.Writing]:
         NAMES.paths(address)
         number = stripe((self._client.who, *address.scope))
-        with disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
+        with errors.disk_errors("writing", address), self._locks.holding(ELSEWHERE_LOCKS, number):
             yield RemoteWriter(self._client, self, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         """Keep others from creating, here by a lock, there by the field ``Singleton`` of the PUT."""
         number = stripe((self._client.who, form.app, form.name))
-        with disk_errors("creating a document of", form), self._locks.holding(CREATIONS, number):
+        with errors.disk_errors("creating a document of", form), self._locks.holding(CREATIONS, number):
             token = _is_singleton.set(True)
             try:
                 yield
@@ -363,15 +353,15 @@ class RemoteStore(remote_reader.RemoteReader, storage.Storage):
         try:
             query = (("all-versions", "true"), ("all-forms", "true"))
             listed = read_form_list([self._client.ask(Call("GET", path_of("form", *segments), query=query))])
-        except MalformedXmlError as error:
-            raise RemoteError(
+        except errors.MalformedXmlError as error:
+            raise errors.RemoteError(
                 f"provider {self._client.who!r} answers with a list of forms that is not valid"
             ) from error
         found: dict[Form, Definitions] = {}
         for each in listed:
             if not (each.app and each.name and _NUMBER.fullmatch(each.version) and int(each.version)):
                 continue
-            with suppress(BadRequestError):
+            with suppress(errors.BadRequestError):
                 modified = texts.from_datetime(texts.parse_time(each.modified, "last-modified-time"))
                 definition = ListedDefinition(int(each.version), modified, each.sum)
                 found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
@@ -459,7 +449,9 @@ class RemoteWriter(storage.Writing):
                 self._store.ask_again(address.form)
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
             answer.close()  # it is this service's condition: the client's is judged here
-            raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
+            raise errors.ReplacedError(
+                f"{address} was written by another client of provider {self._client.who!r} meanwhile"
+            )
         self._client.require(answer, call.label, *DONE)
         answer.close()
         return remote_reader.as_stored(answer, self._client, address, sidecar)
