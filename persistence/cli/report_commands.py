@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -24,7 +24,6 @@ from persistence.cli.terminal import (
     to_second,
 )
 from persistence.errors import PersistenceError
-from persistence.forms.controls import Control
 from persistence.maintenance import reports
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
@@ -50,7 +49,7 @@ def _form_facts(summary: reports.FormSummary, tree: options.ChosenTree) -> Facts
 
 
 def _version_facts(report: reports.VersionReport) -> Facts:
-    def control(each: Control) -> Facts:
+    def control(each: Any) -> Facts:
         facts = {"name": each.name, "kind": each.kind, "path": "/".join(each.path(report.data_format))}
         return {**facts, "indexed": each.is_indexed, "encrypted": each.is_encrypted}
 
