@@ -140,22 +140,22 @@ def export(  # noqa: PLR0913 - click passes each option
         period = parse_range(since, until)
         patterns, contents, revisions = parse_patterns(matches), parse_contents(content), parse_history(history)
         query = ExportQuery(patterns, contents, revisions, *period, with_drafts=drafts, decrypts=decrypt)
-    tables = sum((as_csv, as_jsonl, as_xlsx))
-    if tables > 1 or (tables and (content or history)):
+    kinds = [kind for kind, is_asked in (("csv", as_csv), ("jsonl", as_jsonl), ("xlsx", as_xlsx)) if is_asked]
+    if len(kinds) > 1 or (kinds and (content or history)):
         raise click.UsageError("--csv, --jsonl and --xlsx exclude each other, and --content and --history")
-    if (bom and not as_csv) or (lang and not tables) or (all_controls and not (as_csv or as_jsonl)):
+    if (bom and not as_csv) or (lang and not kinds) or (all_controls and not (as_csv or as_jsonl)):
         raise click.UsageError(
             "--lang is an option of --csv, --jsonl and --xlsx, --all-controls of --csv and --jsonl, --bom of --csv"
         )
-    wanted = next((each for each in (".csv", ".jsonl", ".xlsx") if target.lower().endswith(each)), "")
-    if wanted and not tables:
-        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
+    wanted = next((each for each in ("csv", "jsonl", "xlsx") if target.lower().endswith(f".{each}")), "")
+    if wanted and not kinds:
+        raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
     begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
-    if tables:
+    if kinds:
         begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
-    return _export(effective, target, begin, has_mark=bom if as_csv else None, is_workbook=as_xlsx)
+    return _export(effective, target, begin, *kinds, has_mark=bom)
 
 
 @contextmanager
@@ -187,11 +187,10 @@ def _export(
     effective: Effective,
     target: str,
     begin: Callable[[Exporting], Export | TableExport],
+    kind: str = "zip",
     *,
-    has_mark: bool | None,
-    is_workbook: bool,
+    has_mark: bool,
 ) -> int:
-    """Write an archive or a table: a workbook, CSV with its mark or without, or for ``None`` JSON lines."""
     settings, properties = effective.settings, effective.properties
     with _output(target) as write:
         for each in properties.form_providers:
@@ -203,14 +202,10 @@ def _export(
             )
             export = begin(exporting)
             pieces = export.archive if isinstance(export, Export) else export.json_lines
-            if isinstance(export, TableExport) and is_workbook:
+            if isinstance(export, TableExport) and kind != "jsonl":
                 with options.usage_errors():
-                    export.only_form()
-                pieces = export.xlsx
-            elif isinstance(export, TableExport) and has_mark is not None:
-                with options.usage_errors():
-                    export.only_version()
-                pieces = partial(export.csv, has_mark=has_mark)
+                    (export.only_form if kind == "xlsx" else export.only_version)()
+                pieces = export.xlsx if kind == "xlsx" else partial(export.csv, has_mark=has_mark)
             size = 0
             with progress("exporting", export.count, only_errors=not is_json()) as bar:
                 for piece in pieces(lambda line: bar.say_either({"problem": line}, safe(line)), bar.step):
@@ -265,7 +260,15 @@ def import_(*, path: str, dry_run: bool, on_conflict: str, effective: Effective,
             return _import(effective, found, chosen, found)
         if any(value is not None and value != () for value in of_database.values()):
             raise click.UsageError("--match, --attachments and --time-zone are for databases")
-        return _import(effective, _opened(path, opened, settings.max_body), chosen, None)
+        try:
+            file = None
+            if not os.path.isdir(path):
+                with disk_errors(f"reading {path}"):
+                    file = opened.enter_context(BufferedReader(FileIO(files.open_linked(path))))
+            archive = open_source(path, file, largest=settings.max_body)
+        except BadRequestError as error:
+            raise StartupError(f"{path}: {error}") from error
+        return _import(effective, archive, chosen, None)
 
 
 def _import(effective: Effective, source: ImportSource, chosen: ImportOptions, database: OrbeonSource | None) -> int:
@@ -365,17 +368,6 @@ def _index(settings: Settings, properties: Properties, forms: Collection[Form]) 
                 job.run(bar.step)
             for form in here:
                 index.sweep(form)
-
-
-def _opened(path: str, opened: ExitStack, largest: int) -> ImportSource:
-    try:
-        if os.path.isdir(path):
-            return open_source(path, None, largest=largest)
-        with disk_errors(f"reading {path}"):
-            file = opened.enter_context(BufferedReader(FileIO(files.open_linked(path))))
-        return open_source(path, file, largest=largest)
-    except BadRequestError as error:
-        raise StartupError(f"{path}: {error}") from error
 
 
 def _say_outcome(bar: ProgressBar, outcome: TransferOutcome) -> None:

@@ -113,13 +113,7 @@ class RemoteBodies(storage.Bodies, storage.BodyChanges):
                 return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened()) if is_same else None
 
     @contextmanager
-    def placing(
-        self,
-        address: DocumentAddress,
-        sidecar: Sidecar,
-        upload: Upload,
-        over: Sidecar | None,  # noqa: ARG002
-    ) -> Iterator[Sidecar]:
+    def placing(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, *_: object) -> Iterator[Sidecar]:
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
         call = self._call("PUT", address, sidecar, [("Content-Type", kind)])
         with upload.opened() as file:
@@ -159,18 +153,10 @@ class RemoteLeases(storage.Leases):
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def lock(
-        self,
-        address: DocumentAddress,
-        holder: LeaseHolder,
-        seconds: int,
-        *,
-        is_stored: bool = True,  # noqa: ARG002 - the other service looks
-        is_by_form: bool = False,  # noqa: ARG002 - as above
-    ) -> None:
+    def lock(self, address: DocumentAddress, holder: LeaseHolder, seconds: int, **_: bool) -> None:
         self._send("LOCK", address, holder, ("Timeout", f"Second-{seconds}"))
 
-    def unlock(self, address: DocumentAddress, holder: LeaseHolder, *, is_by_form: bool = False) -> None:  # noqa: ARG002 - as above
+    def unlock(self, address: DocumentAddress, holder: LeaseHolder, **_: bool) -> None:
         self._send("UNLOCK", address, holder)
 
     def require(self, address: DocumentAddress, user: User) -> None:
