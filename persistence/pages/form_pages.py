@@ -356,7 +356,7 @@ class FormPages:
         sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
         if sort not in _ORDERS:
             raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
-        counted = self.forms.counting.counted()
+        counted = self.forms.counted()
         shown = sorted((self._line(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
         shown = [each for each in shown if each.versions or each.counts is not None]
         total = reports.DocumentCounts()

@@ -145,18 +145,14 @@ _STEPS = (1, 2, 5, 10)
 _BAR = 0.8  # Width of a bar, as a part of its place
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Values at equal distances, ``None`` for a gap; ``name`` is in the legend of several."""
-
-    name: str
-    values: Sequence[float | None]
+Series = Mapping[str, Sequence[float | None]]
+"""Values at equal distances, ``None`` for a gap, by the names in the legend of several."""
 
 
-def line_plot(title: str, series: Sequence[Series], labels: Sequence[str], unit: str = "") -> Markup:
+def line_plot(title: str, series: Series, labels: Sequence[str], unit: str = "") -> Markup:
     """Return a plot of lines; ``labels`` are a few texts below it, from the first value to the last."""
-    top = _top(value for each in series for value in each.values)
-    runs = [_runs(each.values[-limits.MOST_PLOTTED :], top) for each in series]
+    top = _top(value for values in series.values() for value in values)
+    runs = [_runs(values[-limits.MOST_PLOTTED :], top) for values in series.values()]
     return _rendered(title, series, labels, top, unit, runs=runs)
 
 
@@ -169,20 +165,18 @@ def bar_plot(title: str, values: Sequence[float], labels: Sequence[str]) -> Mark
         for number, value in enumerate(values)
         if value > 0
     ]
-    return _rendered(title, [Series("", values)], labels, top, "", bars=bars)
+    return _rendered(title, {"": values}, labels, top, "", bars=bars)
 
 
-def _rendered(
-    title: str, series: Sequence[Series], labels: Sequence[str], top: float, unit: str, **drawn: object
-) -> Markup:
+def _rendered(title: str, series: Series, labels: Sequence[str], top: float, unit: str, **drawn: object) -> Markup:
     text = render_template(
         "plot.html",
         title=title,
-        names=[each.name for each in series],
+        names=list(series),
         labels=labels,
         scale=[_text(top, unit), _text(top / 2, unit), "0"],
-        is_empty=all(value is None for each in series for value in each.values),
-        sentence="; ".join(_sentence(each, unit) for each in series),
+        is_empty=all(value is None for values in series.values() for value in values),
+        sentence="; ".join(_sentence(name, values, unit) for name, values in series.items()),
         width=WIDTH,
         height=HEIGHT,
         **drawn,
@@ -208,12 +202,12 @@ def _runs(values: Sequence[float | None], top: float) -> list[list[tuple[float, 
     return [list(filter(None, run)) for is_known, run in groupby(points, bool) if is_known]
 
 
-def _sentence(series: Series, unit: str) -> str:
-    known = [value for value in series.values if value is not None]
+def _sentence(name: str, values: Sequence[float | None], unit: str) -> str:
+    known = [value for value in values if value is not None]
     if not known:
-        return f"{series.name} {translated('no values')}".strip()
+        return f"{name} {translated('no values')}".strip()
     most, last = _text(max(known), unit), _text(known[-1], unit)
-    return f"{series.name} {translated('at most {most}, last {last}', most=most, last=last)}".strip()
+    return f"{name} {translated('at most {most}, last {last}', most=most, last=last)}".strip()
 
 
 def _text(value: float, unit: str) -> str:
@@ -321,14 +315,16 @@ def _plots(spans: Sequence[Span]) -> list[Markup]:
         before = span.at
     times = (spans[0].at, (spans[0].at + spans[-1].at) / 2, spans[-1].at)
     labels = list(dict.fromkeys(datetime.fromtimestamp(at, time_zone()).strftime("%H:%M") for at in times))
-    rate = Series(translated("requests"), [None if each is None else each.rate for each in shown])
-    errors = Series(translated("errors"), [None if each is None else each.error_rate for each in shown])
-    rates = [rate, errors] if any(errors.values) else [rate]
-    half = Series(translated("median"), [None if each is None else _ms(each.median) for each in shown])
-    most = Series(translated("95th percentile"), [None if each is None else _ms(each.slow) for each in shown])
+    rates = {translated("requests"): [None if each is None else each.rate for each in shown]}
+    if any(errors := [None if each is None else each.error_rate for each in shown]):
+        rates[translated("errors")] = errors
+    times_taken = {
+        translated("median"): [None if each is None else _ms(each.median) for each in shown],
+        translated("95th percentile"): [None if each is None else _ms(each.slow) for each in shown],
+    }
     return [
         line_plot(translated("Requests per second"), rates, labels),
-        line_plot(translated("Latency"), [half, most], labels, "ms"),
+        line_plot(translated("Latency"), times_taken, labels, "ms"),
     ]
 
 

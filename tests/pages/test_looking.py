@@ -20,7 +20,7 @@ from lxml import html
 
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.service_pages import KeyUses, RecentErrors, Series, line_plot, settings_page
+from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, settings_page
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
@@ -96,11 +96,11 @@ def test_the_origin_of_a_setting_breaks_at_slashes(tmp_path: Path) -> None:
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
-    one, most = Series("half", [None, 2.0, None]), Series("most", [4.0, 4.0, 4.0])
+    both = {"half": [None, 2.0, None], "most": [4.0, 4.0, 4.0]}
     with administrator(tmp_path).client.application.app_context():
-        drawing = line_plot("Latency", [one, most], ["10:00"], "ms")
-        alone = line_plot("Latency", [Series("", [5.0])], ["10:00"], "ms")
-        empty = line_plot("Latency", [Series("", [None])], ["10:00"], "ms")
+        drawing = line_plot("Latency", both, ["10:00"], "ms")
+        alone = line_plot("Latency", {"": [5.0]}, ["10:00"], "ms")
+        empty = line_plot("Latency", {"": [None]}, ["10:00"], "ms")
     assert drawing.count('class="dot"') == drawing.count('class="line second"') == 1
     assert 'd="M300 72h0"' in drawing
     assert 'class="dot"' in alone
