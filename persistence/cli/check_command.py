@@ -36,23 +36,13 @@ from persistence.model.texts import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
 from persistence.providers.opened import bucket_bodies, integrity_of, managing, open_index, readable_bodies
 from persistence.settings import Settings
-from persistence.storage import owner
-from persistence.storage.findings import (
-    Finding,
-    FindingKind,
-    FindingTotals,
-    Outcome,
-    Remedy,
-    Report,
-    Severity,
-    Treatment,
-)
+from persistence.storage import findings, owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
 from persistence.storage.root import missing
 from persistence.storage.storage import Readable
 
-_STYLES = {Severity.DAMAGE: "red", Severity.LEFTOVER: "yellow"}
+_STYLES = {findings.Severity.DAMAGE: "red", findings.Severity.LEFTOVER: "yellow"}
 
 
 @command(
@@ -108,7 +98,7 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     if is_json():
         totals = run.totals
         facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
-        found = {severity.value: totals.found[severity] for severity in Severity}
+        found = {severity.value: totals.found[severity] for severity in findings.Severity}
         say_json({"folders": totals.folders, **found, **facts, "seconds": run.seconds})
     return status
 
@@ -136,15 +126,15 @@ class _Wanted:
             raise click.UsageError("--budget goes with --deep, without a PATH")
 
     @property
-    def remedies(self) -> frozenset[Remedy]:
-        return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
+    def remedies(self) -> frozenset[findings.Remedy]:
+        return frozenset([findings.Remedy.REPAIR] * self.repair + [findings.Remedy.ADOPT] * self.adopt)
 
 
 class _Run:
     """One run of the command over trees and directories of attachments; ``totals`` counts the findings of all."""
 
     def __init__(self, choice: TreeChoice, wanted: _Wanted) -> None:
-        self.totals = FindingTotals()
+        self.totals = findings.FindingTotals()
         self.seconds = 0.0
         self.not_found = set(wanted.paths)
         self._choice = choice
@@ -172,7 +162,7 @@ class _Run:
                 adopter=wanted.adopter,
                 deep=wanted.deep,
             )
-            treatment = Treatment(wanted.remedies, wanted.dry_run)
+            treatment = findings.Treatment(wanted.remedies, wanted.dry_run)
             found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
             status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
@@ -195,9 +185,11 @@ class _Run:
             run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), wanted.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
             self._usable_databases.append(chosen.place)
-            return self._say_reports(prefix, Treatment(wanted.remedies, wanted.dry_run), found, run.count)
+            return self._say_reports(prefix, findings.Treatment(wanted.remedies, wanted.dry_run), found, run.count)
 
-    def _found(self, tree: FolderTree, run: TreeCheck, parts: Parts) -> Iterator[Finding | Report | None]:
+    def _found(
+        self, tree: FolderTree, run: TreeCheck, parts: Parts
+    ) -> Iterator[findings.Finding | findings.Report | None]:
         if self._wanted.budget is not None:
             owner.require(tree.root)  # the slices are recorded in the tree
             budget = self._wanted.budget / len(self._choice.trees)
@@ -217,8 +209,8 @@ class _Run:
         if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
             say_error(f"persistence: {remark}")
             return 0
-        found = [FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
-        return self._say_reports("keys: ", Treatment(), found)
+        found = [findings.FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
+        return self._say_reports("keys: ", findings.Treatment(), found)
 
     def check_attachments(self) -> Iterator[int]:
         for name, base in self._choice.bases.items():
@@ -250,9 +242,9 @@ class _Run:
                 say_failed(str(place), error)
                 yield FAILED
 
-    def _elsewhere(self) -> Treatment:
+    def _elsewhere(self) -> findings.Treatment:
         """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
-        return Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
+        return findings.Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
         parts: list[tuple[str, ...]] = [] if self._wanted.paths else [()]
@@ -265,8 +257,8 @@ class _Run:
     def _say_reports(  # noqa: PLR0913 - how they are shown
         self,
         prefix: str,
-        treatment: Treatment,
-        found: Iterable[Finding | Report | None],
+        treatment: findings.Treatment,
+        found: Iterable[findings.Finding | findings.Report | None],
         count: Callable[[], int] = lambda: 0,
         inside: Callable[[str], str] = str,
         *,
@@ -285,11 +277,11 @@ class _Run:
         seconds = bar.seconds
         if not is_json():
             speed = f"{seconds:.1f} s, {totals.folders / seconds:.0f} a second" if seconds else "at once"
-            harmless = counted(totals.found[Severity.LEFTOVER], "leftover")
+            harmless = counted(totals.found[findings.Severity.LEFTOVER], "leftover")
             summarize(
                 f"{prefix}{totals.folders} documents, drafts and form versions ({speed}): "
-                f"{totals.found[Severity.DAMAGE]} damaged, {harmless}, "
-                f"{counted(totals.found[Severity.NOTICE], 'notice')}; "
+                f"{totals.found[findings.Severity.DAMAGE]} damaged, {harmless}, "
+                f"{counted(totals.found[findings.Severity.NOTICE], 'notice')}; "
                 f"{totals.mended} repaired, {totals.remaining} remaining"
             )
         self.totals.include(totals)
@@ -327,23 +319,23 @@ def _count(tree: FolderTree, parts: Parts) -> int:
     return sum(map(tree.count, parts))
 
 
-def _line(path: str, report: Report) -> str:
+def _line(path: str, report: findings.Report) -> str:
     finding, kind = report.finding, report.finding.kind
-    if report.outcome is Outcome.MENDED:
-        remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
+    if report.outcome is findings.Outcome.MENDED:
+        remedy = findings.Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
         end = f"{remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
             end = f"{remedy.value}: {one_line(report.said)}"
-    elif report.outcome is Outcome.FOUND and report.said:
+    elif report.outcome is findings.Outcome.FOUND and report.said:
         end = "\n    ".join(map(one_line, (report.said, *report.difference)))
-    elif report.outcome is Outcome.FAILED:
+    elif report.outcome is findings.Outcome.FAILED:
         end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
-        end = finding.deed if finding.remedy is Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
+        end = finding.deed if finding.remedy is findings.Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
     return f"{kind.severity.value}: {path}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _facts(path: str, report: Report) -> dict[str, object]:
+def _facts(path: str, report: findings.Report) -> dict[str, object]:
     finding, kind = report.finding, report.finding.kind
     return {
         "path": path,

@@ -37,18 +37,11 @@ from persistence.pages.languages import language_of, translated
 from persistence.pages.served_forms import ServedForms, form_path, title_of
 from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services import histories
+from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
 from persistence.services.rules import Delete, Get, Revert
-from persistence.services.shown_documents import (
-    DisplayedValue,
-    ShownChange,
-    ShownDocument,
-    shown_changes,
-    shown_document,
-)
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -214,15 +207,17 @@ class DocumentPages:
             revision = found.sidecar
         return OpenedDocument(route, report, instant, revision)
 
-    def _contents(self, shown: OpenedDocument, language: str | None) -> ShownDocument:
+    def _contents(self, shown: OpenedDocument, language: str | None) -> shown_documents.ShownDocument:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownDocument()
+            return shown_documents.ShownDocument()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
-            return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
+            return shown_documents.shown_document(
+                shown.address, read, outline_of(shown.route, revision.version), language
+            )
         except DamagedError as error:
-            return ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
+            return shown_documents.ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")
@@ -269,8 +264,8 @@ class DocumentPages:
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
-        rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
-        for row in shown_changes(differing, address, language):
+        rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
+        for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
                 break
             rows.append(row)
@@ -372,14 +367,14 @@ class DocumentPages:
             raise BadRequestError("none of the selected documents exists")
         return found
 
-    def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
+    def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> shown_documents.ShownDocument:
         try:
             instant = histories.before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
-            return shown_document(address, read, outline, language_of(outline.languages))
+            return shown_documents.shown_document(address, read, outline, language_of(outline.languages))
         except PersistenceError:  # the page of the document says what is wrong
-            return ShownDocument()
+            return shown_documents.ShownDocument()
 
     def _question(
         self, values: Values, verb: str, effects: tuple[str, ...], act: Callable[[_Selected, User], object], word: str
@@ -516,15 +511,15 @@ class DocumentPages:
             yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
 
 
-def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
+def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[shown_documents.ShownChange]:
     for label, before, after in (
         ("Stage", older.stage, newer.stage),
         ("Owner", older.creator, newer.creator),
         ("Group of the owner", older.group, newer.group),
     ):
         if before != after:
-            was, now = (DisplayedValue(each) if each else None for each in (before, after))
-            yield ShownChange("", translated(label), was, now)
+            was, now = (shown_documents.DisplayedValue(each) if each else None for each in (before, after))
+            yield shown_documents.ShownChange("", translated(label), was, now)
 
 
 def _images(report: DocumentReport) -> frozenset[str]:
