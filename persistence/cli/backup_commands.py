@@ -429,8 +429,7 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
 
 
 def _roots(held: Manifest, choice: options.TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
-    known = _known(held, choice)
-    roots: dict[str, str] = {}
+    known, roots = _known(held, choice), dict[str, str]()
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
         if path is not None:
@@ -451,11 +450,9 @@ def _roots(held: Manifest, choice: options.TreeChoice, given: Mapping[str, str |
 
 
 def _known(held: Manifest, choice: options.TreeChoice) -> dict[str, str]:
-    named = dict(choice.bases_by_name)
+    named, roots = dict(choice.bases_by_name), choice.settings.roots
     if not choice.is_named:
-        roots = choice.settings.roots
-        trees = {backup_files.tree_name(name): path for name, path in {**roots.named, "": roots.default}.items()}
-        return named | trees
+        return named | {backup_files.tree_name(name): at for name, at in {**roots.named, "": roots.default}.items()}
     tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
     if len(saved) == 1:
         return {**named, saved[0]: tree.place}
@@ -469,10 +466,7 @@ def _extra_to_restore(
 ) -> Iterator[tuple[str, str]]:
     if settings_to is not None:
         yield backup_files.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
-    if not keys:
-        return
-    held = {name: path for name, path in key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
-    if not held:
+    held = [name for name in key_files(choice) if keys and os.path.lexists(f"{source}/{name}")]
+    if keys and not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
-    for name, path in held.items():
-        yield name, os.path.abspath(path)
+    yield from ((name, os.path.abspath(key_files(choice)[name])) for name in held)

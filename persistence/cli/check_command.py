@@ -35,7 +35,6 @@ from persistence.maintenance.tree_walk import FolderTree
 from persistence.model.texts import epoch_seconds, next_after
 from persistence.providers.locations import buckets_of, open_keys
 from persistence.providers.opened import bucket_bodies, integrity_of, managing, open_index, readable_bodies
-from persistence.settings import Settings
 from persistence.storage import findings, owner
 from persistence.storage.layout import LAYOUT
 from persistence.storage.reader import StoreReader
@@ -83,9 +82,9 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     wanted.check()
     if is_status:
         return on_each(choice.trees, _say_coverage)
-    if not (wanted.paths or choice.is_named):
-        _say_keys(choice.settings)
     run = _Run(choice, wanted)
+    if not (wanted.paths or choice.is_named):
+        run.say_warnings()
     status = on_each(choice.trees, run.check_tree)
     if not wanted.paths:
         status = worst((status, run.check_keys()))
@@ -97,9 +96,9 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
         record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
     if is_json():
         totals = run.totals
-        facts = {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
         found = {severity.value: totals.found[severity] for severity in findings.Severity}
-        say_json({"folders": totals.folders, **found, **facts, "seconds": run.seconds})
+        found |= {"mended": totals.mended, "remaining": totals.remaining, "edits": totals.edits}
+        say_json({"folders": totals.folders, **found, "seconds": run.seconds})
     return status
 
 
@@ -141,6 +140,15 @@ class _Run:
         self._wanted = wanted
         self._usable: dict[str, FolderTree] = {}
         self._usable_databases: list[str] = []
+
+    def say_warnings(self) -> None:
+        settings = self._choice.settings
+        try:
+            warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
+        except PersistenceError as error:  # the service cannot read them either
+            warnings = [str(error)]
+        for warning in warnings:
+            say_error(f"persistence: {warning}")
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
         if chosen.is_database:
@@ -286,20 +294,7 @@ class _Run:
             )
         self.totals.include(totals)
         self.seconds += seconds
-        if totals.remaining:
-            return REMAINS
-        if totals.edits:
-            return EDITED
-        return REPAIRED if totals.mended else 0
-
-
-def _say_keys(settings: Settings) -> None:
-    try:
-        warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
-    except PersistenceError as error:  # the service cannot read them either
-        warnings = [str(error)]
-    for warning in warnings:
-        say_error(f"persistence: {warning}")
+        return REMAINS if totals.remaining else EDITED if totals.edits else REPAIRED if totals.mended else 0
 
 
 def _say_coverage(tree: ChosenTree, prefix: str) -> int:
