@@ -23,6 +23,7 @@ from persistence.cli.options import (
     usage_errors,
 )
 from persistence.cli.terminal import (
+    Columns,
     Facts,
     counted,
     is_json,
@@ -232,8 +233,8 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
 
     status = on_each(choice.trees, read)
     found.sort(key=lambda each: (each["document"], each["tree"]))
-    columns = [("DOCUMENT", "document"), ("HOLDER", "user"), ("GROUP", "group"), ("SECONDS LEFT", "seconds")]
-    say_table(found, [*columns, *([("TREE", "tree")] if len(choice.trees) > 1 else [])])
+    columns: Columns = ("document", ("HOLDER", "user"), "group", ("SECONDS LEFT", "seconds"))
+    say_table(found, [*columns, *["tree"] * (len(choice.trees) > 1)])
     if not is_json():
         say(f"{counted(len(found), 'document')} leased")
     for cause in damaged:
@@ -260,7 +261,6 @@ def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
 
 
 _CHANGES = ("pause", "resume", "replay", "renew")
-_GIVEN_UP = (("NUMBER", "number"), ("TYPE", "type"), ("ABOUT", "about"), ("CAUSE", "cause"))
 
 
 @command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES), has_json=False)
@@ -316,28 +316,19 @@ def _list(tree: ChosenTree, outbox: Outbox, prefix: str) -> None:
         facts |= {"missed": found.missed, "given_up": len(each.given_up), "attempts": found.attempts, "due": due}
         state = "paused" if found.is_paused else "failed" if found.cause else "in order"
         targets.append({**facts, "state": state, "cause": found.cause.removeprefix("paused: ")})
-    say_table(targets, _TARGETS)
 
+    def shown_state(target: Facts) -> str:
+        cause, due = target["cause"], target["due"]
+        return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
 
-def _state(target: Facts) -> str:
-    cause, due = target["cause"], target["due"]
-    return f"{target['state']}{cause and f': {cause}'}{f'; again at {due}' if due else ''}"
-
-
-_TARGETS = (
-    ("TARGET", "target"),
-    ("DELIVERED", "delivered"),
-    ("WAITING", "waiting"),
-    ("GIVEN UP", "given_up"),
-    ("STATE", _state),
-)
+    say_table(targets, ("target", "delivered", "waiting", "given_up", ("STATE", shown_state)))
 
 
 def _act(outbox: Outbox, prefix: str, action: str, name: str, after: int | None) -> None:
     facts: Facts = {"target": name, "action": action}
     if action == "given_up":
         found = [each._asdict() for target in targets_of(outbox) if target.name == name for each in target.given_up]
-        say_table(found, _GIVEN_UP, nothing=f"no event was given up for {safe(name)}")
+        say_table(found, ("number", "type", "about", "cause"), nothing=f"no event was given up for {safe(name)}")
     elif action == "renew":
         feed = outbox.renew()
         say_result({"action": action, "feed": feed}, f"{prefix}the feed is {feed} now")
