@@ -27,7 +27,6 @@ from persistence.cli.terminal import (
     Facts,
     counted,
     is_json,
-    json_option,
     progress,
     safe,
     say,
@@ -200,14 +199,12 @@ def _rebuild_index(tree: ChosenTree, changed: Form) -> None:
     TREES,
     audits=lambda params: params.get("document") is not None,
     subject="document",
-    has_json=False,
 )
 @exits(
     "listed, or broken",
     "could not: nobody has leased DOC, no data directory (or not in all of them), another user's",
     remains="a lease cannot be read, as its line says: persistence check --repair removes it",
 )
-@json_option
 @click.option("--break", "document", metavar="DOC", help="End the lease of this document.")
 def leases(*, document: str | None, choice: TreeChoice) -> int:
     """List the documents that somebody has leased with LOCK, in all trees.
@@ -263,9 +260,8 @@ def _break(tree: ChosenTree, prefix: str, *, document: str) -> int:
 _CHANGES = ("pause", "resume", "replay", "renew")
 
 
-@command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES), has_json=False)
+@command("events", None, TREES, audits=lambda params: any(params.get(each) for each in _CHANGES))
 @exits("listed, or changed", "could not: no such target, no events are recorded, no data directory, another user's")
-@json_option
 @click.option("--pause", metavar="NAME", help="Deliver nothing to this target for now.")
 @click.option("--resume", metavar="NAME", help="Go on, at once.")
 @click.option("--replay", metavar="NAME", help="Deliver again from the first event on that was given up.")
