@@ -32,9 +32,8 @@ from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, next_after, parse_instant, short
 from persistence.model.versions import Precondition, Tags
-from persistence.pages.form_pages import disposition, file_name, page_number
+from persistence.pages.form_pages import ServedForms, disposition, file_name, form_path, page_number, title_of
 from persistence.pages.languages import language_of, translated
-from persistence.pages.served_forms import ServedForms, form_path, title_of
 from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
 from persistence.services import histories, shown_documents

@@ -20,9 +20,8 @@ from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages import service_pages
 from persistence.pages.document_pages import DocumentPages
-from persistence.pages.form_pages import FormPages
+from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.served_forms import ServedForms
 from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
