@@ -140,6 +140,14 @@ class ServedForms:
         layout = Layout(storage.root) if isinstance(storage, StoreReader) else None
         return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
 
+    def shown(self, route: Route, counted: CountedForms, version: int | None) -> ShownVersion:
+        published, found = published_of(route), counted.counts.get(route.form)
+        with_documents = set() if found is None else {number for number in found.of_version if number}
+        numbers = tuple(sorted({each.version for each in published} | with_documents))
+        known = next((each for each in reversed(published) if version in {None, each.version}), None)
+        is_designer = self.dialect.is_designer(route.form)
+        return ShownVersion(route, version, known, numbers, found, counted.at, is_designer)
+
 
 def title_of(published: PublishedVersion | None) -> str:
     """Return the title of a version in the language of the page, else in English, else its first one."""
@@ -205,18 +213,14 @@ class ShownVersion:
 
 
 def shown_version(forms: ServedForms, app: str, name: str, version: int | None) -> ShownVersion:
-    route = forms.providers.router.of(Form(app, name))
-    published = published_of(route)
     counted = forms.counted()
-    found = counted.counts.get(route.form)
-    with_documents = set() if found is None else {number for number in found.of_version if number}
-    numbers = tuple(sorted({each.version for each in published} | with_documents))
-    if version is None and not numbers and counted.at is not None and not (found and found.of_version):
-        raise NotFoundError(f"there is no form {route.form}")
-    if version is not None and version not in numbers and counted.at is not None:
-        raise NotFoundError(f"there is no version {version} of {route.form}")
-    shown = next((each for each in reversed(published) if version in {None, each.version}), None)
-    return ShownVersion(route, version, shown, numbers, found, counted.at, forms.dialect.is_designer(route.form))
+    shown = forms.shown(forms.providers.router.of(Form(app, name)), counted, version)
+    found = shown.of_form
+    if version is None and not shown.numbers and counted.at is not None and not (found and found.of_version):
+        raise NotFoundError(f"there is no form {shown.form}")
+    if version is not None and version not in shown.numbers and counted.at is not None:
+        raise NotFoundError(f"there is no version {version} of {shown.form}")
+    return shown
 
 
 _CONTROL = "c."  # The beginning of a parameter that is about the control whose path follows
@@ -462,17 +466,6 @@ def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[
 
 
 @dataclass(frozen=True, slots=True)
-class ShownForm:
-    """A line of the list; ``counts`` is ``None`` until they are known, and where another service has the documents."""
-
-    form: Form
-    title: str
-    versions: tuple[int, ...]
-    counts: reports.DocumentCounts | None
-    is_elsewhere: bool
-
-
-@dataclass(frozen=True, slots=True)
 class FoundIn:
     """The first hits of a search in one form, with the columns that name them."""
 
@@ -485,14 +478,7 @@ class FoundIn:
         return " · ".join(filter(None, values)) or hit.document
 
 
-_ORDERS: dict[str, Callable[[ShownForm], Any]] = {
-    "name": lambda each: (each.form.app, each.form.name),
-    "documents": lambda each: each.counts.documents if each.counts else 0,
-    "drafts": lambda each: each.counts.drafts if each.counts else 0,
-    "deleted": lambda each: each.counts.deleted if each.counts else 0,
-    "size": lambda each: each.counts.size if each.counts else 0,
-    "saved": lambda each: (each.counts.saved or "") if each.counts else "",
-}  # The columns by which forms are sorted
+_ORDERS = ("name", "documents", "drafts", "deleted", "size", "saved")  # The columns by which forms are sorted
 
 
 _PATH = "/admin/forms/<app>/<form>"
@@ -520,13 +506,15 @@ class FormPages:
         if sort not in _ORDERS:
             raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
         counted = self.forms.counted()
-        shown = sorted((self._line(route, counted) for route in self.forms.routes()), key=_ORDERS["name"])
-        shown = [each for each in shown if each.versions or each.counts is not None]
+        every = [self.forms.shown(route, counted, None) for route in self.forms.routes()]
+        shown = [each for each in every if each.numbers or (each.of_form and each.of_form.of_version)]
+        shown.sort(key=lambda each: (each.form.app, each.form.name), reverse=sort == "name" and descending)
         total = reports.DocumentCounts()
         for each in shown:
             total.add(each.counts or reports.DocumentCounts())
-        if (sort, descending) != ("name", False):
-            shown.sort(key=_ORDERS[sort], reverse=descending)
+        if sort != "name":
+            nothing = "" if sort == "saved" else 0
+            shown.sort(key=lambda each: getattr(each.counts, sort, None) or nothing, reverse=descending)
         return render_template(
             "forms.html", forms=shown, total=total, counted_at=counted.at, sort=sort, descending=descending
         )
@@ -559,14 +547,6 @@ class FormPages:
         if audited:
             note_in_audit(request.environ, action="search", details={"forms": audited})
         return render_template("search.html", text=text, found=found, left_out=left_out)
-
-    def _line(self, route: Route, counted: CountedForms) -> ShownForm:
-        published = published_of(route)
-        found = counted.counts.get(route.form)
-        counts = None if found is None or (not found.of_version and not published) else found.all
-        versions = {each.version for each in published} | set(() if found is None else found.of_version) - {0}
-        title = title_of(published[-1] if published else None)
-        return ShownForm(route.form, title, tuple(sorted(versions)), counts, route.data.storage.is_remote)
 
     def _of_version(self, view: Callable[[ShownVersion], str | AnyResponse]) -> Callable[..., str | AnyResponse]:
         return lambda app, form, version=None: view(shown_version(self.forms, app, form, version))
