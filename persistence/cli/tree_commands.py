@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -398,22 +398,21 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
     --adopt takes in what counts as damage, such as another content of an attachment.
     """
-    wanted = _Wanted(**options)
-    wanted.check()
+    run = _Check(choice, **options)
+    run.require_scope()
     if is_status:
         return on_each(choice.trees, _say_coverage)
-    run = _Run(choice, wanted)
-    if not (wanted.paths or choice.is_named):
+    if not (run.paths or choice.is_named):
         run.say_warnings()
     status = on_each(choice.trees, run.check_tree)
-    if not wanted.paths:
+    if not run.paths:
         status = worst((status, run.check_keys()))
     if not choice.is_named:
         status = worst((status, *run.check_attachments(), *run.check_objects()))
-    if run.not_found and status != FAILED:
-        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory or database")
-    if not (wanted.paths or wanted.dry_run or wanted.budget or choice.is_named) and status != FAILED:
-        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=wanted.deep))
+    if (not_found := set(run.paths) - run.found_paths) and status != FAILED:
+        raise click.UsageError(f"{', '.join(sorted(not_found))}: in no data directory or database")
+    if not (run.paths or run.dry_run or run.budget or choice.is_named) and status != FAILED:
+        record(choice.settings.home, LastCheck.of(run.totals, run.seconds, is_deep=run.deep))
     if is_json():
         totals = run.totals
         found = {severity.value: totals.found[severity] for severity in findings.Severity}
@@ -422,10 +421,14 @@ def check(*, is_status: bool, choice: TreeChoice, **options: Any) -> int:
     return status
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The options of a check; ``budget`` is in seconds."""
+@dataclass(slots=True)
+class _Check:
+    """One run over trees and directories of attachments, by its options; ``budget`` is in seconds.
 
+    ``totals`` counts the findings of all.
+    """
+
+    choice: TreeChoice
     paths: tuple[str, ...]
     repair: bool
     adopt: bool
@@ -434,8 +437,13 @@ class _Wanted:
     dry_run: bool
     deep: bool
     budget: float | None
+    totals: findings.FindingTotals = field(default_factory=findings.FindingTotals)
+    seconds: float = 0.0
+    found_paths: set[str] = field(default_factory=set)
+    usable: dict[str, FolderTree] = field(default_factory=dict)
+    usable_databases: list[str] = field(default_factory=list)
 
-    def check(self) -> None:
+    def require_scope(self) -> None:
         has_scope = bool(self.paths) != self.is_all
         if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
             raise click.UsageError("--adopt needs a PATH to adopt, or --all without a PATH")
@@ -448,21 +456,8 @@ class _Wanted:
     def remedies(self) -> frozenset[findings.Remedy]:
         return frozenset([findings.Remedy.REPAIR] * self.repair + [findings.Remedy.ADOPT] * self.adopt)
 
-
-class _Run:
-    """One run of the command over trees and directories of attachments; ``totals`` counts the findings of all."""
-
-    def __init__(self, choice: TreeChoice, wanted: _Wanted) -> None:
-        self.totals = findings.FindingTotals()
-        self.seconds = 0.0
-        self.not_found = set(wanted.paths)
-        self._choice = choice
-        self._wanted = wanted
-        self._usable: dict[str, FolderTree] = {}
-        self._usable_databases: list[str] = []
-
     def say_warnings(self) -> None:
-        settings = self._choice.settings
+        settings = self.choice.settings
         try:
             warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
         except PersistenceError as error:  # the service cannot read them either
@@ -473,7 +468,7 @@ class _Run:
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
         if chosen.is_database:
             return self._check_database(chosen, prefix)
-        settings, root, wanted = chosen.settings, chosen.root, self._wanted
+        settings, root = chosen.settings, chosen.root
         with ExitStack() as stack:
             journal = stack.enter_context(OfflineJournal(root))
             tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=journal)
@@ -487,65 +482,64 @@ class _Run:
                 integrity,
                 readable_bodies(settings, chosen.properties, integrity),
                 chosen.reader,
-                adopter=wanted.adopter,
-                deep=wanted.deep,
+                adopter=self.adopter,
+                deep=self.deep,
             )
-            treatment = findings.Treatment(wanted.remedies, wanted.dry_run)
+            treatment = findings.Treatment(self.remedies, self.dry_run)
             found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
             status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
-                self._usable[tree.root] = tree
-            if wanted.remedies:
+                self.usable[tree.root] = tree
+            if self.remedies:
                 journal.leave()
                 with suppress(OSError, PersistenceError):  # else the next search reads the journal
                     index.recover()
             return status
 
     def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
-        wanted = self._wanted
-        if wanted.adopt or wanted.budget is not None:
+        if self.adopt or self.budget is not None:
             raise NotSupportedError("--adopt and --budget are for data directories")
         with chosen.managing() as place:
             database, catalog_of = place.provider.database, place.provider.index_catalog
             if database is None or catalog_of is None:
                 raise NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
-            run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), wanted.deep)
+            run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), self.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
-            self._usable_databases.append(chosen.place)
-            return self._say_reports(prefix, findings.Treatment(wanted.remedies, wanted.dry_run), found, run.count)
+            self.usable_databases.append(chosen.place)
+            return self._say_reports(prefix, findings.Treatment(self.remedies, self.dry_run), found, run.count)
 
     def _found(
         self, tree: FolderTree, run: TreeCheck, parts: Parts
     ) -> Iterator[findings.Finding | findings.Report | None]:
-        if self._wanted.budget is not None:
+        if self.budget is not None:
             owner.require(tree.root)  # the slices are recorded in the tree
-            budget = self._wanted.budget / len(self._choice.trees)
+            budget = self.budget / len(self.choice.trees)
             yield from within(budget, Slices(tree.root), partial(run.findings, parts))
             return
         began = next_after(None)
         yield from run.findings(parts)
-        if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
+        if self.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
             with suppress(OSError):
                 Slices(tree.root).record(ALL_SLICES, began)
 
     def check_keys(self) -> int:
-        settings = self._choice.settings
-        remark = encryption_remark(settings, self._choice.properties)
+        settings = self.choice.settings
+        remark = encryption_remark(settings, self.choice.properties)
         if remark is None:
             return 0
-        if self._choice.is_named:  # the settings of the tree may be others, with another file of keys
+        if self.choice.is_named:  # the settings of the tree may be others, with another file of keys
             say_error(f"persistence: {remark}")
             return 0
         found = [findings.FindingKind.KEY_MISSING.at(settings.encryption_keys, remark)]
         return self._say_reports("keys: ", findings.Treatment(), found)
 
     def check_attachments(self) -> Iterator[int]:
-        for name, base in self._choice.bases.items():
+        for name, base in self.choice.bases.items():
             try:
                 owner.require_closed(base)
-                records_of = partial(self._choice.records_of, place=base)
-                run = AttachmentsCheck(base, records_of, self._usable, self._choice.settings.lock_timeout)
+                records_of = partial(self.choice.records_of, place=base)
+                run = AttachmentsCheck(base, records_of, self.usable, self.choice.settings.lock_timeout)
                 if parts := self._parts(run.tree.parts):
                     count = partial(_count, run.tree, parts)
                     found = run.findings(parts)
@@ -555,13 +549,13 @@ class _Run:
                 yield FAILED
 
     def check_objects(self) -> Iterator[int]:
-        choice, parts = self._choice, [tuple(path.strip("/").split("/")) for path in self._wanted.paths] or [()]
+        choice, parts = self.choice, [tuple(path.strip("/").split("/")) for path in self.paths] or [()]
         bodies_at = bucket_bodies(choice.settings, choice.properties.keeps_history)
         for place in buckets_of(choice.properties):
             try:
                 with ExitStack() as opened:
-                    records: dict[str, Readable] = {root: StoreReader(root) for root in self._usable}
-                    for address in self._usable_databases:
+                    records: dict[str, Readable] = {root: StoreReader(root) for root in self.usable}
+                    for address in self.usable_databases:
                         found = opened.enter_context(managing(choice.settings, choice.properties, address))
                         records[address] = found.storage
                     run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
@@ -572,14 +566,14 @@ class _Run:
 
     def _elsewhere(self) -> findings.Treatment:
         """Return the treatment of bodies outside trees and databases, whose repair is not foretold."""
-        return findings.Treatment(frozenset() if self._wanted.dry_run else self._wanted.remedies)
+        return findings.Treatment(frozenset() if self.dry_run else self.remedies)
 
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
-        parts: list[tuple[str, ...]] = [] if self._wanted.paths else [()]
-        for path in self._wanted.paths:
+        parts: list[tuple[str, ...]] = [] if self.paths else [()]
+        for path in self.paths:
             with usage_errors() if is_only else suppress(BadRequestError):
                 parts.append(part(path))
-                self.not_found.discard(path)
+                self.found_paths.add(path)
         return parts
 
     def _say_reports(  # noqa: PLR0913 - how they are shown
