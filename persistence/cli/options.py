@@ -78,8 +78,6 @@ def _options(*options: Option) -> Option:
 settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 """The options of a server; each overrides the setting of its name."""
 
-common_options = _options(_DATA, _CONFIG, _DIALECT)
-
 
 def read_settings(*, file: str | None, **flags: object) -> Effective:
     """Return the settings in force: those of the option ``file``, overridden by the other options."""

@@ -56,14 +56,15 @@ class ServiceCaller:
     def send(  # noqa: PLR0913 - the parts of a request
         self,
         method: str,
-        path: str,
+        path: str | Sequence[str],
         fields: HeaderPairs | None = None,
         query: Sequence[tuple[str, str]] = (),
         content: Content | None = None,
         *,
         is_safe: bool = False,
     ) -> ServiceAnswer:
-        """Send a request, by default with ``fields()``, and return the answer."""
+        """Send a request, by default with ``fields()``, to a path, or to that of these names; return the answer."""
+        path = path if isinstance(path, str) else self.path(*path)
         body = None if content is None else OutgoingContent(content)
         sent = self.fields() if fields is None else fields
         return self.connection.read(Call(method, path, sent, query, body, is_safe=is_safe))

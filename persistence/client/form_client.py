@@ -22,7 +22,7 @@ from persistence.client.client_documents import (
     ServiceHealth,
     older,
 )
-from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization, proper
+from persistence.client.service_connection import ServiceAnswer, ServiceConnection, authorization
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, ConflictError, PersistenceError
@@ -101,13 +101,13 @@ class SearchResults:
         with_sorted = replace(query, paths=paths if not isinstance(by, str) or by in paths else (*paths, by))
         body = write_search_request(self._scope, with_sorted, all_indexed=query.paths is None)
         answer = ask(self._caller, "search", self._form, body, self._version)
-        return proper(read_search_answer, answer), self._caller.own(answer).text("Notice")
+        return answer.values(read_search_answer), self._caller.own(answer).text("Notice")
 
 
 def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int | str | None = None) -> ServiceAnswer:
     """Return the answer to a query, which is a POST and changes nothing."""
-    path = caller.path(api, form.app, form.name)
-    return caller.send("POST", path, (XML, *caller.fields(version)), content=body, is_safe=True)
+    fields = (XML, *caller.fields(version))
+    return caller.send("POST", (api, form.app, form.name), fields, content=body, is_safe=True)
 
 
 class HeldLease:
@@ -225,7 +225,7 @@ class FormClient(DocumentsClient):
     def distinct_values(self, *by: Field | str, all_versions: bool = False) -> Mapping[Field | str, tuple[str, ...]]:
         """Return the distinct values of indexed controls, named by their paths, and of fields."""
         body, version = write_distinct_request(*by), self._searched(all_versions)
-        return proper(read_values, ask(self._caller, "distinct-values", self.form, body, version))
+        return ask(self._caller, "distinct-values", self.form, body, version).values(read_values)
 
     def _searched(self, all_versions: bool) -> int | str | None:  # noqa: FBT001 - as the methods have it
         return Searched.ALL.value if all_versions else self.version
@@ -235,10 +235,10 @@ class FormClient(DocumentsClient):
     def history(self, document: DocumentName, attachment: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the revisions of a document or of one of its attachments, newest first; deletions are among them."""
         names = (self.address(document).document, *(() if attachment is None else (attachment,)))
-        path, last = self._caller.path("history", self.form.app, self.form.name, *names), None
+        path, last = ("history", *self._names, *names), None
         for number in range(1, 1 << 31):
             query = (("page-number", str(number)), ("page-size", str(LARGEST_HISTORY_PAGE)))
-            page = proper(read_history, self._caller.send("GET", path, query=query, is_safe=True))
+            page = self._caller.send("GET", path, query=query, is_safe=True).values(read_history)
             for attributes in page.revisions:
                 restored = attributes.get("restored-time")
                 entry = HistoryEntry(
@@ -274,7 +274,7 @@ class FormClient(DocumentsClient):
             raise BadRequestError("revert needs either revision or as_of")
         address = self.address(document)
         condition = self._condition(document)
-        path = self._caller.path("history", self.form.app, self.form.name, address.document, "restore")
+        path = ("history", *self._names, address.document, "restore")
         fields = (*condition, *self._caller.fields())
         answer = self._caller.send("POST", path, fields, query, is_safe=bool(condition))
         return self._stored(address, answer)
@@ -299,8 +299,8 @@ class FormClient(DocumentsClient):
             version = self._caller.version(answer)
         query = [("form-version", str(version)), ("older-modified-time", older), ("newer-modified-time", newer)]
         query += [] if language is None else [("lang", language)]
-        path = self._caller.path("history", self.form.app, self.form.name, address.document, "diff")
-        return proper(read_differences, self._caller.send("GET", path, query=query, is_safe=True))
+        path = ("history", *self._names, address.document, "diff")
+        return self._caller.send("GET", path, query=query, is_safe=True).values(read_differences)
 
     # Removing.
 
@@ -312,7 +312,7 @@ class FormClient(DocumentsClient):
         Raises:
             ForbiddenError: there are documents, and the user may delete none of them.
         """
-        path = f"{self._caller.path('crud', self.form.app, self.form.name, 'data')}/"
+        path = f"{self._caller.path('crud', *self._names, 'data')}/"
         answer = self._caller.send("DELETE", path, self._caller.fields(version))
         own = self._caller.own(answer)
         return DeletedData(own.number("Deleted") or 0, own.number("Refused") or 0)
@@ -350,13 +350,12 @@ class FormClient(DocumentsClient):
             ConflictError: some were not changed; the text has the first cause.
         """
         names = () if document is None else (self.address(document).document,)
-        path = self._caller.path("change", self.form.app, self.form.name, *names)
         given = {"owned-by": owned_by, "owner": owner or None, "group": group, "stage": stage}
         query = [(name, value) for name, value in given.items() if value is not None]
         query += [("no-owner", "true")] if owner == "" else []
         changed, has_more = list[str](), True
         while has_more:
-            answer = msgspec.json.decode(self._caller.send("POST", path, query=query).body)
+            answer = msgspec.json.decode(self._caller.send("POST", ("change", *self._names, *names), query=query).body)
             changed += [each["document"] for each in answer["changed"]]
             if answer["failed"]:
                 raise ConflictError(f"{len(changed)} documents are changed: {answer['failed'][0]['cause']}")
@@ -378,8 +377,7 @@ class FormClient(DocumentsClient):
         self._begin("reencrypt", version)
 
     def _begin(self, api: str, version: int | None) -> None:
-        path = self._caller.path(api, self.form.app, self.form.name)
-        self._caller.send("POST", path, self._caller.fields(version))
+        self._caller.send("POST", (api, *self._names), self._caller.fields(version))
 
     def issue_token(self, document: DocumentName, operations: Iterable[str], expires: str) -> str:
         """Return an access token for a document, which ``PersistenceClient.with_token`` takes.
@@ -392,9 +390,8 @@ class FormClient(DocumentsClient):
         """
         name = self.address(document).document
         query = (("operations", ",".join(operations)), ("expires", expires))
-        path = self._caller.path("token", self.form.app, self.form.name, name)
         fields = self._caller.fields(self._version_of(document))
-        return self._caller.send("POST", path, fields, query).body.decode().strip()
+        return self._caller.send("POST", ("token", *self._names, name), fields, query).body.decode().strip()
 
     def lease(self, document: DocumentName, seconds: int = 600) -> HeldLease:
         """Lease a document for the user of this client, as a rule in a ``with`` block.
@@ -403,8 +400,12 @@ class FormClient(DocumentsClient):
         """
         return HeldLease(self._caller, self._path(self.address(document)), seconds)
 
-    def _part(self, name: str) -> str:
-        return self._caller.path("crud", self.form.app, self.form.name, "form", name)
+    def _part(self, name: str) -> tuple[str, ...]:
+        return ("crud", *self._names, "form", name)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return self.form.app, self.form.name
 
 
 # A service: its forms, its health, and what administrators may do.
@@ -476,10 +477,10 @@ class PersistenceClient(Closable):
 
         It is the highest version of each form, or ``all_versions``. ``all_forms`` lists those that are hidden, too.
         """
-        path = self._caller.path("form", *filter(None, (app, name if app else None)))
+        path = ("form", *filter(None, (app, name if app else None)))
         query = [("all-versions", str(all_versions).lower()), ("all-forms", str(all_forms).lower())]
         query += [] if modified_since is None else [("modified-since", modified_since)]
-        return proper(messages.read_forms, self._caller.send("GET", path, query=query, is_safe=True))
+        return self._caller.send("GET", path, query=query, is_safe=True).values(messages.read_forms)
 
     def search(
         self, query: Query | str = "", app: str | None = None, *, drafts: Drafts = Drafts.EXCLUDE
@@ -491,9 +492,8 @@ class PersistenceClient(Closable):
         """
         asked = Query(query, size=100) if isinstance(query, str) else query
         body = write_search_request(Scope(drafts=DraftFilter(drafts)), replace(asked, paths=()))
-        path = self._caller.path("search", *filter(None, (app,)))
-        answer = self._caller.send("POST", path, (XML,), content=body, is_safe=True)
-        return proper(read_search_answer, answer)
+        path = ("search", *filter(None, (app,)))
+        return self._caller.send("POST", path, (XML,), content=body, is_safe=True).values(read_search_answer)
 
     def health(self) -> ServiceHealth:
         """Return whether the service is alive and ready. It needs no key; callers that are let in get the cause."""
@@ -516,18 +516,15 @@ class PersistenceClient(Closable):
         Raises:
             BusyError: a rebuild runs.
         """
-        self._caller.send("POST", self._caller.path("reindex"))
+        self._caller.send("POST", ("reindex",))
 
     def reindexing(self) -> messages.ReportedReindexing:
         """Return the progress of a rebuild of indexes."""
-        answer = self._caller.send("GET", self._caller.path("reindex", "status"), is_safe=True)
-        return proper(messages.read_reindexing, answer)
+        return self._caller.send("GET", ("reindex", "status"), is_safe=True).values(messages.read_reindexing)
 
     def reencryptions(self) -> list[messages.ReportedReencryption]:
         """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
-        return proper(
-            messages.read_reencryptions, self._caller.send("GET", self._caller.path("reencrypt"), is_safe=True)
-        )
+        return self._caller.send("GET", ("reencrypt",), is_safe=True).values(messages.read_reencryptions)
 
     # For administrators: callers with an API key that the setting ``administrators`` names.
 
@@ -566,8 +563,7 @@ class PersistenceClient(Closable):
         """
         query = (("dry-run", str(dry_run).lower()), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
-        answer = self._caller.send("POST", self._caller.path("import"), fields, query, archive)
-        return proper(messages.read_import_report, answer)
+        return self._caller.send("POST", ("import",), fields, query, archive).values(messages.read_import_report)
 
     def purge(
         self,
@@ -587,8 +583,8 @@ class PersistenceClient(Closable):
             BusyError: another purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", str(dry_run).lower()))
-        answer = self._caller.send("POST", self._caller.path("purge", *place), (), query, is_safe=dry_run)
-        return proper(messages.read_purge_report, answer)
+        answer = self._caller.send("POST", ("purge", *place), (), query, is_safe=dry_run)
+        return answer.values(messages.read_purge_report)
 
     def _calling(self, caller: ServiceCaller) -> PersistenceClient:
         other = copy(self)

@@ -110,13 +110,12 @@ class ServiceAnswer:
     headers: httpx.Headers
     body: bytes
 
-
-def proper(read: Callable[[list[bytes]], T], answer: ServiceAnswer) -> T:
-    """Return the values that an answer has; raise ``RemoteError`` for one that such a service does not give."""
-    try:
-        return read([answer.body])
-    except MalformedXmlError as error:
-        raise RemoteError(f"the service gives no proper answer: {error}") from error
+    def values(self, read: Callable[[list[bytes]], T]) -> T:
+        """Return the values that it has; raise ``RemoteError`` for an answer that such a service does not give."""
+        try:
+            return read([self.body])
+        except MalformedXmlError as error:
+            raise RemoteError(f"the service gives no proper answer: {error}") from error
 
 
 class ServiceConnection:

@@ -32,23 +32,15 @@ from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, next_after, parse_instant, short
 from persistence.model.versions import Precondition, Tags
-from persistence.pages.form_pages import disposition, file_name, page_number
+from persistence.pages.form_pages import ServedForms, disposition, file_name, form_path, page_number, title_of
 from persistence.pages.languages import language_of, translated
-from persistence.pages.served_forms import ServedForms, form_path, title_of
 from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
-from persistence.services import histories
+from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
 from persistence.services.rules import Delete, Get, Revert
-from persistence.services.shown_documents import (
-    DisplayedValue,
-    ShownChange,
-    ShownDocument,
-    shown_changes,
-    shown_document,
-)
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -115,6 +107,23 @@ class OpenedDocument:
         return document_path(endpoint, self.address, **values)
 
 
+_LISTED = 10
+_QUESTIONS = {
+    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
+    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
+    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
+}  # Of each verb: the title for one document, and for several, and the button
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
+
+    address: DocumentAddress
+    tag: str
+    title: str
+
+
 _SUBJECT = "/<app>/<form>/<document>"
 
 
@@ -132,6 +141,11 @@ class DocumentPages:
         site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
         site.action("revert", self._revert, "revision", "current", subject=_SUBJECT)
         site.action("lease-break", self._break_lease, "holder", subject=_SUBJECT)
+        of_several = partial(site.action, subject="/<app>/<form>", several="document")
+        of_several("document-delete", self._delete, "document", "state")
+        of_several("document-restore", self._restore, "document", "state")
+        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
+        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -192,15 +206,17 @@ class DocumentPages:
             revision = found.sidecar
         return OpenedDocument(route, report, instant, revision)
 
-    def _contents(self, shown: OpenedDocument, language: str | None) -> ShownDocument:
+    def _contents(self, shown: OpenedDocument, language: str | None) -> shown_documents.ShownDocument:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownDocument()
+            return shown_documents.ShownDocument()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
-            return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
+            return shown_documents.shown_document(
+                shown.address, read, outline_of(shown.route, revision.version), language
+            )
         except DamagedError as error:
-            return ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
+            return shown_documents.ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")
@@ -247,8 +263,8 @@ class DocumentPages:
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
         differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
-        rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
-        for row in shown_changes(differing, address, language):
+        rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
+        for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
                 break
             rows.append(row)
@@ -329,68 +345,7 @@ class DocumentPages:
             return Question(title, effects, translated("Break the lease"), back, do, is_dangerous=True, sent=sent)
         raise NotFoundError(f"nobody has leased the document {address.document}")
 
-
-def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
-    for label, before, after in (
-        ("Stage", older.stage, newer.stage),
-        ("Owner", older.creator, newer.creator),
-        ("Group of the owner", older.group, newer.group),
-    ):
-        if before != after:
-            was, now = (DisplayedValue(each) if each else None for each in (before, after))
-            yield ShownChange("", translated(label), was, now)
-
-
-def _images(report: DocumentReport) -> frozenset[str]:
-    files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
-    return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
-
-
-def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
-    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
-    if history is None:
-        return [], 0
-    begin = (number - 1) * REVISIONS_SHOWN
-    # One more than is shown: the last one of a page is compared with the one before it.
-    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
-
-
-def _address(values: Values) -> DocumentAddress:
-    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
-
-
-# Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
-
-
-_LISTED = 10
-_QUESTIONS = {
-    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
-    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
-    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
-}  # Of each verb: the title for one document, and for several, and the button
-
-
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
-
-    address: DocumentAddress
-    tag: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentActions:
-    """The actions. They keep what is encrypted as it is."""
-
-    documents: Documents
-
-    def add_to(self, site: Site) -> None:
-        of_several = partial(site.action, subject="/<app>/<form>", several="document")
-        of_several("document-delete", self._delete, "document", "state")
-        of_several("document-restore", self._restore, "document", "state")
-        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
-        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
+    # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
 
     def _selected(self, values: Values) -> list[_Selected]:
         names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
@@ -405,20 +360,20 @@ class DocumentActions:
             stored = route.storage.read(address, content=False)
             if stored is not None:
                 is_listed = len(found) < _LISTED
-                title = self._shown(address, deleted=stored.sidecar.deleted).title if is_listed else ""
+                title = self._last_content(address, deleted=stored.sidecar.deleted).title if is_listed else ""
                 found.append(_Selected(address, stored.etag, title))
         if not found:
             raise BadRequestError("none of the selected documents exists")
         return found
 
-    def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
+    def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> shown_documents.ShownDocument:
         try:
             instant = histories.before_current(self.documents, address) if deleted else None
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
-            return shown_document(address, read, outline, language_of(outline.languages))
+            return shown_documents.shown_document(address, read, outline, language_of(outline.languages))
         except PersistenceError:  # the page of the document says what is wrong
-            return ShownDocument()
+            return shown_documents.ShownDocument()
 
     def _question(
         self, values: Values, verb: str, effects: tuple[str, ...], act: Callable[[_Selected, User], object], word: str
@@ -528,7 +483,11 @@ class DocumentActions:
         with ZipStream() as archive:
             for name in names:
                 main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
-                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, {DATA_XML}
+                storage, own, taken = (
+                    self.documents.router.of(form).storage,
+                    self._last_content(main).file_names,
+                    {DATA_XML},
+                )
                 stored = storage.sidecar(main)
                 for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
                     shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
@@ -549,6 +508,35 @@ class DocumentActions:
                 raise BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
             times = sidecar.modified, sidecar.created
             yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
+
+
+def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[shown_documents.ShownChange]:
+    for label, before, after in (
+        ("Stage", older.stage, newer.stage),
+        ("Owner", older.creator, newer.creator),
+        ("Group of the owner", older.group, newer.group),
+    ):
+        if before != after:
+            was, now = (shown_documents.DisplayedValue(each) if each else None for each in (before, after))
+            yield shown_documents.ShownChange("", translated(label), was, now)
+
+
+def _images(report: DocumentReport) -> frozenset[str]:
+    files = (each for each in report.attachments if isinstance(each, AttachmentFacts) and not each.is_encrypted)
+    return frozenset(each.name for each in files if preview_of(each.content_type) == "image")
+
+
+def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision], int]:
+    history = shown.route.storage.history(shown.address) if shown.address.keeps_history else None
+    if history is None:
+        return [], 0
+    begin = (number - 1) * REVISIONS_SHOWN
+    # One more than is shown: the last one of a page is compared with the one before it.
+    return history.page(begin, begin + REVISIONS_SHOWN + 1), history.total
+
+
+def _address(values: Values) -> DocumentAddress:
+    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

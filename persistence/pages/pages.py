@@ -19,10 +19,9 @@ from persistence.limits import LONGEST_NEXT
 from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages import service_pages
-from persistence.pages.document_pages import DocumentActions, DocumentPages
-from persistence.pages.form_pages import FormPages
+from persistence.pages.document_pages import DocumentPages
+from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.served_forms import ServedForms
 from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
@@ -123,7 +122,6 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
     documents = Documents(providers.router, dialect, AdministratorAccess(dialect))
     FormPages(forms, documents).add_to(site)
     DocumentPages(forms, documents).add_to(site)
-    DocumentActions(documents).add_to(site)
     health.add_to(site)
     service_pages.AuditPage(effective.settings, keys, audit).add_to(site)
     if effective.settings.events:

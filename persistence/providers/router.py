@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from persistence.catalog import Catalog, Definition
 from persistence.errors import ConfigurationError, StartupError
@@ -21,9 +20,6 @@ from persistence.properties.properties import FormProperties, Properties, Provid
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.storage.attachments import SplitStorage
 from persistence.storage.storage import Bodies, MaintainedDatabase, RevisionStorage, Storage
-
-if TYPE_CHECKING:
-    from persistence.providers.opened import Providers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,18 +52,15 @@ class Writable(Protocol):
         """Return the bytes left, ``None`` if unknown. Raises ``DiskError`` or ``BusyError`` if it cannot be written."""
 
 
-class Engine(ABC):
-    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider."""
+class Engine(Protocol):
+    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
 
-    @abstractmethod
-    def __init__(self, opening: Providers) -> None:
-        """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
+    It is made of ``Providers``. All of it raises ``StartupError`` where something cannot be opened.
+    """
 
-    @abstractmethod
     def provider(self, configured: ProviderProperties) -> Provider:
-        """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
+        """Open a provider of forms."""
 
-    @abstractmethod
     def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
