@@ -22,7 +22,7 @@ from persistence.pages import service_pages
 from persistence.pages.document_pages import DocumentPages
 from persistence.pages.form_pages import FormPages, ServedForms
 from persistence.pages.health_page import BackgroundCommand, HealthPage
-from persistence.pages.site import NAME, ROOT, Administrators, LoginRecord, Sessions, Site, TooManyLoginsError
+from persistence.pages.site import NAME, ROOT, Administrators, Sessions, Site, TooManyLoginsError
 from persistence.providers.opened import Providers
 from persistence.services.changes import ChangeFeed
 from persistence.services.documents import Documents
@@ -55,7 +55,7 @@ def _log_in(sessions: Sessions) -> str | AnyResponse:
 
 def _log_out(sessions: Sessions) -> AnyResponse:
     if request.method == "POST":
-        sessions.record.end(g.session.id)
+        sessions.end(g.session.id)
         g.ended = True
     return redirect(ROOT, HTTPStatus.SEE_OTHER)
 
@@ -100,7 +100,7 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
 ) -> None:
     """Add every page, in the order of the navigation. They read ``errors`` and ``key_uses``."""
     keys = administrators.keys
-    sessions = Sessions(administrators, LoginRecord(effective.settings.home))
+    sessions = Sessions(administrators, effective.settings.home)
     site = Site(sessions, request_audit)
     site.form("/admin/login", "login", partial(_log_in, sessions))
     site.form("/admin/logout", "logout", partial(_log_out, sessions))

@@ -73,47 +73,6 @@ class _Logins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: tuple[_Ended, ...] = ()
 
 
-class LoginRecord:
-    """The file in a home directory. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
-
-    def __init__(self, home: str) -> None:
-        path = f"{Layout(home).own(PAGES)}/logins.json"
-        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
-
-    def begin(self, peer: str) -> None:
-        """Count a login as failed before it is looked at: many at once must not all be tried."""
-        with self._file.changing() as known:
-            now = time.time()  # read under the lock: an earlier login is not in the future
-            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
-            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
-            own = [each.at for each in failed if each.peer == peer]
-            for times, most in (
-                (own, limits.FAILED_LOGINS),
-                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
-            ):
-                if len(times) >= most:
-                    if failed != known.failed:
-                        self._file.write(msgspec.structs.replace(known, failed=failed))
-                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
-            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
-
-    def succeeded(self, peer: str) -> None:
-        with self._file.changing() as known:
-            failed = tuple(each for each in known.failed if each.peer != peer)
-            self._file.write(msgspec.structs.replace(known, failed=failed))
-
-    def end(self, session: str) -> None:
-        """Remember that a session was ended: its cookie may still be somewhere."""
-        now = time.time()
-        with self._file.changing() as known:
-            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
-            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
-            self._file.write(msgspec.structs.replace(known, ended=kept))
-
-    def has_ended(self, session: str) -> bool:
-        return any(each.id == session for each in self._file.read().ended)
-
-
 COOKIE = "persistence_session"
 
 
@@ -185,22 +144,54 @@ class Administrators:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Sessions:
-    """Begins, finds, renews and ends sessions, as signed cookies."""
+    """Begins, finds, renews and ends sessions, as signed cookies.
 
-    administrators: Administrators
-    record: LoginRecord
+    A file in a home directory has the logins that have failed and the sessions that were ended. Methods raise
+    ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``.
+    """
+
+    def __init__(self, administrators: Administrators, home: str) -> None:
+        self.administrators = administrators
+        path = f"{Layout(home).own(PAGES)}/logins.json"
+        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
 
     def log_in(self, name: str, secret: str, peer: str, *, is_secure: bool) -> LoginSession | None:
         """Return a new session; ``None`` if the name has neither that API key nor that password."""
-        self.record.begin(peer)
+        self._begin(peer)
         credential = self.administrators.credential(name, secret)
         if credential is None:
             return None
-        self.record.succeeded(peer)
+        with self._file.changing() as known:
+            failed = tuple(each for each in known.failed if each.peer != peer)
+            self._file.write(msgspec.structs.replace(known, failed=failed))
         now = int(time.time())
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
+
+    def _begin(self, peer: str) -> None:
+        """Count a login as failed before it is looked at: many at once must not all be tried."""
+        with self._file.changing() as known:
+            now = time.time()  # read under the lock: an earlier login is not in the future
+            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
+            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
+            own = [each.at for each in failed if each.peer == peer]
+            for times, most in (
+                (own, limits.FAILED_LOGINS),
+                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
+            ):
+                if len(times) >= most:
+                    if failed != known.failed:
+                        self._file.write(msgspec.structs.replace(known, failed=failed))
+                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
+            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
+
+    def end(self, session: str) -> None:
+        """Remember that a session was ended: its cookie may still be somewhere."""
+        now = time.time()
+        with self._file.changing() as known:
+            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
+            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
+            self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def of(self, request: Request) -> LoginSession | None:
         secret = self.administrators.keys.session_secret()
@@ -214,7 +205,9 @@ class Sessions:
         is_young = now - found.began < limits.LONGEST_SESSION and now - found.seen < limits.LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
-        return found if is_young and is_valid and not self.record.has_ended(found.id) else None
+        if not (is_young and is_valid) or any(each.id == found.id for each in self._file.read().ended):
+            return None
+        return found
 
     def keep(self, response: AnyResponse, request: Request, session: LoginSession, notice: str | None = None) -> None:
         """Renew the cookie where that is due, or set it with a notice for the next page; "" is none."""
