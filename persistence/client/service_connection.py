@@ -122,10 +122,7 @@ class ServiceConnection:
     """The connections to one service, with the repetitions of a policy. Threads may share them.
 
     ``url`` is ``http://HOST:PORT``, ``https://…``, or ``unix:`` and the path of a socket. ``fields`` are headers of
-    every call.
-
-    Raises:
-        BadRequestError: ``url`` is not such an address.
+    every call. Raises ``BadRequestError`` if ``url`` is not such an address.
     """
 
     def __init__(self, url: str, fields: Sequence[tuple[str, str]] = (), policy: CallPolicy = _USUAL) -> None:
@@ -157,11 +154,7 @@ class ServiceConnection:
         return other
 
     def read(self, call: Call) -> ServiceAnswer:
-        """Return the answer to a call, read into memory.
-
-        Raises:
-            PersistenceError: the exception for a refusal, or ``RemoteError`` for an answer that cannot be read.
-        """
+        """Return the answer to a call, read into memory; raise the error of a refusal, or ``RemoteError``."""
         largest = self._policy.largest
         too_large = BadRequestError(f"the answer to {call.label} has more than {largest} bytes: stream it")
 
