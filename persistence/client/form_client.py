@@ -172,8 +172,8 @@ class FormClient(DocumentsClient):
         """Publish a definition, and return its version.
 
         ``version`` is a number, ``next`` for a new version, or ``None`` for the latest one, which is replaced; the
-        first is 1. ``attachments``, by their file names, are stored before the definition. Raises ``BadRequestError`` if
-        it is not well-formed, or something in it cannot be published.
+        first is 1. ``attachments``, by their file names, are stored before the definition. Raises ``BadRequestError``
+        if it is not well-formed, or something in it cannot be published.
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
         own = self._caller.fields(version)
@@ -404,7 +404,7 @@ class PersistenceClient(Closable):
     are anonymous. ``dialect`` is that of the service, ``svc`` or ``orbeon``. ``policy`` has timeouts and the bounds of
     repetitions.
 
-    Every error of a call is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
+    Every error is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
     text is the line of the service. ``UnauthorizedError`` means the key, ``RemoteError`` that the service cannot be
     reached or has failed.
     An address or a key that is not valid is a ``BadRequestError``, an unknown dialect a ``KeyError``.
