@@ -406,8 +406,8 @@ class PersistenceClient(Closable):
 
     Every error is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
     text is the line of the service. ``UnauthorizedError`` means the key, ``RemoteError`` that the service cannot be
-    reached or has failed.
-    An address or a key that is not valid is a ``BadRequestError``, an unknown dialect a ``KeyError``.
+    reached or has failed. An address or a key that is not valid is a ``BadRequestError``, an unknown dialect a
+    ``KeyError``.
     """
 
     def __init__(
