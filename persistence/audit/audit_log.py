@@ -389,7 +389,13 @@ class AuditTrail(Closable):
     def _recovered(self, record: int, head: Head | None) -> Head:
         with open(self.path, "rb") as file:
             remains = examined(file, head, self.seal_of)
-        last = remains.last or head or self._newest_rotated()
+        last = remains.last or head
+        for _, path in reversed(rotated(self.path)) if last is None else ():
+            with open(path, "rb") as file:
+                last = examined(file, None, self.seal_of).last
+            if last is not None:
+                break
+        last = last or START
         for known in (head, self._head):  # its own last line is known where the lock file was removed or set back
             if known is not None and known.number > last.number:
                 last = known  # the gap in the numbers shows for ever that lines are missing
@@ -401,14 +407,6 @@ class AuditTrail(Closable):
         files.write_all(self._descriptor, ending)
         event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
         return self._write(record, found._replace(size=found.size + len(ending)), event.encoded())
-
-    def _newest_rotated(self) -> Head:
-        for _, path in reversed(rotated(self.path)):
-            with open(path, "rb") as file:
-                remains = examined(file, None, self.seal_of)
-            if remains.last is not None:
-                return remains.last
-        return START
 
     def _rotated(self, record: int, head: Head) -> Head:
         now = time.monotonic()

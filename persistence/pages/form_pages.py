@@ -348,15 +348,6 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
 
-def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:
-    """Return the names of the columns that are shown: those chosen, else the first controls and the usual facts."""
-    if asked.columns:
-        return asked.columns[: limits.COLUMNS_SHOWN]
-    paths = tuple(column.path for column in table.columns[: limits.CONTROLS_SHOWN])
-    has_versions = shown.version is None and len(shown.numbers) > 1
-    return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
-
-
 def _language() -> str:
     return request.args.get("lang") or page_language()
 
@@ -370,7 +361,11 @@ def table_of(shown: ShownVersion) -> DocumentTable:
 def documents(shown: ShownVersion) -> str:
     table = table_of(shown)
     asked = table_query(request.args, table)
-    columns = _chosen(shown, table, asked)
+    columns = asked.columns[: limits.COLUMNS_SHOWN]
+    if not columns:  # the first controls and the usual facts
+        paths = (column.path for column in table.columns[: limits.CONTROLS_SHOWN])
+        has_versions = shown.version is None and len(shown.numbers) > 1
+        columns = (*paths, "saved", "by", "stage", *["version"] * has_versions, "id")
     hits, problem = _found(table, asked, columns)
     plot, days = "", reports.last_days()
     if (counts := shown.counts) is not None:

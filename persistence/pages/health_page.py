@@ -287,7 +287,14 @@ class HealthPage:
                 if each.outcome != _OPEN or found.get(key, each).outcome == _MENDED or key not in found:
                     found[key] = each
             if found[asked].outcome == _OPEN:
-                found[asked] = replace(found[asked], **_without_result(run, is_there=asked in met))
+                outcome, said = _MENDED, "it is no longer there"
+                if run.is_running:
+                    outcome, said = _RUNNING, ""
+                elif run.totals is None:
+                    outcome, said = _FAILED, (run.text or _STOPPED).splitlines()[-1].removeprefix("Error: ")
+                elif asked in met:
+                    outcome, said = _FAILED, "it cannot be repaired alone"
+                found[asked] = replace(found[asked], outcome=outcome, said=said)
         return list(found.values())
 
     def _check(self, values: Values) -> Question:
@@ -362,16 +369,6 @@ def _findings(output: Output | None) -> list[CheckFinding]:
         with suppress(msgspec.DecodeError):
             found.append(_finding(line))
     return found
-
-
-def _without_result(run: Output, *, is_there: bool) -> dict[str, str]:
-    if run.is_running:
-        return {"outcome": _RUNNING}
-    if run.totals is None:
-        return {"outcome": _FAILED, "said": (run.text or _STOPPED).splitlines()[-1].removeprefix("Error: ")}
-    if is_there:
-        return {"outcome": _FAILED, "said": "it cannot be repaired alone"}
-    return {"outcome": _MENDED, "said": "it is no longer there"}
 
 
 def _counted(checked: Output, standing: Iterable[CheckFinding]) -> CheckTotals:
