@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
 import msgspec
 from flask import render_template, url_for
@@ -16,6 +15,7 @@ from msgspec.structs import asdict, replace
 from persistence import processes
 from persistence.errors import BadRequestError, BusyError, NotFoundError, PreconditionError, disk_errors
 from persistence.limits import LONGEST_OUTPUT, LONGEST_OUTPUT_LINE, MOST_FINDINGS_SHOWN, MOST_OUTPUT
+from persistence.maintenance.backup_files import tree_name
 from persistence.maintenance.records import LastBackup, LastCheck, last
 from persistence.model.addresses import Form
 from persistence.model.texts import to_datetime
@@ -222,20 +222,20 @@ _finding = msgspec.json.Decoder(CheckFinding).decode
 _totals = msgspec.json.Decoder(CheckTotals).decode
 
 
-@dataclass(frozen=True, slots=True)
 class HealthPage:
-    """The page and its actions. The directory ``home`` has the records of the last check and the last backup.
+    """The page and its actions."""
 
-    ``trees`` has the options that choose a tree for a check, by its name in findings.
-    """
-
-    home: str
-    trees: Mapping[str, Sequence[str]]
-    router: Router
-    check: BackgroundCommand
-    mend: BackgroundCommand
-    reindex: BackgroundCommand
-    reencrypts: ReencryptionJobs
+    def __init__(self, effective: Effective, router: Router, reencrypts: ReencryptionJobs) -> None:
+        self.router, self.reencrypts = router, reencrypts
+        self.check, self.reindex = (BackgroundCommand(name, effective) for name in ("check", "reindex"))
+        self.mend = BackgroundCommand("check", effective, "mend")
+        self.home = effective.settings.home  # with the records of the last check and the last backup
+        names = ("", *effective.settings.roots.named)
+        self.trees: Mapping[str, Sequence[str]] = {
+            "": (),
+            **{tree_name(name): ("--datasource", name) for name in names},
+        }
+        """The options that choose a tree for a check, by its name in findings."""
 
     def add_to(self, site: Site) -> None:
         site.page("/admin/health", "health", self.show, "Health")

@@ -16,7 +16,6 @@ from persistence.http.audit import RequestAudit
 from persistence.http.logs import CALLER, CAUSE
 from persistence.http.parsing import clean, peer_of
 from persistence.limits import LONGEST_NEXT
-from persistence.maintenance.backup_files import tree_name
 from persistence.metrics.service import Metrics
 from persistence.pages import service_pages
 from persistence.pages.document_pages import DocumentPages
@@ -106,16 +105,7 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
     site.form("/admin/logout", "logout", partial(_log_out, sessions))
     dialect = DIALECTS[effective.settings.dialect]
     forms = ServedForms(providers, dialect)
-    check, reindex, audit = (BackgroundCommand(each, effective) for each in ("check", "reindex", "audit"))
-    health = HealthPage(
-        effective.settings.home,
-        {"": (), **{tree_name(name): ("--datasource", name) for name in ("", *effective.settings.roots.named)}},
-        providers.router,
-        check,
-        BackgroundCommand("check", effective, "mend"),
-        reindex,
-        reencrypts,
-    )
+    health = HealthPage(effective, providers.router, reencrypts)
     service_pages.OverviewPage(
         effective, providers, keys, metrics, errors, at_rest, forms.routes, health.last_check
     ).add_to(site)
@@ -123,7 +113,7 @@ def add_pages(  # noqa: PLR0913, PLR0917 - each is a thing that some page shows 
     FormPages(forms, documents).add_to(site)
     DocumentPages(forms, documents).add_to(site)
     health.add_to(site)
-    service_pages.AuditPage(effective.settings, keys, audit).add_to(site)
+    service_pages.AuditPage(effective.settings, keys, BackgroundCommand("audit", effective)).add_to(site)
     if effective.settings.events:
         service_pages.EventsPage(changes, effective.settings.webhook).add_to(site)
     service_pages.KeysPage(keys, administrators.named, key_uses, at_rest).add_to(site)

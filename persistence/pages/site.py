@@ -22,17 +22,8 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import __version__, limits
+from persistence import __version__, errors, limits
 from persistence import keys as passwords
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    NotFoundError,
-    PersistenceError,
-    one_line,
-    status_of,
-)
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
@@ -50,7 +41,7 @@ from persistence.storage.root import KeyFile
 # there is none the pages are off. A session is a signed cookie; it ends with the key or password that began it.
 
 
-class TooManyLoginsError(PersistenceError):
+class TooManyLoginsError(errors.PersistenceError):
     """Logins failed too often within a minute; the next one is looked at in ``seconds``."""
 
     def __init__(self, seconds: int) -> None:
@@ -321,7 +312,7 @@ def midnight(day: str, days_later: int = 0) -> Instant:
         wanted = date.fromisoformat(day) + timedelta(days=days_later)
         return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
     except (ValueError, OverflowError) as error:
-        raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
+        raise errors.BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
 
 
 def instant(text: str | None) -> Markup:
@@ -369,7 +360,7 @@ def duration(seconds: float) -> str:
 
 def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged: bool = False) -> Response:
     """Return the page of an error, and hand its cause to the log."""
-    request.environ[CAUSE] = one_line(cause)
+    request.environ[CAUSE] = errors.one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
     g.setdefault("session", None)
@@ -379,8 +370,10 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
 
 
 def _error(error: Exception) -> Response:
-    if isinstance(error, PersistenceError):
-        return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
+    if isinstance(error, errors.PersistenceError):
+        return page(
+            errors.status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, errors.DamagedError)
+        )
     if isinstance(error, HTTPException):
         return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
     logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
@@ -506,7 +499,9 @@ class Site:
         request.environ[CALLER] = g.session.name
         token = request.form.get("csrf", "") if request.method == "POST" else g.session.csrf
         if not hmac.compare_digest(token.encode(), g.session.csrf.encode()):
-            raise ForbiddenError("this form is not from your session: go back, load the page again, and repeat it")
+            raise errors.ForbiddenError(
+                "this form is not from your session: go back, load the page again, and repeat it"
+            )
         return None
 
     def _context(self) -> dict[str, object]:
@@ -537,10 +532,10 @@ class Site:
 
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:
-            raise NotFoundError("there is nothing under this path")
+            raise errors.NotFoundError("there is nothing under this path")
         unchanging = {"Cache-Control": "private, max-age=31536000, immutable"}  # the address has a digest
         return Response(self._assets[name], content_type=_ASSETS[name], headers=unchanging)
 
 
 def _unknown(unknown: str) -> AnyResponse:
-    raise NotFoundError(f"there is no page {unknown}")
+    raise errors.NotFoundError(f"there is no page {unknown}")
