@@ -122,10 +122,10 @@ def search(*, path: str, version: str | None, choice: TreeChoice, **given: Any) 
     """  # noqa: D301 - click's mark for lines that stay apart
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    (form, in_path), asked = form_and_version(path), _asked(version)
+    form, in_path = form_and_version(path)
     if in_path is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM; --version says which version")
-    by = query.sort.by
+    by, asked = query.sort.by, _asked(version)
     controls = dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ())))
     with opened_search(choice.tree_of(form), form, asked, controls) as run:
         hits = run.run(query, drafts)
@@ -228,15 +228,12 @@ def history(*, path: str, choice: TreeChoice) -> int:
         revisions = found.page(0, found.total)
     columns: Columns = ("modified", ("BY", "modified_by"), "owner", "group", "stage", "version")
     rows = [revision_facts(each.instant, each.sidecar) for each in revisions]
-    say_table(rows, (*columns, ("BYTES", _size), ("NOTES", _notes)))
+    size: Columns = [("BYTES", lambda revision: None if revision.get("deleted") else revision.get("size"))]
+    say_table(rows, (*columns, *size, ("NOTES", _notes)))
     if not is_json():
         deleted = sum(revision.sidecar is not None and revision.sidecar.deleted for revision in revisions)
         say(counted(len(revisions), "revision") + (f", {counted(deleted, 'deletion')}" if deleted else ""))
     return REMAINS if any(revision.sidecar is None for revision in revisions) else 0
-
-
-def _size(revision: Facts) -> object:
-    return None if revision.get("deleted") else revision.get("size")
 
 
 def _notes(revision: Facts) -> str:

@@ -225,11 +225,8 @@ class DocumentsClient:
     ) -> SavedDocument:
         """Save a new document. Without an id it gets one.
 
-        ``stage`` is the workflow stage, and ``valid`` whether the data is valid.
-
-        Raises:
-            PreconditionError: there is a document of this id.
-            ConflictError: the form has only one document, and it exists.
+        ``stage`` is the workflow stage, and ``valid`` whether the data is valid. Raises ``PreconditionError`` if there
+        is a document of this id, and ``ConflictError`` if the form has only one document, and it exists.
         """
         address = self.address(document or str(uuid4()))
         only_new = ("If-None-Match", "*")
@@ -240,9 +237,8 @@ class DocumentsClient:
     ) -> SavedDocument:
         """Save a document, as ``create`` does. One that is named by its id is overwritten, or created.
 
-        Raises:
-            PreconditionError: somebody else has saved since, and ``etag`` and ``saved`` say what and when; or has
-                deleted it, and they are ``None``.
+        Raises ``PreconditionError`` if somebody else has saved since, and ``etag`` and ``saved`` say what and when; or
+        has deleted it, and they are ``None``.
         """
         condition = self._condition(document)
         headers = (*condition, *self._headers(self._version_of(document), stage))

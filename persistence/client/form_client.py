@@ -113,12 +113,9 @@ def ask(caller: ServiceCaller, api: str, form: Form, body: bytes, version: int |
 class HeldLease:
     """The lease of a document by the user of a client: taken when it is made, and given back at the end of a ``with``.
 
-    ``seconds`` is how long it lasts, unless it is renewed.
-
-    Raises:
-        BadRequestError: the client has no user.
-        LockedError: somebody else holds it: ``user`` and ``seconds`` say who, and for how long.
-        ForbiddenError: leases are switched off; or they are enforced, and the user may not save the document.
+    ``seconds`` is how long it lasts, unless it is renewed. Raises ``LockedError`` if somebody else holds it: ``user``
+    and ``seconds`` say who, and for how long. Raises ``ForbiddenError`` if leases are switched off; or if they are
+    enforced, and the user may not save the document.
     """
 
     def __init__(self, caller: ServiceCaller, path: str, seconds: int) -> None:
@@ -175,10 +172,8 @@ class FormClient(DocumentsClient):
         """Publish a definition, and return its version.
 
         ``version`` is a number, ``next`` for a new version, or ``None`` for the latest one, which is replaced; the
-        first is 1. ``attachments``, by their file names, are stored before the definition.
-
-        Raises:
-            BadRequestError: it is not well-formed, or something in it cannot be published.
+        first is 1. ``attachments``, by their file names, are stored before the definition. Raises ``BadRequestError``
+        if it is not well-formed, or something in it cannot be published.
         """
         xhtml = without_encoding(xhtml) if isinstance(xhtml, str) else xhtml
         own = self._caller.fields(version)
@@ -263,11 +258,8 @@ class FormClient(DocumentsClient):
     ) -> SavedDocument:
         """Make an older revision the current one again, with its attachments; also of a document that was deleted.
 
-        ``revision`` is its ``modified`` in the history, ``as_of`` a time when it was current.
-
-        Raises:
-            BadRequestError: neither is given, or both.
-            BusyError: somebody else writes meanwhile.
+        ``revision`` is its ``modified`` in the history, ``as_of`` a time when it was current: one of them is given.
+        Raises ``BusyError`` if somebody else writes meanwhile.
         """
         query = older(revision, as_of)
         if len(query) != 1:
@@ -284,11 +276,8 @@ class FormClient(DocumentsClient):
     ) -> list[ReportedDifference]:
         """Return the differences between two revisions, which ``modified`` in the history names, in a form's words.
 
-        ``language`` is that of the labels, the first of the form if there is none.
-
-        Raises:
-            NotFoundError: the revision does not exist.
-            BadRequestError: a revision is of another version of the form.
+        ``language`` is that of the labels, the first of the form if there is none. Raises ``BadRequestError`` if a
+        revision is of another version of the form.
         """
         address = self.address(document)
         version = self._version_of(document)
@@ -307,10 +296,8 @@ class FormClient(DocumentsClient):
     def delete_all(self, *, version: int | None = None) -> DeletedData:
         """Delete all data of a form, or of a ``version``; each document can be brought back by ``revert``.
 
-        It is never repeated: what was saved after the first request would be deleted, too.
-
-        Raises:
-            ForbiddenError: there are documents, and the user may delete none of them.
+        It is never repeated: what was saved after the first request would be deleted, too. Raises ``ForbiddenError`` if
+        there are documents, and the user may delete none of them.
         """
         path = f"{self._caller.path('crud', *self._names, 'data')}/"
         answer = self._caller.send("DELETE", path, self._caller.fields(version))
@@ -320,8 +307,7 @@ class FormClient(DocumentsClient):
     def purge_revision(self, document: DocumentName, revision: Instant) -> None:
         """Remove an older revision of a document without a trace. Only for administrators, as ``purge`` of the client.
 
-        Raises:
-            ConflictError: it is the current one.
+        Raises ``ConflictError`` if it is the current one.
         """
         self._purge(self.address(document), (("last-modified-time", revision),))
 
@@ -343,11 +329,8 @@ class FormClient(DocumentsClient):
     ) -> list[str]:
         """Give a document, or all documents ``owned_by`` a user, another owner or stage; return the ids of the changed.
 
-        An empty owner or stage is none. Only for administrators.
-
-        Raises:
-            NotFoundError: the document is not there.
-            ConflictError: some were not changed; the text has the first cause.
+        An empty owner or stage is none. Only for administrators. Raises ``ConflictError`` if some were not changed; its
+        text has the first cause.
         """
         names = () if document is None else (self.address(document).document,)
         given = {"owned-by": owned_by, "owner": owner or None, "group": group, "stage": stage}
@@ -371,8 +354,7 @@ class FormClient(DocumentsClient):
     def reencrypt(self, version: int | None = None) -> None:
         """Begin to encrypt all data again, or that of a version. ``PersistenceClient.reencryptions`` has the progress.
 
-        Raises:
-            NotSupportedError: there is no encryption key.
+        Raises ``NotSupportedError`` if there is no encryption key.
         """
         self._begin("reencrypt", version)
 
@@ -382,11 +364,9 @@ class FormClient(DocumentsClient):
     def issue_token(self, document: DocumentName, operations: Iterable[str], expires: str) -> str:
         """Return an access token for a document, which ``PersistenceClient.with_token`` takes.
 
-        ``operations`` are ``read``, ``update`` and ``delete``; ``expires`` is a time span such as ``7d``.
-
-        Raises:
-            ForbiddenError: the setting ``token_issuers`` does not name the key of the caller, or the form has no
-                permission for tokens.
+        ``operations`` are ``read``, ``update`` and ``delete``; ``expires`` is a time span such as ``7d``. Raises
+        ``ForbiddenError`` if the setting ``token_issuers`` does not name the key of the caller, or the form has no
+        permission for tokens.
         """
         name = self.address(document).document
         query = (("operations", ",".join(operations)), ("expires", expires))
@@ -426,11 +406,8 @@ class PersistenceClient(Closable):
 
     Every error is a ``PersistenceError``: ``NotFoundError``, ``ForbiddenError``, ``PreconditionError`` and so on, whose
     text is the line of the service. ``UnauthorizedError`` means the key, ``RemoteError`` that the service cannot be
-    reached or has failed.
-
-    Raises:
-        BadRequestError: ``url`` is not a valid address, or ``key`` is not a valid key.
-        KeyError: ``dialect`` is unknown.
+    reached or has failed. An address or a key that is not valid is a ``BadRequestError``, an unknown dialect a
+    ``KeyError``.
     """
 
     def __init__(
@@ -512,9 +489,7 @@ class PersistenceClient(Closable):
         """Rebuild the indexes of all forms, and return when that is done. Searches are answered meanwhile.
 
         It is sent once. After ``CallPolicy.silence`` seconds ``RemoteTimeoutError`` is raised, and the rebuild goes on.
-
-        Raises:
-            BusyError: a rebuild runs.
+        Raises ``BusyError`` if one runs already.
         """
         self._caller.send("POST", ("reindex",))
 
@@ -526,17 +501,14 @@ class PersistenceClient(Closable):
         """Return the progress of each form that is or was encrypted again (``FormClient.reencrypt``)."""
         return self._caller.send("GET", ("reencrypt",), is_safe=True).values(messages.read_reencryptions)
 
-    # For administrators: callers with an API key that the setting ``administrators`` names.
+    # For administrators: callers with an API key that the setting ``administrators`` names, others get ForbiddenError.
 
     def export(self, query: ExportQuery | str = _EVERYTHING) -> Answer:
         """Open a ZIP archive of forms and data, to be read in pieces in a ``with`` block.
 
         A text names forms as ``APP/FORM/VERSION``, whose empty parts stand for everything. If the archive
-        breaks off, reading it raises ``RemoteError``.
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            NotFoundError: a form that is named in full does not exist.
+        breaks off, reading it raises ``RemoteError``. A form that is named in full, and does not exist, raises
+        ``NotFoundError``.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
         parameters = export_parameters(asked)
@@ -555,11 +527,8 @@ class PersistenceClient(Closable):
     ) -> messages.ReportedImport:
         """Import a ZIP archive or JSON lines, sent in pieces, and return the report.
 
-        ``on_conflict`` says what to do with a document that differs here.
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            BusyError: another import runs.
+        ``on_conflict`` says what to do with a document that differs here. Raises ``BusyError`` while another import
+        runs.
         """
         query = (("dry-run", str(dry_run).lower()), ("on-conflict", on_conflict))
         fields = (("Content-Type", _KINDS[kind]),)
@@ -576,11 +545,8 @@ class PersistenceClient(Closable):
         """Remove old data without a trace, or only report what would go, and return the report.
 
         ``older_than`` is a time span such as ``30d`` or ``2y``, or an instant. ``place`` narrows it down to an
-        application, a form (application and form), or a document (both, and its id).
-
-        Raises:
-            ForbiddenError: the caller is not an administrator.
-            BusyError: another purge runs.
+        application, a form (application and form), or a document (both, and its id). Raises ``BusyError`` while another
+        purge runs.
         """
         query = (("what", ",".join(what)), ("older-than", older_than), ("dry-run", str(dry_run).lower()))
         answer = self._caller.send("POST", ("purge", *place), (), query, is_safe=dry_run)

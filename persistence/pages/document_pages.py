@@ -13,16 +13,7 @@ import msgspec
 from flask import Response, render_template, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    PreconditionError,
-)
+from persistence import errors
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, ROWS_SHOWN, VALUES_SHOWN
@@ -66,7 +57,7 @@ def instant_of(text: str) -> Instant | None:
     try:
         return parse_instant(text) if text else None
     except (ValueError, OverflowError):
-        raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
+        raise errors.NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
@@ -154,7 +145,7 @@ class DocumentPages:
         language = language_of(outline.languages)
         living = shown
         if shown.is_deleted and shown.instant is None:  # its last values are shown
-            with suppress(NotFoundError):
+            with suppress(errors.NotFoundError):
                 living = self._shown(address, histories.before_current(self.documents, address))
         values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
@@ -162,11 +153,11 @@ class DocumentPages:
         revisions, total = _revisions(shown, number)
         published, lease = None, None
         if shown.revision is not None:
-            with suppress(PersistenceError):
+            with suppress(errors.PersistenceError):
                 published = shown.route.catalog.of(address.form, shown.revision.version).published
         try:
             shown.route.data.storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+        except errors.LockedError as error:
             lease = error
         return render_template(
             "document.html",
@@ -196,13 +187,15 @@ class DocumentPages:
         route = self.documents.router.of(address.form)
         place = self.forms.place_of(route)
         if place is None:
-            raise NotFoundError(f"the service {route.properties.route.data.name} has the documents of {address.form}")
+            raise errors.NotFoundError(
+                f"the service {route.properties.route.data.name} has the documents of {address.form}"
+            )
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
             found = route.storage.read_revision(address, instant, content=False)
             if found is None:
-                raise NotFoundError(f"{address} has no revision of {instant}")
+                raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
         return OpenedDocument(route, report, instant, revision)
 
@@ -215,7 +208,7 @@ class DocumentPages:
             return shown_documents.shown_document(
                 shown.address, read, outline_of(shown.route, revision.version), language
             )
-        except DamagedError as error:
+        except errors.DamagedError as error:
             return shown_documents.ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
@@ -237,7 +230,7 @@ class DocumentPages:
         found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
-            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
+            raise errors.ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
         given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
         is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
         kind = content_type or (given if preview_of(given) else "application/octet-stream")
@@ -253,10 +246,10 @@ class DocumentPages:
         address = address_of(app, form, collection, document)
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
-            raise NotFoundError("the times of two revisions are needed, as older and newer")
+            raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
-            raise NotFoundError(f"{address} has no revision of {newer}")
+            raise errors.NotFoundError(f"{address} has no revision of {newer}")
         pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = histories.DiffOptions(language, in_removed=True)
@@ -294,7 +287,7 @@ class DocumentPages:
                 if now is not None and not (current is not None and current.is_edited):
                     who = now.modifier or "somebody without a name"
                     cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-                raise PreconditionError(
+                raise errors.PreconditionError(
                     f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
                     "Look at the document again."
                 )
@@ -325,16 +318,16 @@ class DocumentPages:
 
         def do(_by: str) -> Done:
             if storage.is_remote:
-                raise NotSupportedError(f"another service has the leases of {address.form}")
+                raise errors.NotSupportedError(f"another service has the leases of {address.form}")
             try:
                 lease = storage.leases.broken(address.document, values["holder"])
-            except PreconditionError as error:
-                raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
+            except errors.PreconditionError as error:
+                raise errors.PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
             return Done(translated("The lease of {user} is broken.", user=lease.user))
 
         try:
             storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+        except errors.LockedError as error:
             leased = "{user} has leased it for {count} more seconds, and may be editing it now."
             effects = (
                 translated(leased, user=error.user or translated("Somebody"), count=error.seconds),
@@ -343,16 +336,18 @@ class DocumentPages:
             name, back = f"{address.form}/{address.document}", document_path("document", address)
             title, sent = translated("Break the lease of {name}?", name=name), {"holder": error.user or ""}
             return Question(title, effects, translated("Break the lease"), back, do, is_dangerous=True, sent=sent)
-        raise NotFoundError(f"nobody has leased the document {address.document}")
+        raise errors.NotFoundError(f"nobody has leased the document {address.document}")
 
     # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
 
     def _selected(self, values: Values) -> list[_Selected]:
         names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
         if not names:
-            raise BadRequestError("no document is selected: go back, and tick some")
+            raise errors.BadRequestError("no document is selected: go back, and tick some")
         if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once")
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once"
+            )
         found = list[_Selected]()
         route = self.documents.router.of(Form(values["app"], values["form"]))
         for name in names:
@@ -363,7 +358,7 @@ class DocumentPages:
                 title = self._last_content(address, deleted=stored.sidecar.deleted).title if is_listed else ""
                 found.append(_Selected(address, stored.etag, title))
         if not found:
-            raise BadRequestError("none of the selected documents exists")
+            raise errors.BadRequestError("none of the selected documents exists")
         return found
 
     def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> shown_documents.ShownDocument:
@@ -372,7 +367,7 @@ class DocumentPages:
             read = self.documents.read(address, Get(instant=instant))
             outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
             return shown_documents.shown_document(address, read, outline, language_of(outline.languages))
-        except PersistenceError:  # the page of the document says what is wrong
+        except errors.PersistenceError:  # the page of the document says what is wrong
             return shown_documents.ShownDocument()
 
     def _question(
@@ -397,13 +392,13 @@ class DocumentPages:
 
         def do(by: str) -> Done:
             if sent["state"] != values["state"]:
-                raise PreconditionError(
+                raise errors.PreconditionError(
                     "a document has changed since you were asked. Nothing was written. Look at the documents again."
                 )
             for each in found:
                 try:
                     act(each, User(name=by))
-                except PersistenceError as error:
+                except errors.PersistenceError as error:
                     failed.append(str(error))
             notice = translated(word, count=count - len(failed))
             if failed:
@@ -438,14 +433,14 @@ class DocumentPages:
         owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
         stage = short(values["stage"], "stage")
         if group and not owner:
-            raise BadRequestError("a group needs an owner")
+            raise errors.BadRequestError("a group needs an owner")
         if values["change"] == "owner":
             member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
             what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
         elif values["change"] == "stage":
             what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
         else:
-            raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
+            raise errors.BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
         effects = (
             what,
             "This makes a new revision, with the same content.",
@@ -467,12 +462,14 @@ class DocumentPages:
         """Send the named documents, else all of the form: a folder each, with files under their own names."""
         names = list(dict.fromkeys(request.args.getlist("document")))
         if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all"
+            )
         route = self.documents.router.of(Form(app, form))
         for name in names:  # a name that leads nowhere is refused before the answer begins
-            with suppress(DamagedError):
+            with suppress(errors.DamagedError):
                 if route.storage.sidecar(address_of(app, form, Collection.DATA.value, name)) is None:
-                    raise NotFoundError(f"{app}/{form} has no document {name}")
+                    raise errors.NotFoundError(f"{app}/{form} has no document {name}")
         pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
         headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
         body = Unbroken(pieces, request.environ.get(REQUEST_ID))
@@ -496,8 +493,8 @@ class DocumentPages:
                     except LEFT_OUT as error:
                         problems.append(str(error))
             if problems:
-                errors, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
-                yield from archive.add(ERRORS_ENTRY, (now, now), [errors], len(errors), compresses=True)
+                lines, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [lines], len(lines), compresses=True)
             yield from archive.end()
 
     def _entry(self, archive: ZipStream, address: DocumentAddress, path: str) -> Iterator[bytes]:
@@ -505,7 +502,7 @@ class DocumentPages:
         with closing(read.found):
             sidecar = read.found.sidecar
             if sidecar.encrypted and not address.is_main:
-                raise BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
+                raise errors.BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
             times = sidecar.modified, sidecar.created
             yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
 

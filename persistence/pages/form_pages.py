@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 from urllib.parse import quote
@@ -347,15 +348,6 @@ def _filters(shown: ShownVersion, table: DocumentTable) -> Iterator[tuple[str, s
         yield name, translated(_FACTS[name]), "text", "exactly", options
 
 
-def _chosen(shown: ShownVersion, table: DocumentTable, asked: TableQuery) -> tuple[str, ...]:
-    """Return the names of the columns that are shown: those chosen, else the first controls and the usual facts."""
-    if asked.columns:
-        return asked.columns[: limits.COLUMNS_SHOWN]
-    paths = tuple(column.path for column in table.columns[: limits.CONTROLS_SHOWN])
-    has_versions = shown.version is None and len(shown.numbers) > 1
-    return (*paths, "saved", "by", "stage", *(("version",) if has_versions else ()), "id")
-
-
 def _language() -> str:
     return request.args.get("lang") or page_language()
 
@@ -369,7 +361,11 @@ def table_of(shown: ShownVersion) -> DocumentTable:
 def documents(shown: ShownVersion) -> str:
     table = table_of(shown)
     asked = table_query(request.args, table)
-    columns = _chosen(shown, table, asked)
+    columns = asked.columns[: limits.COLUMNS_SHOWN]
+    if not columns:  # the first controls and the usual facts
+        paths = (column.path for column in table.columns[: limits.CONTROLS_SHOWN])
+        has_versions = shown.version is None and len(shown.numbers) > 1
+        columns = (*paths, "saved", "by", "stage", *["version"] * has_versions, "id")
     hits, problem = _found(table, asked, columns)
     plot, days = "", reports.last_days()
     if (counts := shown.counts) is not None:
@@ -438,20 +434,14 @@ def disposition(name: str, *, is_shown: bool = False) -> str:
     return f'{kind}; filename="{plain}"' + (f"; filename*=UTF-8''{quote(name, safe='')}" if plain != name else "")
 
 
-def csv(shown: ShownVersion) -> AnyResponse:
+def table_file(shown: ShownVersion, suffix: str) -> AnyResponse:
+    """Send the table of documents as a file, with the suffix ``csv`` or ``xlsx``."""
     table = table_of(shown)
     asked = table_query(request.args, table)
-    return _file(shown, "csv", "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts))
-
-
-def xlsx(shown: ShownVersion) -> AnyResponse:
-    table = table_of(shown)
-    asked = table_query(request.args, table)
-    pieces = table.xlsx(asked.query, asked.drafts, _language())
-    return _file(shown, "xlsx", XLSX, pieces)
-
-
-def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[bytes]) -> AnyResponse:
+    if suffix == "csv":
+        content_type, pieces = "text/csv; charset=utf-8", table.csv(asked.query, asked.drafts)
+    else:
+        content_type, pieces = XLSX, table.xlsx(asked.query, asked.drafts, _language())
     version = "" if shown.version is None else f"-{shown.version}"
     headers = {
         "Content-Disposition": disposition(f"{shown.form.app}-{shown.form.name}{version}.{suffix}"),
@@ -496,8 +486,9 @@ class FormPages:
         site.page("/admin/search", "search", self.search)
         for kind, path in (("form", _PATH), ("version", f"{_PATH}/<int:version>")):
             site.page(path, f"{kind}-documents", self._of_version(documents), reads="search")
-            site.page(f"{path}/documents.csv", f"{kind}-csv", self._of_version(csv), reads="csv")
-            site.page(f"{path}/documents.xlsx", f"{kind}-xlsx", self._of_version(xlsx), reads="xlsx")
+            for suffix in ("csv", "xlsx"):
+                view = self._of_version(partial(table_file, suffix=suffix))
+                site.page(f"{path}/documents.{suffix}", f"{kind}-{suffix}", view, reads=suffix)
             site.page(f"{path}/deleted", f"{kind}-deleted", self._of_version(self.deleted), reads="read")
         site.page(f"{_PATH}/<int:version>/definition", "version-definition", self._of_version(_definition))
 

@@ -124,27 +124,24 @@ ProviderOf = Callable[[ProviderProperties], Provider]
 """Leads from what properties say of a provider to the provider, always the same one."""
 
 
+@dataclass(eq=False)
 class Router:
     """Finds the route of each form by the properties: ``of`` returns it."""
 
-    def __init__(
-        self,
-        properties: Properties,
-        route: Callable[[Form], Route],
-        defining: Callable[[str | None], Iterable[Provider]],
-        keeping_data: Callable[[], Iterable[Provider]],
-    ) -> None:
-        self.properties = properties
-        self.of: Callable[[Form], Route] = lru_cache(FORMS_KEPT)(route)
-        self._defining = defining
-        self._keeping_data = keeping_data
+    properties: Properties
+    of: Callable[[Form], Route]
+    defining: Callable[[str | None], Iterable[Provider]]
+    keeping_data: Callable[[], Iterable[Provider]]
+
+    def __post_init__(self) -> None:
+        self.of = lru_cache(FORMS_KEPT)(self.of)
 
     def published(self, app: str | None, name: str | None) -> Iterator[tuple[Route, Iterator[PublishedVersion]]]:
         """Return the route of every form, or of those of an application or a form name, with its undamaged versions.
 
         A definition in a provider counts only where rules would look for it.
         """
-        for provider in dict.fromkeys(self._defining(app)):
+        for provider in dict.fromkeys(self.defining(app)):
             for form, versions in provider.catalog.forms(app, name):
                 with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     route = self.of(form)
@@ -154,7 +151,7 @@ class Router:
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield every form, or each of an application, that has anything where requests for it look, each once."""
         found: set[Form] = set()
-        for provider in dict.fromkeys((*self._defining(app), *self._keeping_data())):
+        for provider in dict.fromkeys((*self.defining(app), *self.keeping_data())):
             for form in provider.storage.forms(app):
                 with suppress(ConfigurationError):
                     route = self.of(form)
@@ -166,12 +163,12 @@ class Router:
         self.of(form).data.reindexer.version(form, version)
 
     def reindex_all(self) -> None:
-        for provider in dict.fromkeys(self._keeping_data()):
+        for provider in dict.fromkeys(self.keeping_data()):
             provider.reindexer.all()
 
     def reindexing_status(self) -> ReindexingStatus:
         """Return the progress of the first provider that is rebuilding."""
-        found = (provider.reindexer.status() for provider in dict.fromkeys(self._keeping_data()))
+        found = (provider.reindexer.status() for provider in dict.fromkeys(self.keeping_data()))
         return next((status for status in found if status.state is not ReindexingState.STOPPED), ReindexingStatus())
 
 
