@@ -1,7 +1,5 @@
 """Fixtures that every suite shares: a real service in both dialects, through the faces that behave alike."""
 
-from __future__ import annotations
-
 import gc
 import os
 import uuid

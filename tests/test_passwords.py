@@ -1,7 +1,5 @@
 """Passwords of administrators: the file that keeps them, the command, and what is compared."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

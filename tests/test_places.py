@@ -1,7 +1,5 @@
 """Where providers have their places: what cannot be is refused when the service starts."""
 
-from __future__ import annotations
-
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor

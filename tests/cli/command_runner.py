@@ -1,7 +1,5 @@
 """A service in this process with forms, and the commands that report on them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Settings with two trees and a directory of attachments, a service over them, and the commands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The lines of requests and commands, and what ``audit show`` selects, are in ``golden/audit.txt``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

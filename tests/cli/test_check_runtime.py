@@ -1,7 +1,5 @@
 """``persistence check-runtime`` and ``health``: the sequences of each release, and a runtime's properties."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``persistence export``: an archive in a file or on standard output; contents are in ``golden/archives.txt``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

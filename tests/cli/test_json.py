@@ -1,7 +1,5 @@
 """``--json``: every command that prints facts has it, and prints the objects that docs/json.md describes."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

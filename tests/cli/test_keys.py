@@ -1,7 +1,5 @@
 """``persistence token``, ``api-key``, ``signing-key`` and ``encryption-key``; refusals are in ``golden/access.txt``."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """``persistence search``: the hits of a search over HTTP, and the paths of values in all commands."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

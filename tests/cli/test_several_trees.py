@@ -3,8 +3,6 @@
 What they print is in ``golden/several.txt`` and, where definitions and data are apart, in ``golden/apart.txt``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

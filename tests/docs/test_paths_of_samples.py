@@ -4,8 +4,6 @@ A crontab that names other settings than the unit backs up another tree, and suc
 written under the unit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

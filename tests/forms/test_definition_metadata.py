@@ -1,7 +1,5 @@
 """The metadata of a definition that is kept (spec forms 6.2, search 4.3), and marks that are refused."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """``persistence move --attachments DIR``: out of the tree into a directory, while the service runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping

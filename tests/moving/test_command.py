@@ -1,7 +1,5 @@
 """``persistence move``: trees that are the same afterwards; its output is in ``golden/transfer.txt``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

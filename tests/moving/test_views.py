@@ -1,7 +1,5 @@
 """Flat views after a move: they are those of the source, without a rebuild."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

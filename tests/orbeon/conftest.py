@@ -1,7 +1,5 @@
 """A database of each engine, and each place into which it is imported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

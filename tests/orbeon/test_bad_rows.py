@@ -1,7 +1,5 @@
 """What cannot be imported has a line each, the rest comes, and the exit status is not 0."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

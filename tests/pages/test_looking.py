@@ -1,7 +1,5 @@
 """What the pages show: the overview, the health, the audit and the settings."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
