@@ -55,7 +55,7 @@ def test_whether_anything_is_marked_to_be_encrypted(mark: str, *, encrypts: bool
         ('<title xml:lang="en">A</title><title xml:lang="en">B</title>', FormMetadata(titles={"en": "B"})),
         ("<title>A<b>c</b>d</title>", FormMetadata(titles={"": "Acd"})),
         ("<title/>", FormMetadata(titles={"": ""})),
-        ("<available>false</available>", FormMetadata(available=False)),
+        ("<available> false </available>", FormMetadata(available=False)),
         ("<available> true </available>", FormMetadata()),
         ("<available/>", FormMetadata()),
         ("<singleton>true</singleton>", FormMetadata(singleton=True)),
