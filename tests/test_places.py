@@ -95,24 +95,6 @@ def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ('[datasource.a]\ndata = ""', "datasource = {'a': {'data': ''}} is not tables [datasource.NAME] of data"),
-        ('[datasource.a]\nroot = "x"', "is not tables [datasource.NAME] of data"),
-        ('[datasource]\na = "x"', "is not tables [datasource.NAME] of data"),
-        ('[datasource."a b"]\ndata = "x"', "is not tables [datasource.NAME] of data"),
-        ('datasource = "x"', "is not tables [datasource.NAME] of data"),
-    ],
-)
-def test_datasources_that_are_none_are_refused(tmp_path: Path, text: str, cause: str) -> None:
-    file = tmp_path / "own.toml"
-    file.write_text(text)
-    with pytest.raises(StartupError) as error:
-        load(str(file), environment={})
-    assert cause in str(error.value)
-
-
 def test_datasources_are_set_in_the_file_only() -> None:
     with pytest.raises(StartupError, match="datasource can only be set in the settings file"):
         load(environment={"PERSISTENCE_DATASOURCE": "x"})
