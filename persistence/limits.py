@@ -90,6 +90,7 @@ PERMISSIONS_KEPT = 256  # distinct permissions that are cached: many versions sh
 PERMISSIONS_KEPT_BYTES = 8 << 20  # memory of these
 DEFINITIONS_KEPT = 256  # versions for which the readers of their indexed controls are cached
 DEFINITIONS_KEPT_BYTES = 2 << 20  # memory of these readers
+INDEX_KEYS_KEPT_BYTES = 16 << 20  # memory of their indexed controls: some 350 bytes each, and a form may have many
 
 # Documents: small files, histories, leases.
 SEARCHED_AT_ONCE = 1 << 20  # form data searched for marks of encryption first: to parse it takes 3 times a whole PUT
@@ -115,6 +116,8 @@ LONGEST_LEASE = 24 * 60 * 60  # a runtime asks for ten minutes, and renews them 
 MOST_LEASES_OF_A_DIRECTORY = 4096  # leases in one of 256 directories, which a new lease lists: a million together
 # Ids of documents that do not exist cost nothing; the room above is for documents that exist.
 MOST_LEASES_BESIDE_NEW_IDS = 64  # leases in one of 256 directories, with which an id without a document can be leased
+LEASES_SEARCHED = 10_000  # leases of a place that are read to find those of a user: some 250 ms in a tree
+MOST_LEASED = 1_000  # documents that users have leased, in one search
 LEASES_COUNTED = 2_000  # leases of a place that are read for the metrics: some 50 ms in a tree
 PURGED_AT_ONCE = 64  # revisions purged under one lock of a document: some 20 ms, and four waits for the disk
 PURGE_PAUSE = 0.02  # without the lock after these: a waiting request looks every 10 ms whether it can be had

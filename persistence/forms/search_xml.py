@@ -54,7 +54,7 @@ _QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "ope
 _SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)
 _OF_QUERY = frozenset(
     {
-        *("path", "metadata", "match", "control", "sort"),
+        *("path", "metadata", "match", "control", "sort", "or"),
         *("name", "type", "summary-show", "statically-required", "html-label"),  # a runtime says them (spec search 0.2)
     }
 )
@@ -78,7 +78,7 @@ _TIMES = (Field.CREATED, Field.LAST_MODIFIED)
 _TEXTS = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE)
 _COMPARISONS: Mapping[Field, tuple[Comparison, ...]] = {
     **dict.fromkeys(_TIMES, (Comparison.GTE, Comparison.LT)),
-    **dict.fromkeys(_TEXTS, (Comparison.EXACT,)),
+    **dict.fromkeys((*_TEXTS, Field.LEASED_BY), (Comparison.EXACT,)),
 }
 _MATCH_OF_CONTROL = {**dict.fromkeys(("input", "textarea", "output"), TextMatch.SUBSTRING), "select": TextMatch.TOKEN}
 
@@ -154,7 +154,7 @@ def _control_filters(queries: Iterable[ET.Element]) -> tuple[ControlFilter, ...]
             tokens += len(term.split())
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
-        filters.append(ControlFilter(_path(query), match, term))
+        filters.append(ControlFilter(_path(query), match, term, query.get("or", "")))
     return tuple(filters)
 
 
@@ -177,9 +177,9 @@ def _field_filter(field: Field, query: ET.Element) -> FieldFilter:
         raise BadRequestError(f"{field.value} has no match {comparison.value!r}; it has {_names(_COMPARISONS[field])}")
     value = text_in(query).strip()
     if field not in _TIMES:
-        return FieldFilter(field, comparison, value)
+        return FieldFilter(field, comparison, value, query.get("or", ""))
     try:
-        return FieldFilter(field, comparison, first_from(parse_time(value, field.value)))
+        return FieldFilter(field, comparison, first_from(parse_time(value, field.value)), query.get("or", ""))
     except OverflowError as error:
         raise BadRequestError(f"{field.value} is after the last day of the calendar: {value!r}") from error
 
@@ -188,6 +188,8 @@ def _sort(queries: Iterable[tuple[Field | str, ET.Element]]) -> Sort:
     sorts = [Sort(by, is_descending(query.attrib["sort"])) for by, query in queries if "sort" in query.attrib]
     if len(sorts) > 1:
         raise BadRequestError(f"one query may have a sort, not {len(sorts)}")
+    if sorts and sorts[0].by is Field.LEASED_BY:
+        raise BadRequestError("documents cannot be sorted by leased-by")
     return sorts[0] if sorts else Sort()
 
 
@@ -223,6 +225,7 @@ def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = Fals
     queries = [element(_QUERY, content=text(query.text))] if query.text else []
     for of_field in query.fields:
         about = attribute("metadata", of_field.field.value) + attribute("match", of_field.comparison.value)
+        about += attribute("or", of_field.alternative) if of_field.alternative else ""
         queries.append(element(_QUERY, about, text(of_field.value)))
     sort = attribute("sort", "desc" if query.sort.is_descending else "asc")
     if isinstance(query.sort.by, Field):
@@ -231,6 +234,7 @@ def write_search_request(scope: Scope, query: Query, *, all_indexed: bool = Fals
     queries += [element(_QUERY, _about(path) + (sort if path == query.sort.by else "")) for path in paths]
     for control in query.controls:
         about = _about(control.path) + attribute("match", control.match.value)
+        about += attribute("or", control.alternative) if control.alternative else ""
         queries.append(element(_QUERY, about, text(control.text)))
     drafts, about = scope.drafts, ""
     if drafts.kind is Drafts.ONLY and drafts.for_document is not None:

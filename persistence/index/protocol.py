@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum, IntFlag
-from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import asdict, astuple
 
+from persistence.bounded_cache import BoundedCache
 from persistence.catalog import Definition
 from persistence.closable import taking
 from persistence.errors import BadRequestError, BusyError, PersistenceError
@@ -30,6 +30,7 @@ from persistence.index.sources import DefinitionState, DocumentName, IndexedDefi
 from persistence.limits import (
     DEFINITIONS_KEPT,
     HIT_COSTS,
+    INDEX_KEYS_KEPT_BYTES,
     LARGEST_FOUND,
     MOST_INDEXED,
     MOST_INDEXED_VALUES,
@@ -154,10 +155,16 @@ class NumberedKey(msgspec.Struct, frozen=True):
     key: IndexKey
 
 
-@lru_cache(DEFINITIONS_KEPT)
-def _decoded(keys: str) -> tuple[tuple[IndexKey, ...], Mapping[str, int]]:
-    found = msgspec.json.decode(keys, type=tuple[NumberedKey, ...])
-    return tuple(each.key for each in found), {each.key.path: each.number for each in found}
+_Keys = tuple[tuple[IndexKey, ...], Mapping[str, int]]
+_keys: BoundedCache[_Keys] = BoundedCache(DEFINITIONS_KEPT, INDEX_KEYS_KEPT_BYTES)
+
+
+def _decoded(keys: str) -> _Keys:
+    def decode() -> _Keys:
+        found = msgspec.json.decode(keys, type=tuple[NumberedKey, ...])
+        return tuple(each.key for each in found), {each.key.path: each.number for each in found}
+
+    return _keys.get(keys, decode)
 
 
 _TYPES = tuple(OrderedType)

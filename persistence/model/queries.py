@@ -42,6 +42,7 @@ class Field(Enum):
     CREATED_BY = "created-by"
     LAST_MODIFIED_BY = "last-modified-by"
     WORKFLOW_STAGE = "workflow-stage"
+    LEASED_BY = "leased-by"  # a condition alone: no document has it stored, and none is sorted by it
 
 
 class Comparison(Enum):
@@ -62,11 +63,15 @@ class Drafts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ControlFilter:
-    """A condition on the values of an indexed control: one of them matches ``text``, which is not empty."""
+    """A condition on the values of an indexed control: one of them matches ``text``, which is not empty.
+
+    Of the conditions on controls and fields with the same name in ``alternative`` one must hold, in place of all.
+    """
 
     path: str
     match: TextMatch
     text: str  # of a range a bound, or two
+    alternative: str = ""
 
 
 def range_of(ranges: Iterable[ControlFilter], of: OrderedType) -> KeyRange:
@@ -91,6 +96,8 @@ class FieldFilter:
     field: Field
     comparison: Comparison
     value: str
+    alternative: str = ""  # as of a ``ControlFilter``
+    documents: tuple[str, ...] = ()  # of ``LEASED_BY``, those that the user of ``value`` has leased
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The conditions, all of which must hold, the order, and the requested part of the list."""
+    """The conditions, which must all hold but for alternatives, the order, and the requested part of the list."""
 
     text: str = ""  # searched in the whole text of a document
     controls: tuple[ControlFilter, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from persistence.catalog import Catalog, Definition
-from persistence.errors import DeletedError, NotFoundError, disk_errors
+from persistence.errors import ConflictError, DeletedError, NotFoundError, disk_errors
 from persistence.forms.controls import DESIGNER_KEYS, NO_OUTLINE
 from persistence.forms.definition_metadata import unpublish
 from persistence.forms.definition_printing import KIND, printed, read_elements
@@ -201,8 +201,15 @@ class Pulling:
         self.documents.write(target, put, read.pieces())
         return True
 
-    def document_of(self, form: Form, version: int | None, found: Sequence[str]) -> str | None:
-        """Return the document, of those with the form, from which it was published, else the only one."""
+    def document_of(self, form: Form, version: int | None, found: Sequence[str], wanted: str | None) -> str | None:
+        """Return the ``wanted`` document, else of those with the form the source of the version, or the only one."""
+        if wanted is not None:
+            designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)
+            address = DocumentAddress(designer, Collection.DATA, wanted, DATA_XML)
+            there = self.definitions.router.of(designer).data.storage.sidecar(address)
+            if there is not None and not there.deleted and wanted not in found:
+                raise ConflictError(f"the designer's document {wanted} does not have {form}: --new makes another one")
+            return wanted
         definition = published_definition(self.definitions.router.of(form).catalog, form, version)
         stored = definition.stored()
         source = None

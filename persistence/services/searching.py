@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from persistence.forms.answers import DistinctAnswer, FormListAnswer, SearchAnsw
 from persistence.forms.controls import DESIGNER_KEYS
 from persistence.forms.search_xml import read_distinct_request, read_form_query, read_search_request
 from persistence.index.protocol import Budget
-from persistence.limits import LARGEST_LIST, MOST_MERGED, SEARCH_FORMS_SECONDS
+from persistence.limits import LARGEST_LIST, LEASES_SEARCHED, MOST_LEASED, MOST_MERGED, SEARCH_FORMS_SECONDS
 from persistence.model.addresses import DESIGNER_VERSION, LIBRARY_FORM, Form
 from persistence.model.permissions import (
     EVERYBODY,
@@ -49,6 +49,7 @@ from persistence.model.queries import (
     FormSort,
     Hit,
     Hits,
+    Query,
     Scope,
     SentQuery,
     Sort,
@@ -61,6 +62,8 @@ from persistence.model.versions import PublishedVersion, Searched, VersionReques
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.services.rules import permissions_of
+from persistence.storage.document_leases import moment
+from persistence.storage.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +355,23 @@ def _permissions(searched: SearchedVersions, defined: Permissions | None, number
     return permissions_of(searched.catalog.of(definition.form, number), searched.configured)
 
 
+def _with_leased(query: Query, storage: Storage) -> Query:
+    """Return a query whose conditions on lease holders name the documents; another service looks itself."""
+    holders = {each.value for each in query.fields if each.field is Field.LEASED_BY}
+    if not holders or storage.is_remote:
+        return query
+    found, now = {holder: list[str]() for holder in holders}, moment()
+    for number, lease in enumerate(storage.leases.listed()):
+        if number == LEASES_SEARCHED:
+            raise BadRequestError(f"more than {LEASES_SEARCHED} documents are leased, too many to search by leased-by")
+        if not isinstance(lease, DamagedError) and lease.user in found and lease.remaining(now):
+            found[lease.user].append(lease.document)
+    if sum(map(len, found.values())) > MOST_LEASED:
+        raise BadRequestError(f"leased-by means more than {MOST_LEASED} documents")
+    fields = (replace(each, documents=tuple(found.get(each.value, ()))) for each in query.fields)
+    return replace(query, fields=tuple(fields))
+
+
 # A misspelt name gets an answer without documents (spec search 1.1, 1.4), with a notice of the nearest known name.
 
 
@@ -404,7 +424,7 @@ class Searching:
             is_known = isinstance(query.sort.by, Field) or query.sort.by in paths
             query = replace(query, controls=controls, sort=query.sort if is_known else Sort())
         with _full_disk_is_busy():
-            found = replace(query, paths=paths)
+            found = replace(_with_leased(query, route.data.storage), paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
             context = Asked(version, searched, asked, user)
             notice = self._notice(context, scope.seen, found=hits.total > 0)
@@ -425,6 +445,8 @@ class Searching:
         until = time.monotonic() + SEARCH_FORMS_SECONDS
         total, found, damaged = 0, list[Hit](), list[str]()
         operations_of: dict[Form | None, Callable[[Hit], Operations]] = {}
+        wanted = replace(query, offset=0, size=end, paths=())
+        with_leased: Callable[[Any], Query] = cache(partial(_with_leased, wanted))
         for form in self.router.forms(app):
             if time.monotonic() > until:
                 raise BadRequestError(f"the search takes more than {SEARCH_FORMS_SECONDS:.0f} s: name an application")
@@ -434,8 +456,8 @@ class Searching:
                 defined = permissions_of(searched.definition, searched.configured)
                 scope = scope_of(searched, defined, request.drafts, searcher.user, request.any_of)
                 with _full_disk_is_busy():
-                    wanted = replace(query, offset=0, size=end, paths=())
-                    hits = Hits() if scope.is_empty else route.data.index.search(form, scope, wanted, Budget(until))
+                    search = partial(route.data.index.search, form, scope, with_leased(route.data.storage))
+                    hits = Hits() if scope.is_empty else search(Budget(until))
                 operations_of[form] = operations_on(searched, defined, hits.page, searcher.user)
             except DamagedError:
                 damaged.append(str(form))

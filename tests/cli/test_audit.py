@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.audit.audit_log import AuditTrail, prepare
-from persistence.audit.chain import AuditEvent
+from persistence.audit.audit_log import AuditEvent, AuditTrail, prepare
 from tests.cli.command_runner import Command, Ended
 from tests.initialised import initialised
 

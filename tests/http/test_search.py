@@ -616,9 +616,40 @@ def test_all_forms_are_searched_at_once(forms: Service) -> None:
     assert _B not in everything
 
 
+def test_of_alternatives_one_must_hold(ranged: Service) -> None:
+    late = control(STATUS, "2024-05-31", match="gte", **{"or": "a"})
+    much = control(TOPICS, "10", match="lt", **{"or": "a"})
+    by_nobody = '<query metadata="created-by" match="exact" or="b">nobody</query>'
+    assert found(search(ranged, f"<search>{late}{much}</search>", form="typed/order").body) == ["two", "one"]
+    assert found(search(ranged, f"<search>{late}{by_nobody}</search>", form="typed/order").body) == []
+    asked = [{"path": STATUS, "match": "exact", "value": each, "or": "a"} for each in ("soon", "2024-05-01")]
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    answer = ranged.call("POST", "search/typed/order", json.dumps({"query": asked}).encode(), headers)
+    assert [each["name"] for each in json.loads(answer.body)["documents"]] == ["three", "one"]
+
+
+def test_my_documents_are_those_that_i_own_changed_or_leased(forms: Service) -> None:
+    """B is in a form whose documents only owners see: its lease shows it to nobody else."""
+    facts = ("created-by", "last-modified-by", "leased-by")
+    mine = "".join(f'<query metadata="{fact}" match="exact" or="mine">{{0}}</query>' for fact in facts)
+    leased = '<query metadata="leased-by" match="exact">{0}</query>'
+    eva, bob, lea = ({"Username": name, "Group": "staff"} for name in ("eva", "bob", "lea"))
+    assert forms.lock("several/open/data/A/data.xml", "eva", **eva).status == 200
+    assert forms.lock("several/owned/data/B/data.xml", "bob", **bob, Form_Definition_Version=2).status == 200
+    assert several(forms, mine.format("eva"), **eva) == [("1",), _A]
+    assert several(forms, mine.format("bob"), **bob) == [("2",), _C, _B]
+    assert several(forms, leased.format("bob"), **bob) == [("1",), _B]
+    assert several(forms, leased.format("bob"), **lea) == [("0",)]
+    assert found(search(forms, f"<search>{leased.format('eva')}</search>", form="several/open").body) == ["A"]
+    assert forms.unlock("several/open/data/A/data.xml", "eva", **eva).status == 200
+    assert several(forms, leased.format("eva"), **eva) == [("0",)]
+    assert forms.unlock("several/owned/data/B/data.xml", "bob", **bob, Form_Definition_Version=2).status == 200
+
+
 @pytest.mark.parametrize(
     ("body", "own", "cause"),
     [
+        ('<query metadata="leased-by" match="gte">eva</query>', {}, "leased-by has no match 'gte'; it has exact"),
         (control(NAME), {}, "a search of several forms names no controls, and is sorted by a time"),
         ('<query metadata="created-by" sort="asc"/>', {}, "a search of several forms names no controls"),
         ("<page-size>1001</page-size>", {}, "a search of several forms has 1000 documents at most"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from hypothesis import strategies as st
 
@@ -157,6 +159,10 @@ scopes = st.builds(
 )
 
 
+def _or(condition: ControlFilter | FieldFilter, name: str) -> ControlFilter | FieldFilter:
+    return replace(condition, alternative=name)
+
+
 @st.composite
 def queries(draw: st.DrawFn, known: tuple[str, ...]) -> Query:
     text = needles(known)
@@ -178,15 +184,14 @@ def queries(draw: st.DrawFn, known: tuple[str, ...]) -> Query:
         comparison=st.just(Comparison.EXACT),
         value=st.sampled_from(("ann", "Ann", "open", "Open", "ß", "nobody")),
     )
+    name, sorting = st.sampled_from(("", "", "one", "other")), st.sampled_from((*Field,)[:-1])
     return draw(
         st.builds(
             Query,
             text=st.one_of(st.just(""), text),
-            controls=st.lists(st.one_of(controls, ranges), max_size=3).map(tuple),
-            fields=st.lists(st.one_of(times, facts), max_size=2).map(tuple),
-            sort=st.builds(
-                Sort, by=st.one_of(st.sampled_from(Field), st.sampled_from(PATHS[1:])), is_descending=st.booleans()
-            ),
+            controls=st.lists(st.builds(_or, st.one_of(controls, ranges), name), max_size=3).map(tuple),
+            fields=st.lists(st.builds(_or, st.one_of(times, facts), name), max_size=2).map(tuple),
+            sort=st.builds(Sort, by=st.one_of(sorting, st.sampled_from(PATHS[1:])), is_descending=st.booleans()),
             offset=st.sampled_from((0, 0, 0, 1, 2, 3, 7, 10**18)),
             size=st.sampled_from((1, 2, 3, 10, 10**18)),
         )

@@ -6,7 +6,7 @@ An index that cannot do a thing says so by the abilities that its subject has, a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
@@ -190,6 +190,32 @@ class IndexContract:
     ) -> None:
         filters = [ControlFilter(path, TextMatch(match), text) for path, match, text in conditions]
         assert typed.names(*filters) == found
+
+    @pytest.mark.parametrize(
+        ("controls", "fields", "found"),
+        [
+            ([(STATUS, "closed", "a"), (TOPICS, "green", "a")], [], ["d-2"]),
+            ([(STATUS, "closed", "a")], [("bob", "a")], ["d-2"]),
+            ([(STATUS, "open", "")], [("ann", "a"), ("bob", "a")], ["d-3", "d-1"]),
+            ([("never/indexed", "x", "a")], [("bob", "a")], ["d-2"]),
+            ([("never/indexed", "x", "a")], [], []),
+            ([(STATUS, "open", "a"), (NAME, "Bob", "b")], [("bob", "a"), ("ann", "b")], ["d-3", "d-2", "d-1"]),
+        ],
+    )
+    def test_of_the_alternatives_of_each_name_one_must_hold(
+        self, filled: Subject, controls: list[tuple[str, str, str]], fields: list[tuple[str, str]], found: list[str]
+    ) -> None:
+        of_controls = [ControlFilter(path, TextMatch.EXACT, text, name) for path, text, name in controls]
+        of_fields = tuple(FieldFilter(Field.CREATED_BY, Comparison.EXACT, text, name) for text, name in fields)
+        assert filled.names(*of_controls, fields=of_fields, scope=only(Drafts.EXCLUDE)) == found
+
+    @pytest.mark.parametrize("match", TextMatch)
+    def test_a_search_has_many_alternatives(self, typed: Subject, match: TextMatch) -> None:
+        texts = [f"2024-05-{number % 28 + 1:02}" for number in range(180)]
+        bounds = [f"{each} {each}" if match is TextMatch.BETWEEN else each for each in texts]
+        filters = [ControlFilter(TOPICS, match, text, "a") for text in bounds]
+        alone = {name for each in dict.fromkeys(filters) for name in typed.names(replace(each, alternative=""))}
+        assert set(typed.names(*filters)) == alone
 
     def test_documents_are_read_again_by_the_types_of_the_next_publication(self, typed: Subject) -> None:
         since = ControlFilter(TOPICS, TextMatch.GTE, "2024-05-31")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from persistence.index.protocol import Budget
@@ -50,9 +51,7 @@ class Oracle:
             for each in self.stored
             if _is_in(scope, each.hit, self.stored)
             and query.text.casefold() in _folded(each.texts)
-            and all(_has_value(condition, each.hit) for condition in query.controls if not condition.match.is_range)
-            and all(_is_in_ranges(path, query.controls, each) for path in _ranged(query.controls))
-            and all(_has_field(condition, each.hit) for condition in query.fields)
+            and all(any(_meets(query, each) for query in queries) for queries in _required(query))
         ]
         return Hits(len(found), tuple(_sorted(found, query.sort)[query.offset : query.offset + query.size]))
 
@@ -61,6 +60,24 @@ class Oracle:
         hits = [each.hit for each in self.stored if _is_in(scope, each.hit, self.stored)]
         values = {value for hit in hits for value in _distinct(hit, by)}
         yield from sorted(values, key=_collated)
+
+
+def _required(query: Query) -> Iterator[list[Query]]:
+    """Queries, of each list of which one must find a document: that without alternatives, and those of each name."""
+    named = [Query(controls=(each,)) for each in query.controls], [Query(fields=(each,)) for each in query.fields]
+    for name in {each.alternative for each in (*query.controls, *query.fields)}:
+        if name:
+            yield [each for each in chain(*named) if name == (*each.controls, *each.fields)[0].alternative]
+    always = [tuple(each for each in filters if not each.alternative) for filters in (query.controls, query.fields)]
+    yield [Query(controls=always[0], fields=always[1])]  # type: ignore[arg-type]
+
+
+def _meets(query: Query, stored: Stored) -> bool:
+    return (
+        all(_has_value(condition, stored.hit) for condition in query.controls if not condition.match.is_range)
+        and all(_is_in_ranges(path, query.controls, stored) for path in _ranged(query.controls))
+        and all(_has_field(condition, stored.hit) for condition in query.fields)
+    )
 
 
 def _folded(texts: Iterable[str]) -> str:

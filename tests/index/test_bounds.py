@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,7 +25,14 @@ from persistence.index.sources import (
 )
 from persistence.index.sqlite.engine import IndexWriter, PreparedDocument, limited
 from persistence.index.sqlite.tables import columns
-from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
+from persistence.limits import (
+    INDEX_KEYS_KEPT_BYTES,
+    LARGEST_FOUND,
+    MOST_HANDED,
+    MOST_HANDED_CHARACTERS,
+    MOST_INDEXED,
+    MOST_INDEXED_VALUES,
+)
 from persistence.model.permissions import OwnerPattern, OwnerSet
 from persistence.model.queries import ControlFilter, Field, Hit, Query, Scope, Sort, TextMatch, VisibleOwners
 from persistence.model.sidecar import DocumentFacts
@@ -49,6 +57,17 @@ def by(*paths: str) -> VersionState:
     keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
     numbers = {path: number for number, path in enumerate(paths, 1)}
     return VersionState.of(IndexedDefinition("m", DefinitionState.PUBLISHED, keys), "4.0.0", numbers)
+
+
+def test_controls_of_many_large_versions_take_bounded_memory() -> None:
+    tracemalloc.start()
+    try:
+        for each in range(12):
+            version = by(*(f"{each}-{number}".ljust(1_000, "x") for number in range(1_000)))
+            assert len(version.definition.keys) == len(version.numbers) == 1_000
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * INDEX_KEYS_KEPT_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:

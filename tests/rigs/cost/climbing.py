@@ -24,8 +24,8 @@ MEMORY = 100 * MIB
 LEFT = 30 * MIB
 """Above what the worker had before a request, some seconds afterwards."""
 
-KEPT = 200 * MIB
-"""Above the idle worker, after all requests: each of 8 threads keeps up to 10 MB of names of XML, and SQLite 24 MB."""
+KEPT = 160 * MIB
+"""Above the idle worker, after all requests: caches, 90 MB as ``limits.py`` bounds them, and what lies between them."""
 
 _BEST = 4
 _FRESH = 0.3

@@ -180,7 +180,8 @@ def search(genes: Genes) -> Sent:
             words = " ".join(f"a{each}" for each in range(genes.length % 150))
             kind = _MATCHES[genes.choice // 6 % 3]
             said = words if kind == "token" else text
-            one = f'<query path="{path}" match="{kind}">{said}</query>'
+            either = ("", ' or="a"')[genes.shape // 30 % 2]
+            one = f'<query path="{path}" match="{kind}"{either}>{said}</query>'
             inside = one * min(genes.other % 200 + 1, max(1, genes.size // len(one.encode())))
     size = (1, 10, 40, 1_000, 1_000_000)[genes.shape % 5]
     indexed = ' return-all-indexed-fields="true"' if genes.shape // 5 % 2 else ""

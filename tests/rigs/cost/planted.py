@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from persistence.cli import main
 from persistence.http import parsing
+from tests.rigs.cost.worker import main
 
 _SEPARATOR = re.compile(r"\s*[,|]\s*")
 """As roles were taken apart: at each of many blanks it begins, and goes on to the last."""
