@@ -1,7 +1,5 @@
 """The client, against a service in this process: what each method stores, reads and raises."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """The pages of a document: its values, attachments, XML, history, and the actions on it."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
