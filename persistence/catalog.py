@@ -160,21 +160,17 @@ class Definition:
     cannot be read, and ``DiskError``. ``parts`` are those that were read, and ``weight`` their bytes of memory.
     """
 
-    __slots__ = ("_catalog", "address", "fingerprint", "form", "parts", "version", "weight")
+    __slots__ = ("_catalog", "address", "fingerprint", "form", "is_stored", "parts", "version", "weight")
 
     def __init__(self, address: DefinitionAddress, fingerprint: Fingerprint, catalog: Catalog) -> None:
         self.address = address
         self.form = address.form
         self.version = address.version
         self.fingerprint = fingerprint
+        self.is_stored = fingerprint != NOTHING_THERE  # it was ever published; a deleted one was
         self.weight = 0
         self._catalog = catalog
         self.parts: dict[str, Any] = {}
-
-    @property
-    def is_stored(self) -> bool:
-        """True if the version was ever published; a deleted one was."""
-        return self.fingerprint != NOTHING_THERE
 
     @property
     def published(self) -> PublishedVersion | None:

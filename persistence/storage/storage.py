@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
 
 import msgspec
@@ -386,12 +386,12 @@ class EventRecorder(Protocol):
         """Close everything."""
 
 
+@dataclass(slots=True)
 class ChangeEvents:
     """The events of one lock: of every document one, however much of it changes."""
 
-    def __init__(self, listener: ChangeListener) -> None:
-        self._listener = listener
-        self._notified: dict[tuple[Form, str], None] = {}
+    _listener: ChangeListener
+    _notified: dict[tuple[Form, str], None] = field(default_factory=dict)
 
     def begins(self, form: Form, document: str) -> None:
         if (form, document) not in self._notified:
