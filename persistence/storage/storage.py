@@ -364,12 +364,10 @@ OlderRevisions = Callable[[Instant], Iterable[Sidecar]]
 
 
 class EventRecorder(Protocol):
-    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored.
+    """Records an event of every commit, while the lock of its resource is held; what has no events is ignored."""
 
-    ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file, in
-    seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
-    """
-
+    # ``found`` is the sidecar of the current revision (``None``: there is none), and ``written`` the time of its file,
+    # in seconds since 1970. ``older`` reads the sidecars of older revisions after an instant, the oldest first.
     def prepare(self) -> None:
         """Be there before a change has its instant. ``DiskError`` or ``BusyError``: it must not happen."""
 

@@ -465,10 +465,8 @@ class Store(StoreReader, Storage, Closable):
         recorder: EventRecorder | None = None,
         append_only: bool = False,
     ) -> None:
-        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions.
-
-        It closes the ``recorder``. With ``append_only``, all do.
-        """
+        """Open the tree of a root, and take its lease; ``keeps_history`` says which forms keep older revisions."""
+        # It closes the ``recorder``. With ``append_only``, all do.
         own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
             root.require(own)
