@@ -162,11 +162,9 @@ def receive() -> Response:
 @purges.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
 @purges.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def purge(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
-    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning.
-
-    ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
-    with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
-    """
+    """Answer ``POST /purge/$app/$form/$document``; its body has no meaning."""
+    # ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
+    # with ``match``, ``form-version`` and dates the real system's (spec runtime 6).
     drain(request.environ)
     api.shared.administrators.require(request.environ, "purge")
     args = request.args
