@@ -336,7 +336,7 @@ def test_documents_saved_before_1970_are_read_again_by_a_new_definition(memory: 
     memory.publish(1, ("place",))
     assert names(index, Query(controls=(ControlFilter("place", TextMatch.EXACT, "sea"),))) == ["old"]
     with engine.IndexFile(str(file_of(tmp_path)), "it") as file, file.reading() as reader:
-        assert reader.outdated() == []
+        assert staleness.outdated(reader.partitions()) == []
 
 
 def test_what_cannot_be_taken_in_because_others_write_stays_noted(

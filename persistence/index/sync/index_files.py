@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, StartupError, disk_errors
-from persistence.index.protocol import RebuildAim, prepared
+from persistence.index.protocol import Budget, RebuildAim, prepared
+from persistence.index.search_compiler import Search
 from persistence.index.sources import UNKNOWN, DocumentName, Source
 from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
@@ -58,10 +59,22 @@ class IndexFiles(Closable):
     def close(self) -> None:
         self.pool.close()
 
-    def ask(self, form: Form, scope: Scope, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
+    def ask(self, form: Form, scope: Scope, budget: Budget | None, work: Callable[[Search], T], nothing: T) -> T:
         """Return what some work finds in an index that has every acknowledged change; ``nothing`` without documents."""
         generations, source = self.generations(form), self.source(form)
-        failure = _AgainError()
+        mistake: Exception | None = None
+
+        def answer(used: engine.IndexFile) -> T:
+            with used.reading() as index:
+                looked_at = source if scope.definition is None else replace(source, found=scope.definition)
+                partitions = index.partitions()
+                stale = staleness.look(index, partitions, looked_at, changed)
+                if not any(stale):
+                    return index.search(partitions, scope, budget, work)
+            self._replace(source, used, stale)
+            with used.reading() as index:
+                return index.search(index.partitions(), scope, budget, work)
+
         try:
             with disk_errors("using the index of", form):
                 changed = [each.document for each in self._journal.outstanding() if each.form == form]
@@ -73,17 +86,17 @@ class IndexFiles(Closable):
                     try:
                         if path is not None:
                             with self._using(form, path) as used:
-                                if self._has_become_ready(used):
-                                    return self._current(used, source, scope, changed, work)
+                                if used.is_ready or self._has_become_ready(used):
+                                    return answer(used)
                         self.pool.discard(form)
                         self._make_ready(form)
                     except _AgainError as error:
-                        failure = error
+                        mistake = error.mistake
         except DiskError as error:
             if isinstance(error, DiskFullError) or engine.is_full(self.root):  # some quotas are errors of any kind
                 raise DiskFullError(f"there is no room to use the index of {form}") from error
             raise
-        raise failure.mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
+        raise mistake or BusyError(f"the index of {form} keeps failing to build", _RETRY_AFTER)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
@@ -97,7 +110,7 @@ class IndexFiles(Closable):
                     return
                 with self._using(form, path) as used:
                     with used.reading() as index:
-                        stale = staleness.look(index, source, ())._replace(documents=documents)
+                        stale = staleness.look(index, index.partitions(), source, ())._replace(documents=documents)
                     self._replace(source, used, stale)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
@@ -128,23 +141,6 @@ class IndexFiles(Closable):
     def rebuild(self, form: Form) -> Rebuild:
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def _current(
-        self,
-        used: engine.IndexFile,
-        source: Source,
-        scope: Scope,
-        changed: Sequence[str],
-        work: Callable[[engine.IndexReader], T],
-    ) -> T:
-        with used.reading() as index:
-            looked_at = source if scope.definition is None else replace(source, found=scope.definition)
-            stale = staleness.look(index, looked_at, changed)
-            if not any(stale):
-                return work(index)
-        self._replace(source, used, stale)
-        with used.reading() as index:
-            return work(index)
-
     def is_ready(self, used: engine.IndexFile) -> bool:
         if not used.is_ready:
             changes = changes_beside(used.path)
@@ -169,7 +165,7 @@ class IndexFiles(Closable):
             if stale.definitions:
                 refresh.definitions(stale.definitions)
             end = time.monotonic() + _REFRESHING
-            for version in index.outdated():
+            for version in staleness.outdated(index.partitions()):
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
                         raise BusyError(

@@ -435,7 +435,9 @@ class TreeIndex(Closable):
         for _ in range(
             _PAGES
         ):  # A person may have edited the documents on the page: they are compared with their files
-            found = self.files.ask(form, scope, lambda index: index.search(scope, query, budget), IndexedPage())
+            if budget is not None:
+                budget.restart()
+            found = self.files.ask(form, scope, budget, lambda search: search.find(query), IndexedPage())
             stale = [
                 each.hit.document
                 for each in found.documents
@@ -448,7 +450,7 @@ class TreeIndex(Closable):
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         nothing: list[str] = []
-        yield from self.files.ask(form, scope, lambda index: index.distinct(scope, by, budget), nothing)
+        yield from self.files.ask(form, scope, budget, lambda search: list(search.distinct(by)), nothing)
 
     def checking(self, definition: Definition) -> Streaming:
         return self.files.source(definition.form).checking(definition)
