@@ -142,7 +142,9 @@ class ServedForms:
         return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
 
     def shown(self, route: Route, counted: CountedForms, version: int | None) -> ShownVersion:
-        published, found = published_of(route), counted.counts.get(route.form)
+        published, found = list[PublishedVersion](), counted.counts.get(route.form)
+        with suppress(PersistenceError):  # the service that has them does not answer
+            published = sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
         with_documents = set() if found is None else {number for number in found.of_version if number}
         numbers = tuple(sorted({each.version for each in published} | with_documents))
         known = next((each for each in reversed(published) if version in {None, each.version}), None)
@@ -154,14 +156,6 @@ def title_of(published: PublishedVersion | None) -> str:
     """Return the title of a version in the language of the page, else in English, else its first one."""
     titles = {} if published is None else published.metadata.titles
     return titles.get(page_language()) or titles.get(ENGLISH) or next(iter(titles.values()), "")
-
-
-def published_of(route: Route) -> list[PublishedVersion]:
-    """Return the published versions of a form, lowest first, without damaged ones; empty if they cannot be read."""
-    try:
-        return sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
-    except PersistenceError:  # the service that has them does not answer
-        return []
 
 
 def form_path(form: Form) -> str:
