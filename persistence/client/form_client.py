@@ -511,7 +511,10 @@ class PersistenceClient(Closable):
         ``NotFoundError``.
         """
         asked = ExportQuery(parse_patterns([query])) if isinstance(query, str) else query
-        call = Call("GET", self._caller.path("export"), query=export_parameters(asked), is_safe=True)
+        parameters = export_parameters(asked)
+        if asked.search is not None:
+            parameters.append(("search", write_search_request(Scope(), asked.search).decode()))
+        call = Call("GET", self._caller.path("export"), query=parameters, is_safe=True)
         return self._caller.connection.open(call)
 
     def import_archive(

@@ -1,7 +1,5 @@
 """Actions on documents from the pages: deleting, bringing back, another stage or owner, ZIP files; and one search."""
 
-from __future__ import annotations
-
 import io
 import json
 import time
