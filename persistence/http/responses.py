@@ -39,7 +39,7 @@ from persistence.errors import (
     disk_errors,
     one_line,
 )
-from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
+from persistence.http.logs import CAUSE, REQUEST_ID, broken_off, unbroken
 from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Operations
@@ -351,7 +351,7 @@ def send_transformed(environ: WSGIEnvironment, content: TransformedContent, head
     if content.size <= _SENT_AT_ONCE:
         with disk_errors("reading form data"):
             return BareResponse(b"".join(content), 200, headers)
-    return BareResponse(Unbroken(content, environ[REQUEST_ID]), 200, headers)
+    return BareResponse(unbroken(content, environ[REQUEST_ID]), 200, headers)
 
 
 def _is_for_nginx(environ: WSGIEnvironment, read: Read) -> bool:

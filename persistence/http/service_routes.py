@@ -110,7 +110,7 @@ def export(app: str | None = None, form: str | None = None, document: str | None
         made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
     else:
         made = api.shared.exporting.begin(query).archive(report, lambda: None)
-    pieces = logs.Unbroken(made, number)
+    pieces = logs.unbroken(made, number)
     headers = [
         ("Content-Type", _FORMATS[suffix]),
         ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.{suffix}"'),

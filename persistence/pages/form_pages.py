@@ -18,7 +18,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError
 from persistence.http.audit import note_in_audit
-from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.logs import REQUEST_ID, unbroken
 from persistence.http.responses import XLSX
 from persistence.limits import (
     COLUMNS_SHOWN,
@@ -310,7 +310,7 @@ def _file(shown: ShownVersion, suffix: str, content_type: str, pieces: Iterator[
         "X-Accel-Buffering": "no",
     }
     begun = list(islice(pieces, 2))  # an error at the beginning is still an answer
-    body = Unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
+    body = unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
     return Response(body, content_type=content_type, headers=headers)
 
 
