@@ -1,11 +1,18 @@
-"""The files of the audit: several processes append chained lines to one, and rotate it; streams to other places.
+"""The audit: its lines and the chain of digests over them, the files in which they stand, and streams to other places.
 
-The lock file ``NAME.lock`` has the head of the chain: the last line, and where it ends, noted after the line is
-written. If the file ends elsewhere (a crash, another program), the next writer recovers the chain and removes nothing.
+A line is ``{"n":NUMBER,"at":"INSTANT",...,"prev":"DIGEST","digest":"DIGEST"}``. ``digest`` is the SHA-256 of everything
+before ``,"digest"``, or its HMAC-SHA-256 by a signing key, whose id is then in ``seal``. Numbers begin with 1 and have
+no gaps, also across files.
+
+Several processes append lines to one file, and rotate it. The lock file ``NAME.lock`` has the head of the chain: the
+last line, and where it ends, noted after the line is written. If the file ends elsewhere (a crash, another program),
+the next writer recovers the chain and removes nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 import logging.handlers
 import os
@@ -14,36 +21,239 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import BinaryIO, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from persistence.audit.chain import (
-    BEGIN,
-    DISCARDED,
-    REPAIRED,
-    START,
-    UNSEALED,
-    AuditEvent,
-    Head,
-    Seal,
-    SealOf,
-    chained,
-    examined,
-    head_of,
-)
 from persistence.closable import Closable, PeriodicThread
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError, as_disk_error
 from persistence.keys import Keys
+from persistence.limits import CHUNK, LONGEST_AUDIT_EVENT, LONGEST_AUDIT_LINE
 from persistence.metrics.observations import AUDIT_FAULTS
 from persistence.model.network_addresses import host_of
-from persistence.model.texts import next_after
+from persistence.model.texts import Instant, json_line, next_after
 from persistence.settings import Settings
 from persistence.storage import files
 from persistence.storage.locks import LogLock
+
+_PURPOSE = b"audit"
+_TAIL = b',"digest":"'
+_DIGITS = 64
+_TAIL_LENGTH = len(_TAIL) + _DIGITS + len('"}')
+_RECORD_LENGTH = 160
+ORIGIN = "0" * _DIGITS
+"""The digest before the first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How lines are digested: keyed by a signing key if there is an id, else plainly."""
+
+    key_id: str = ""
+    key: bytes = b""
+
+    @classmethod
+    def by(cls, key_id: str, secret: bytes) -> Seal:
+        """Return the seal of a signing key. Its secret signs access tokens, so a key is derived from it."""
+        return cls(key_id, hmac.digest(secret, _PURPOSE, "sha256"))
+
+    def digest(self, text: bytes) -> str:
+        return (hmac.digest(self.key, text, "sha256") if self.key_id else hashlib.sha256(text).digest()).hex()
+
+
+UNSEALED = Seal()
+SealOf = Callable[[str], Seal | None]
+"""Finds the seal of a signing key by its id; ``None`` if the key is gone."""
+
+
+class Head(NamedTuple):
+    """The last line: its number and digest; the bytes of the file that it ends, and when that began (epoch seconds)."""
+
+    number: int
+    digest: str
+    size: int
+    began: int
+
+    def record(self) -> bytes:
+        """Return its record in the lock file, which has a fixed length."""
+        return f"{self.number} {self.digest} {self.size} {self.began} ".ljust(_RECORD_LENGTH).encode()
+
+
+START = Head(0, ORIGIN, 0, 0)
+"""The head before the first line."""
+
+
+def head_of(record: bytes) -> Head | None:
+    """Read a record; ``None`` if it is empty or damaged."""
+    parts = record.split()
+    if len(parts) != len(Head._fields) or len(parts[1]) != _DIGITS:
+        return None
+    try:
+        return Head(int(parts[0]), parts[1].decode("ascii"), int(parts[2]), int(parts[3]))
+    except ValueError:
+        return None
+
+
+class ChainedLine(msgspec.Struct, frozen=True):
+    """The fields of a line that the chain needs."""
+
+    n: int
+    at: str
+    prev: str
+    digest: str
+    action: str
+    seal: str = ""
+    phase: str = ""
+    begun: int = 0
+    length: int = 0
+    sha256: str = ""
+    last: int = 0
+    lost: int = 0
+
+
+_decode = msgspec.json.Decoder(ChainedLine).decode
+
+
+def chained(event: bytes, head: Head, at: Instant, seal: Seal) -> tuple[bytes, str]:
+    """Return the line of an event that follows ``head``, with its line break, and its digest."""
+    sealed = f',"seal":"{seal.key_id}"' if seal.key_id else ""
+    text = b"".join(
+        (f'{{"n":{head.number + 1},"at":"{at}",'.encode(), event[1:-1], f',"prev":"{head.digest}"{sealed}'.encode())
+    )
+    digest = seal.digest(text)
+    return b"".join((text, _TAIL, digest.encode(), b'"}\n')), digest
+
+
+def parsed(line: bytes, seal_of: SealOf) -> ChainedLine | None:
+    """Read a line without its line break; ``None`` if it is damaged, or its digest differs.
+
+    If its signing key is missing, the digest is not compared: ``verify`` reports such lines.
+    """
+    if line[-_TAIL_LENGTH : -_TAIL_LENGTH + len(_TAIL)] != _TAIL:
+        return None
+    try:
+        found = _decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    seal = seal_of(found.seal) if found.seal else UNSEALED
+    if seal is not None and not hmac.compare_digest(seal.digest(line[:-_TAIL_LENGTH]), found.digest):
+        return None
+    return found
+
+
+BEGIN = "begin"
+"""The phase of a line that is written before a change, when changes need one."""
+
+REPAIRED, DISCARDED = "repaired", "discarded"
+"""Actions of the audit itself: it closed a line that a crash had torn; it removed an old file by the settings."""
+
+
+class AuditEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The facts of a line; those that do not apply are left out.
+
+    Of a request there are its ``id``, the other end of the connection (``peer``), the address that a proxy names
+    (``forwarded``, which nobody has verified), the names of the API key and of a second one, the ``user`` that the
+    caller names, and the ``status``. ``revision`` is the entity tag of what was read or stored. ``documents`` counts
+    those of a request for many. Of a command there are its ``command``, the user of the system who runs it, ``outcome``
+    and ``details``. ``begun`` is the number of the line of the phase ``BEGIN``. ``lost`` counts lines that could not be
+    written before.
+    """
+
+    action: str
+    phase: str = ""
+    begun: int = 0
+    id: str = ""
+    app: str = ""
+    form: str = ""
+    collection: str = ""
+    document: str = ""
+    name: str = ""
+    version: int = 0
+    revision: str = ""
+    documents: int | None = None
+    status: int = 0
+    user: str = ""
+    key: str = ""
+    second_key: str = ""
+    peer: str = ""
+    forwarded: str = ""
+    token: bool = False
+    command: str = ""
+    system_user: str = ""
+    outcome: str = ""
+    details: dict[str, object] = {}
+    length: int = 0
+    sha256: str = ""
+    file: str = ""
+    last: int = 0
+    lost: int = 0
+
+    def encoded(self) -> bytes:
+        """Return it as JSON on one line that is safe for a terminal. Details that are too long are left out."""
+        line = json_line(self)
+        return line if len(line) <= LONGEST_AUDIT_EVENT else json_line(replace(self, details={"left_out": len(line)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """A file that does not end where the head says: its last line that counts, and a ``torn`` piece behind it."""
+
+    last: Head | None
+    size: int
+    torn: TornPiece | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TornPiece:
+    """Bytes of a damaged line: their length and SHA-256, both without a line break at their end (``ends_line``)."""
+
+    length: int
+    sha256: str
+    ends_line: bool
+
+
+def examined(file: BinaryIO, head: Head | None, seal_of: SealOf) -> Remains:
+    """Examine an open file from the end of the head's line on, or all of it if it is shorter.
+
+    Lines that follow the head count: their process was killed before it noted them. Without a head the last whole line
+    counts; damage before it stays for ``verify`` to find.
+    """
+    size = file.seek(0, 2)
+    is_known = head is not None and head.size <= size
+    last = head if is_known else None
+    at = end = head.size if head is not None and is_known else 0
+    file.seek(at)
+    for line in lines_of(file):
+        at += len(line)
+        found = parsed(line[:-1], seal_of) if line.endswith(b"\n") else None
+        if is_known and (found is None or last is None or (found.n, found.prev) != (last.number + 1, last.digest)):
+            break
+        if found is not None:
+            last, end = Head(found.n, found.digest, at, 0), at
+    return Remains(last, size, None if end == size else piece_of(file, end, size))
+
+
+def piece_of(file: BinaryIO, start: int, end: int) -> TornPiece:
+    file.seek(end - 1)
+    ends_line = file.read(1) == b"\n"
+    left = length = end - start - ends_line
+    hashing = hashlib.sha256()
+    file.seek(start)
+    while left and (chunk := file.read(min(CHUNK, left))):
+        hashing.update(chunk)
+        left -= len(chunk)
+    return TornPiece(length, hashing.hexdigest(), ends_line)
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines with their line breaks; one that is too long comes in pieces, which do not parse."""
+    while line := file.readline(LONGEST_AUDIT_LINE):
+        yield line
+
 
 _PATIENCE = 2.0
 """Seconds for which a line waits for its turn: each takes some 20 microseconds."""
@@ -79,6 +289,7 @@ class Rotation:
         return head.size > 0 and (0 < self.size <= head.size or 0 < self.age <= abs(now - head.began))
 
 
+@dataclass(eq=False)
 class AuditTrail(Closable):
     """Appends lines to the file at ``path``, whose directory exists, and has no links.
 
@@ -86,24 +297,16 @@ class AuditTrail(Closable):
     hears of faults that no caller hears of. ``seal`` is for new lines, ``seal_of`` for those that are there.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a setting
-        self,
-        path: str,
-        *,
-        rotation: Rotation = Rotation(),
-        syncs_lines: bool = False,
-        seal: Callable[[], Seal] = lambda: UNSEALED,
-        seal_of: SealOf = lambda _: None,
-        on_fault: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._path = path
-        self._rotation = rotation
-        self._syncs_lines = syncs_lines
-        self._new_seal = seal
+    path: str
+    rotation: Rotation = Rotation()
+    syncs_lines: bool = False
+    seal: Callable[[], Seal] = lambda: UNSEALED
+    seal_of: SealOf = lambda _: None
+    on_fault: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._seal = UNSEALED
-        self._seal_of = seal_of
-        self._on_fault = on_fault
-        self._lock = LogLock(lock_path(path), _PATIENCE)
+        self._lock = LogLock(lock_path(self.path), _PATIENCE)
         self._descriptor = -1
         self._guard = threading.Lock()  # of the descriptor, against the thread that syncs it
         self._identity = (0, 0)
@@ -113,13 +316,13 @@ class AuditTrail(Closable):
         self._syncing: PeriodicThread | None = None
 
     def append(self, event: bytes) -> int:
-        """Append the line of an event, and return its number."""
+        """Append the line of an event, and return its number. Raises ``DiskError`` and ``BusyError``, as all sinks."""
         try:
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
-                if not self._syncs_lines:
+                if not self.syncs_lines:
                     self._sync_later()
-            if self._syncs_lines:
+            if self.syncs_lines:
                 self._sync()
         except OSError as error:
             raise as_disk_error(error, "writing the audit") from error
@@ -127,12 +330,12 @@ class AuditTrail(Closable):
 
     def try_out(self) -> None:
         try:
-            for each in (self._path, lock_path(self._path)):
+            for each in (self.path, lock_path(self.path)):
                 os.close(files.open_shared(each, os.O_APPEND))
-            if not os.access(os.path.dirname(self._path), os.W_OK, effective_ids=True):
+            if not os.access(os.path.dirname(self.path), os.W_OK, effective_ids=True):
                 raise PermissionError("rotation needs a directory that it can write to")
         except OSError as error:
-            raise StartupError(f"the audit file {self._path} cannot be used: {error.strerror or error}") from error
+            raise StartupError(f"the audit file {self.path} cannot be used: {error.strerror or error}") from error
 
     def close(self) -> None:
         """Make the last lines durable, and close the files, after a line that is being written."""
@@ -151,7 +354,7 @@ class AuditTrail(Closable):
         is_own = bool(noted) and noted == self._noted  # nobody else has written meanwhile
         head = self._head if is_own else head_of(noted)
         try:
-            status = os.lstat(self._path)
+            status = os.lstat(self.path)
             is_open = self._descriptor >= 0 and self._identity == (status.st_dev, status.st_ino)
         except FileNotFoundError:
             is_open = False
@@ -159,21 +362,21 @@ class AuditTrail(Closable):
             status = self._open()
         else:
             with suppress(PersistenceError):  # while the keys cannot be read, the seal of before counts
-                self._seal = self._new_seal()
+                self._seal = self.seal()
         if head is None or head.size != status.st_size or head.number < self._head.number:
             head = self._recovered(record, head)
         is_shared = status.st_nlink > 1 and head.size > 0  # a backup has linked it: leave that one as it is
-        if is_shared or self._rotation.is_due(head, time.time()):
+        if is_shared or self.rotation.is_due(head, time.time()):
             head = self._rotated(record, head)
         return head
 
     def _open(self) -> os.stat_result:
-        descriptor = files.open_shared(self._path, os.O_APPEND)
+        descriptor = files.open_shared(self.path, os.O_APPEND)
         with self._guard:
             old, self._descriptor = self._descriptor, descriptor
         if old >= 0:
             os.close(old)
-        self._seal = self._new_seal()
+        self._seal = self.seal()
         status = os.fstat(descriptor)
         self._identity = (status.st_dev, status.st_ino)
         return status
@@ -184,9 +387,15 @@ class AuditTrail(Closable):
         return self._note(record, Head(head.number + 1, digest, head.size + len(line), head.began or int(time.time())))
 
     def _recovered(self, record: int, head: Head | None) -> Head:
-        with open(self._path, "rb") as file:
-            remains = examined(file, head, self._seal_of)
-        last = remains.last or head or self._newest_rotated()
+        with open(self.path, "rb") as file:
+            remains = examined(file, head, self.seal_of)
+        last = remains.last or head
+        for _, path in reversed(rotated(self.path)) if last is None else ():
+            with open(path, "rb") as file:
+                last = examined(file, None, self.seal_of).last
+            if last is not None:
+                break
+        last = last or START
         for known in (head, self._head):  # its own last line is known where the lock file was removed or set back
             if known is not None and known.number > last.number:
                 last = known  # the gap in the numbers shows for ever that lines are missing
@@ -199,39 +408,31 @@ class AuditTrail(Closable):
         event = AuditEvent(action=REPAIRED, length=torn.length, sha256=torn.sha256)
         return self._write(record, found._replace(size=found.size + len(ending)), event.encoded())
 
-    def _newest_rotated(self) -> Head:
-        for _, path in reversed(rotated(self._path)):
-            with open(path, "rb") as file:
-                remains = examined(file, None, self._seal_of)
-            if remains.last is not None:
-                return remains.last
-        return START
-
     def _rotated(self, record: int, head: Head) -> Head:
         now = time.monotonic()
         if now < self._rotates_after:
             return head
-        target = f"{self._path}.{head.number:012d}"
+        target = f"{self.path}.{head.number:012d}"
         try:
             files.sync(self._descriptor)
-            files.rename(self._path, f"{target}~{time.time_ns()}" if files.exists(target) else target)
+            files.rename(self.path, f"{target}~{time.time_ns()}" if files.exists(target) else target)
             self._open()
-            files.sync_directory(os.path.dirname(self._path))
+            files.sync_directory(os.path.dirname(self.path))
         except OSError as error:
             self._rotates_after = now + _ROTATION_PAUSE
-            self._on_fault(str(as_disk_error(error, "rotating the audit")))
+            self.on_fault(str(as_disk_error(error, "rotating the audit")))
             return head._replace(size=os.fstat(self._descriptor).st_size)
         return self._discard(record, self._note(record, head._replace(size=0, began=int(time.time()))))
 
     def _discard(self, record: int, head: Head) -> Head:
-        for last, path in rotated(self._path)[: -self._rotation.keep] if self._rotation.keep else ():
+        for last, path in rotated(self.path)[: -self.rotation.keep] if self.rotation.keep else ():
             event = AuditEvent(action=DISCARDED, file=os.path.basename(path), last=last)
             head = self._write(record, head, event.encoded())
             try:
                 files.sync(self._descriptor)
                 files.remove(path)
             except OSError as error:
-                self._on_fault(str(as_disk_error(error, "removing an old file of the audit")))
+                self.on_fault(str(as_disk_error(error, "removing an old file of the audit")))
         return head
 
     def _note(self, record: int, head: Head) -> Head:
@@ -245,7 +446,7 @@ class AuditTrail(Closable):
         if self._syncing is None:
 
             def failed(error: Exception) -> None:
-                self._on_fault(str(error))
+                self.on_fault(str(error))
 
             self._syncing = PeriodicThread("audit-sync", _SYNC_PAUSE, [self._sync_or_report], failed)
 
@@ -255,7 +456,7 @@ class AuditTrail(Closable):
             try:
                 self._sync()
             except OSError as error:
-                self._on_fault(str(as_disk_error(error, "making the audit durable")))
+                self.on_fault(str(as_disk_error(error, "making the audit durable")))
 
     def _sync(self) -> None:
         with self._guard:
@@ -305,7 +506,7 @@ class _RaisingHandler(logging.handlers.SysLogHandler):
 
 
 class SyslogAudit:
-    """Sends lines to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, with the facility ``authpriv``."""
+    """Sends lines, without numbers, to syslog: to the socket of a path, or to ``HOST:PORT`` by UDP, as ``authpriv``."""
 
     def __init__(self, address: str) -> None:
         host, port = host_of(address), address.rpartition(":")[2]
@@ -335,7 +536,7 @@ class SyslogAudit:
 
 
 class OutputAudit:
-    """Writes lines to standard output, each by one call of the system."""
+    """Writes lines, without numbers, to standard output, each by one call of the system."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -365,22 +566,15 @@ _DAY = 86_400
 # the outcome. If the second cannot be written, the change is made, its client hears so, and it has no outcome.
 
 
-class Sink(Protocol):
-    """Receives the lines: files, syslog, standard output."""
-
-    def append(self, event: bytes) -> int:
-        """Write a line, and return its number, 0 if it has none; raise ``DiskError`` or ``BusyError``."""
-
-    def close(self) -> None: ...
-
-
 class AuditLog(Closable):
     """Writes events to a sink, if there is one.
 
     With ``is_required`` each change needs a line. ``on_fault`` hears of lines that are lost.
     """
 
-    def __init__(self, sink: Sink | None, *, is_required: bool, on_fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, sink: AuditTrail | SyslogAudit | OutputAudit | None, *, is_required: bool, on_fault: Callable[[str], None]
+    ) -> None:
         self._sink = sink
         self.is_on = sink is not None
         self.is_required = is_required and self.is_on
@@ -429,22 +623,30 @@ class AuditLog(Closable):
 
 def open_audit(settings: Settings, keys: Keys, places: Iterable[str], on_fault: Callable[[str], None]) -> AuditLog:
     """Return the audit log of the settings, whose file must be outside of ``places``, the data directories."""
-    sink: Sink | None = None
+
+    def newest_seal() -> Seal:
+        signing = keys.signing()
+        if not signing:
+            keys.add_signing(only_first=True)
+            signing = keys.signing()
+        return Seal.by(signing[-1].id, bytes.fromhex(signing[-1].secret))
+
+    sink: AuditTrail | SyslogAudit | OutputAudit | None = None
     if settings.audit == "syslog":
         sink = SyslogAudit(settings.audit_syslog)
     elif settings.audit == "stdout":
         sink = OutputAudit()
     elif settings.audit != "off":
         require_outside(settings.audit_file, places)
-        sink = trail = AuditTrail(
+        sink = AuditTrail(
             prepare(settings.audit_file),
             rotation=Rotation(settings.audit_size, settings.audit_days * _DAY, settings.audit_keep),
             syncs_lines=settings.audit_sync == "line",
-            seal=(lambda: _newest_seal(keys)) if settings.audit_signed else lambda: UNSEALED,
+            seal=newest_seal if settings.audit_signed else lambda: UNSEALED,
             seal_of=seals(keys),
             on_fault=on_fault,
         )
-        trail.try_out()
+        sink.try_out()
     return AuditLog(sink, is_required=settings.audit_required, on_fault=on_fault)
 
 
@@ -456,12 +658,3 @@ def seals(keys: Keys) -> Callable[[str], Seal | None]:
         return None if found is None else Seal.by(found.id, bytes.fromhex(found.secret))
 
     return seal_of
-
-
-def _newest_seal(keys: Keys) -> Seal:
-    signing = keys.signing()
-    if not signing:
-        keys.add_signing(only_first=True)
-        signing = keys.signing()
-    newest = signing[-1]
-    return Seal.by(newest.id, bytes.fromhex(newest.secret))

@@ -19,21 +19,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from persistence.audit.audit_log import lock_path
-from persistence.audit.chain import (
-    BEGIN,
-    DISCARDED,
-    ORIGIN,
-    REPAIRED,
-    START,
-    ChainedLine,
-    Head,
-    SealOf,
-    head_of,
-    lines_of,
-    parsed,
-    piece_of,
-)
+from persistence.audit import audit_log
 from persistence.closable import closed_after_error
 from persistence.errors import DamagedError, NotFoundError, disk_errors
 from persistence.limits import AUDIT_BYTES_READ, CHUNK, LONGEST_AUDIT_LINE, MOST_AUDIT_UNPACKED
@@ -59,7 +45,7 @@ class AuditVerdict:
     findings: list[str] = field(default_factory=list)
     more: int = 0
     notes: list[str] = field(default_factory=list)
-    last: Head = START
+    last: audit_log.Head = audit_log.START
 
     def add(self, finding: str) -> None:
         if len(self.findings) < _MOST_FINDINGS:
@@ -100,14 +86,14 @@ def opened(path: str) -> BinaryIO:
     return cast("BinaryIO", unpacked)
 
 
-def in_order(path: str, seal_of: SealOf) -> list[str]:
+def in_order(path: str, seal_of: audit_log.SealOf) -> list[str]:
     """Return the paths of the files of the audit in the order of their lines."""
     return [place.path for place in _places(path, seal_of)]
 
 
 def verify(
     path: str,
-    seal_of: SealOf,
+    seal_of: audit_log.SealOf,
     *,
     must_be_sealed: bool,
     expected: tuple[int, str] | None = None,
@@ -119,22 +105,24 @@ def verify(
     somebody has noted. Lines by the keys ``retired`` need not be compared.
     """
     with disk_errors("reading the audit"):
-        head, lock = None, lock_path(path)
+        head, lock = None, audit_log.lock_path(path)
         with ExitStack() as stack:
             if os.path.exists(lock):
                 stack.enter_context(LockFile(lock).exclusive("others are writing the audit", timeout=_PATIENCE))
                 with open(lock, "rb") as file:
-                    head = head_of(file.read(_RECORD))
+                    head = audit_log.head_of(file.read(_RECORD))
             places = _places(path, seal_of)
-        return _Verification(places, head, seal_of, expected, retired).run(must_be_sealed=must_be_sealed)
+        run = _Verification(_places=places, _head=head, _seal_of=seal_of, _expected=expected, _retired=retired)
+        run.verify(must_be_sealed=must_be_sealed)
+        return run
 
 
-def _places(path: str, seal_of: SealOf) -> list[_Place]:
+def _places(path: str, seal_of: audit_log.SealOf) -> list[_Place]:
     # Files beside it that begin with its name and a dot or hyphen are its own: programs that rotate logs name them so.
     directory, name = os.path.split(path)
     with disk_errors("looking for files of the audit"):
         names = [each for each in sorted(os.listdir(directory)) if each.startswith((f"{name}.", f"{name}-"))]
-        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(lock_path(path)))
+        beside = (f"{directory}/{each}" for each in names if each != os.path.basename(audit_log.lock_path(path)))
         files = [each for each in (path, *beside) if os.path.isfile(each)]
     found = [
         _Place(each, None if each.endswith(_GZIP) else os.path.getsize(each), _first_number(each, seal_of))
@@ -145,24 +133,23 @@ def _places(path: str, seal_of: SealOf) -> list[_Place]:
     return sorted(found, key=lambda place: (place.first, place.path != path, place.path))
 
 
-def _first_number(path: str, seal_of: SealOf) -> int:
+def _first_number(path: str, seal_of: audit_log.SealOf) -> int:
     with (
         suppress(gzip.BadGzipFile, EOFError, zlib.error),
         cast("BinaryIO", gzip.open(path, "rb") if path.endswith(_GZIP) else open(path, "rb")) as file,
     ):
-        lines = (parsed(line[:-1], seal_of) for line in islice(lines_of(file), _LINES_EXAMINED))
+        lines = (audit_log.parsed(line[:-1], seal_of) for line in islice(audit_log.lines_of(file), _LINES_EXAMINED))
         return next((line.n for line in lines if line is not None), 0)
     return 0
 
 
-@dataclass(slots=True)
-class _Verification:
+@dataclass(slots=True, kw_only=True)
+class _Verification(AuditVerdict):
     _places: list[_Place]
-    _head: Head | None
-    _seal_of: SealOf
+    _head: audit_log.Head | None
+    _seal_of: audit_log.SealOf
     _expected: tuple[int, str] | None
     _retired: AbstractSet[str]
-    _verdict: AuditVerdict = field(default_factory=AuditVerdict)
     _damaged: int = 0  # lines since the last whole one
     _first: int = 0
     _discarded: int = 0
@@ -176,38 +163,46 @@ class _Verification:
     _gone: int = 0
     _lost: int = 0
 
-    def run(self, *, must_be_sealed: bool) -> AuditVerdict:
-        verdict = self._verdict
+    def verify(self, *, must_be_sealed: bool) -> None:
         for place in self._places:
             try:
                 with opened(place.path) as file:
                     pieces = dict(self._pieces(file, place))
                     self._file(file, place, pieces)
             except DamagedError as error:
-                verdict.add(str(error))
+                self.add(str(error))
         self._report_uncompared()
         self._ends()
         if must_be_sealed and not self._is_sealed:
-            verdict.add("the last line has no keyed digest, although audit_signed asks for one")
+            self.add("the last line has no keyed digest, although audit_signed asks for one")
         elif must_be_sealed and not self._is_compared:
-            verdict.add("the digest of the last line cannot be compared, although audit_signed asks for that")
+            self.add("the digest of the last line cannot be compared, although audit_signed asks for that")
         if self._expected is not None and not self._is_as_expected:
-            verdict.add(f"line {self._expected[0]} does not have the digest that was expected")
-        self._note()
-        return verdict
+            self.add(f"line {self._expected[0]} does not have the digest that was expected")
+        if self._open:
+            shown = ", ".join(map(str, sorted(self._open)[:10]))
+            self.notes.append(f"{len(self._open)} changes were begun and have no outcome, lines {shown}")
+        if self._lost:
+            self.notes.append(f"{self._lost} lines could not be written, as later ones say")
+        if self._gone:
+            self.notes.append(
+                f"{self._gone} lines were not compared: their digests are by keys that you name as retired"
+            )
+        if self._is_sealed and self._unsealed:
+            self.notes.append(f"{self._unsealed} lines before those with keyed digests have none")
 
     def _pieces(self, file: BinaryIO, place: _Place) -> Iterator[tuple[int, int]]:
         at = 0
         vouching = []
-        for line in lines_of(file):
-            if b'"action":"%s"' % REPAIRED.encode() in line:
-                found = parsed(line.removesuffix(b"\n"), self._seal_of)
-                if found is not None and found.action == REPAIRED and at > found.length:
+        for line in audit_log.lines_of(file):
+            if b'"action":"%s"' % audit_log.REPAIRED.encode() in line:
+                found = audit_log.parsed(line.removesuffix(b"\n"), self._seal_of)
+                if found is not None and found.action == audit_log.REPAIRED and at > found.length:
                     vouching.append((at - found.length - 1, at, found))
             at += len(line)
         for start, end, found in vouching:
-            if piece_of(file, start, end).sha256 == found.sha256:
-                self._verdict.notes.append(
+            if audit_log.piece_of(file, start, end).sha256 == found.sha256:
+                self.notes.append(
                     f"{place.name}: a crash has torn a line, of which {found.length} bytes are left (line {found.n})"
                 )
                 yield start, end
@@ -215,45 +210,54 @@ class _Verification:
 
     def _file(self, file: BinaryIO, place: _Place, pieces: dict[int, int]) -> None:
         at = until = 0
-        for number, line in enumerate(lines_of(file), 1):
+        for number, line in enumerate(audit_log.lines_of(file), 1):
             if place.size is not None and at >= place.size:
                 break
             until = pieces.get(at, until)
-            found = parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
+            found = audit_log.parsed(line[:-1], self._seal_of) if line.endswith(b"\n") else None
             where = f"{place.name}, line {number}"
             if at < until:
                 if found is not None:
-                    self._verdict.add(f"{where}: it is whole, and was behind the end of the chain: inserted, or lost")
+                    self.add(f"{where}: it is whole, and was behind the end of the chain: inserted, or lost")
             elif found is None:
-                self._verdict.add(f"{where}: it was changed or damaged")
+                self.add(f"{where}: it was changed or damaged")
                 self._damaged += 1
             else:
                 self._line(found, where)
             at += len(line)
 
-    def _line(self, line: ChainedLine, where: str) -> None:
-        verdict, last = self._verdict, self._verdict.last
-        if verdict.lines == 0:
+    def _line(self, line: audit_log.ChainedLine, where: str) -> None:
+        last = self.last
+        if self.lines == 0:
             self._first = line.n - self._damaged
-            if line.n == 1 and line.prev != ORIGIN:
-                verdict.add(f"{where}: the first line names one before it")
+            if line.n == 1 and line.prev != audit_log.ORIGIN:
+                self.add(f"{where}: the first line names one before it")
         else:
             due = last.number + 1 + self._damaged
             if line.n < due:
-                verdict.add(f"{where}: number {line.n} is not in its order, or was inserted")
+                self.add(f"{where}: number {line.n} is not in its order, or was inserted")
                 return
             if line.n > due:
-                verdict.add(f"{where}: {_range(due, line.n - 1)} missing before it")
+                self.add(f"{where}: {_range(due, line.n - 1)} missing before it")
             elif not self._damaged and line.prev != last.digest:
-                verdict.add(f"{where}: the line before it was changed")
-        verdict.lines += 1
-        verdict.last = Head(line.n, line.digest, 0, 0)
+                self.add(f"{where}: the line before it was changed")
+        self.lines += 1
+        self.last = audit_log.Head(line.n, line.digest, 0, 0)
         self._damaged = 0
         self._compare(line)
         self._is_as_expected |= (line.n, line.digest) == self._expected and self._is_compared
-        self._noted(line, where)
+        if line.action == audit_log.DISCARDED:
+            self._discarded = max(self._discarded, line.last)
+        self._lost += line.lost
+        if line.phase == audit_log.BEGIN:
+            self._open.add(line.n)
+        self._open.discard(line.begun)
+        if self._is_sealed and not line.seal:
+            self.add(f"{where}: its digest is not keyed, and those of lines before it are")
+        self._is_sealed = bool(line.seal)
+        self._unsealed += not line.seal
 
-    def _compare(self, line: ChainedLine) -> None:
+    def _compare(self, line: audit_log.ChainedLine) -> None:
         # The digest of a missing key proves nothing. A retired key has lines only before those of known keys.
         self._is_compared = not line.seal or self._seal_of(line.seal) is not None
         self._has_present |= self._is_compared and bool(line.seal)
@@ -271,44 +275,20 @@ class _Verification:
         if key:
             lines = f"line {first} was" if first == last else f"lines {first} to {last} were"
             shown = json_line(key[:_KEY_SHOWN]).decode()
-            self._verdict.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
-
-    def _noted(self, line: ChainedLine, where: str) -> None:
-        if line.action == DISCARDED:
-            self._discarded = max(self._discarded, line.last)
-        self._lost += line.lost
-        if line.phase == BEGIN:
-            self._open.add(line.n)
-        self._open.discard(line.begun)
-        if self._is_sealed and not line.seal:
-            self._verdict.add(f"{where}: its digest is not keyed, and those of lines before it are")
-        self._is_sealed = bool(line.seal)
-        self._unsealed += not line.seal
+            self.add(f"{lines} not compared: the digests name the signing key {shown}, which is missing")
 
     def _ends(self) -> None:
-        verdict, last = self._verdict, self._verdict.last
+        last = self.last
         if self._first > 1 and self._discarded >= self._first - 1:
-            verdict.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
+            self.notes.append(f"the lines before number {self._first} were removed, as the settings ask")
         elif self._first > 1:
-            verdict.add(f"{_range(1, self._first - 1)} missing at the beginning")
+            self.add(f"{_range(1, self._first - 1)} missing at the beginning")
         if self._head is None:
-            verdict.add("the lock file is missing or has no head: lines may be missing at the end")
+            self.add("the lock file is missing or has no head: lines may be missing at the end")
         elif self._head.number > last.number + self._damaged:
-            verdict.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
+            self.add(f"{_range(last.number + self._damaged + 1, self._head.number)} missing at the end")
         elif self._head.number == last.number and self._head.digest != last.digest:
-            verdict.add(f"the last line, number {last.number}, was changed")
-
-    def _note(self) -> None:
-        notes = self._verdict.notes
-        if self._open:
-            shown = ", ".join(map(str, sorted(self._open)[:10]))
-            notes.append(f"{len(self._open)} changes were begun and have no outcome, lines {shown}")
-        if self._lost:
-            notes.append(f"{self._lost} lines could not be written, as later ones say")
-        if self._gone:
-            notes.append(f"{self._gone} lines were not compared: their digests are by keys that you name as retired")
-        if self._is_sealed and self._unsealed:
-            notes.append(f"{self._unsealed} lines before those with keyed digests have none")
+            self.add(f"the last line, number {last.number}, was changed")
 
 
 def _range(first: int, last: int) -> str:
@@ -319,7 +299,7 @@ def expected_head(text: str) -> tuple[int, str] | None:
     """Read ``NUMBER:DIGEST``; ``None`` for anything else."""
     number, _, digest = text.partition(":")
     with suppress(ValueError):
-        if len(digest) == len(ORIGIN) and int(digest, 16) >= 0:
+        if len(digest) == len(audit_log.ORIGIN) and int(digest, 16) >= 0:
             return int(number), digest
     return None
 
@@ -371,7 +351,7 @@ def outcome_of(facts: Facts) -> str:
 
 
 def newest(  # noqa: PLR0913 - the parts of a question
-    path: str, seal_of: SealOf, wanted: Mapping[str, str], *, since: str, until: str, before: int, most: int
+    path: str, seal_of: audit_log.SealOf, wanted: Mapping[str, str], *, since: str, until: str, before: int, most: int
 ) -> NewestLines:
     """Return the ``most`` newest lines of a kind, with numbers below ``before`` if that is not 0.
 

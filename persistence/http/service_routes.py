@@ -43,6 +43,7 @@ from persistence.model.texts import cutoff, duration, flag, known_parameters, ne
 from persistence.model.versions import number_only
 from persistence.services.document_tables import TableExport
 from persistence.services.documents import FactsChange
+from persistence.services.exporting import parse_search
 from persistence.services.import_plans import OnConflict
 from persistence.services.import_sources import is_importable
 from persistence.services.importing import ImportOptions
@@ -54,7 +55,7 @@ _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
 _FORMATS = {"zip": "application/zip", "xlsx": XLSX}
 _ONCE = ("content", "data-revision-history", SINCE, UNTIL, "drafts", "decrypt", "form-version", "format", "lang")
-EXPORT_PARAMETERS = ("match", *_ONCE)  # The parameters of an export
+EXPORT_PARAMETERS = ("match", *_ONCE, "search")  # The parameters of an export
 
 _DRY_RUN, _ON_CONFLICT = "dry-run", "on-conflict"
 IMPORT_PARAMETERS = (_DRY_RUN, _ON_CONFLICT)  # The parameters of an import
@@ -90,7 +91,10 @@ def export(app: str | None = None, form: str | None = None, document: str | None
     if drafts not in _DRAFTS:
         raise BadRequestError(f"drafts must be exclude or include, not {drafts[:60]!r}")
     decrypt = flag(once.get("decrypt") or None, "decrypt") is True
-    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document)
+    search = parse_search(once.get("search"))
+    query = ExportQuery(patterns, contents, history, since, until, _DRAFTS[drafts], decrypt, document, search)
+    if search is not None and document is not None:
+        raise BadRequestError("search is a parameter of an export of forms, not of one document")
     note_in_audit(request.environ, details=dict(pairs) | {"match": matches})
 
     def report(line: str) -> None:

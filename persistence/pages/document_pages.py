@@ -6,22 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from flask import Response, render_template, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    PreconditionError,
-)
+from persistence import errors
 from persistence.http.logs import REQUEST_ID, unbroken
 from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, ROWS_SHOWN, VALUES_SHOWN
@@ -31,30 +23,15 @@ from persistence.model.permissions import ANONYMOUS, Bearer, User
 from persistence.model.sidecar import ListedRevision, Sidecar
 from persistence.model.texts import Instant, next_after, parse_instant, short
 from persistence.model.versions import Precondition, Tags
-from persistence.pages.form_pages import disposition, file_name, page_number
+from persistence.pages.form_pages import ServedForms, disposition, file_name, form_path, page_number, title_of
 from persistence.pages.languages import language_of, translated
-from persistence.pages.served_forms import ServedForms, form_path, title_of
-from persistence.pages.site import NAME, Action, Done, Question, Site, Values
+from persistence.pages.site import NAME, Done, Question, Site, Values
 from persistence.providers.router import Route
+from persistence.services import histories, shown_documents
 from persistence.services.document_tables import outline_of
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.exporting import LEFT_OUT, ZipStream
-from persistence.services.histories import (
-    DiffOptions,
-    RestorePlan,
-    Reverting,
-    RevisionDiffs,
-    RevisionPair,
-    before_current,
-)
 from persistence.services.rules import Delete, Get, Revert
-from persistence.services.shown_documents import (
-    DisplayedValue,
-    ShownChange,
-    ShownDocument,
-    shown_changes,
-    shown_document,
-)
 
 PATH = "/admin/forms/<app>/<form>/<any(data, draft):collection>/<document>"
 """The rule of the page of a document or a draft, below which others are."""
@@ -80,7 +57,7 @@ def instant_of(text: str) -> Instant | None:
     try:
         return parse_instant(text) if text else None
     except (ValueError, OverflowError):
-        raise NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
+        raise errors.NotFoundError(f"{text[:60]!r} is not a time of a revision") from None
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
@@ -121,6 +98,23 @@ class OpenedDocument:
         return document_path(endpoint, self.address, **values)
 
 
+_LISTED = 10
+_QUESTIONS = {
+    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
+    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
+    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
+}  # Of each verb: the title for one document, and for several, and the button
+
+
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
+
+    address: DocumentAddress
+    tag: str
+    title: str
+
+
 _SUBJECT = "/<app>/<form>/<document>"
 
 
@@ -136,8 +130,13 @@ class DocumentPages:
         site.page(f"{PATH}/data.xml", "document-xml", self.xml, reads="read")
         site.page(f"{PATH}/attachments/<name>", "attachment", self.attachment, reads="read")
         site.page(f"{PATH}/changes", "changes", self.changes, reads="history")
-        site.action(Action("revert", self._ask_to_revert, self._revert, ("revision", "current"), _SUBJECT))
-        site.action(Action("lease-break", self._ask_to_break, self._break, ("holder",), _SUBJECT))
+        site.action("revert", self._revert, "revision", "current", subject=_SUBJECT)
+        site.action("lease-break", self._break_lease, "holder", subject=_SUBJECT)
+        of_several = partial(site.action, subject="/<app>/<form>", several="document")
+        of_several("document-delete", self._delete, "document", "state")
+        of_several("document-restore", self._restore, "document", "state")
+        of_several("document-change", self._change, "document", "state", "change", "owner", "group", "stage")
+        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
 
     def show(self, app: str, form: str, collection: str, document: str) -> str:
         address = address_of(app, form, collection, document)
@@ -146,19 +145,19 @@ class DocumentPages:
         language = language_of(outline.languages)
         living = shown
         if shown.is_deleted and shown.instant is None:  # its last values are shown
-            with suppress(NotFoundError):
-                living = self._shown(address, before_current(self.documents, address))
+            with suppress(errors.NotFoundError):
+                living = self._shown(address, histories.before_current(self.documents, address))
         values = self._contents(living, language)
         number = page_number(request.args.get("page", "1"))
         kept = {name: request.args[name] for name in ("at", "lang") if request.args.get(name)}
         revisions, total = _revisions(shown, number)
         published, lease = None, None
         if shown.revision is not None:
-            with suppress(PersistenceError):
+            with suppress(errors.PersistenceError):
                 published = shown.route.catalog.of(address.form, shown.revision.version).published
         try:
             shown.route.data.storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+        except errors.LockedError as error:
             lease = error
         return render_template(
             "document.html",
@@ -188,25 +187,29 @@ class DocumentPages:
         route = self.documents.router.of(address.form)
         place = self.forms.place_of(route)
         if place is None:
-            raise NotFoundError(f"the service {route.properties.route.data.name} has the documents of {address.form}")
+            raise errors.NotFoundError(
+                f"the service {route.properties.route.data.name} has the documents of {address.form}"
+            )
         report = report_document(place, address, with_revisions=False)
         revision = report.sidecar
         if instant is not None:
             found = route.storage.read_revision(address, instant, content=False)
             if found is None:
-                raise NotFoundError(f"{address} has no revision of {instant}")
+                raise errors.NotFoundError(f"{address} has no revision of {instant}")
             revision = found.sidecar
         return OpenedDocument(route, report, instant, revision)
 
-    def _contents(self, shown: OpenedDocument, language: str | None) -> ShownDocument:
+    def _contents(self, shown: OpenedDocument, language: str | None) -> shown_documents.ShownDocument:
         revision = shown.revision
         if revision is None or revision.deleted:
-            return ShownDocument()
+            return shown_documents.ShownDocument()
         try:
             read = self.documents.read(shown.address, Get(instant=shown.instant))
-            return shown_document(shown.address, read, outline_of(shown.route, revision.version), language)
-        except DamagedError as error:
-            return ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
+            return shown_documents.shown_document(
+                shown.address, read, outline_of(shown.route, revision.version), language
+            )
+        except errors.DamagedError as error:
+            return shown_documents.ShownDocument(cause=f"It is damaged: {error}", is_damaged=True)
 
     def xml(self, app: str, form: str, collection: str, document: str) -> AnyResponse:
         return self._sent(address_of(app, form, collection, document), f"{document}.xml", "application/xml")
@@ -227,7 +230,7 @@ class DocumentPages:
         found = read.found
         if found.sidecar.encrypted and not address.is_main:
             found.close()
-            raise ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
+            raise errors.ForbiddenError(f"{address} is encrypted, and these pages do not decrypt")
         given = (found.sidecar.content_type or "").partition(";")[0].strip().lower()
         is_shown = request.args.get("show") == "yes" and bool(preview_of(given))
         kind = content_type or (given if preview_of(given) else "application/octet-stream")
@@ -243,18 +246,18 @@ class DocumentPages:
         address = address_of(app, form, collection, document)
         older, newer = asked_instant("older"), asked_instant("newer")
         if older is None or newer is None:
-            raise NotFoundError("the times of two revisions are needed, as older and newer")
+            raise errors.NotFoundError("the times of two revisions are needed, as older and newer")
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
-            raise NotFoundError(f"{address} has no revision of {newer}")
-        pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+            raise errors.NotFoundError(f"{address} has no revision of {newer}")
+        pair, shown = histories.RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
-        options = DiffOptions(language, in_removed=True)
+        options = histories.DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
-        rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
-        for row in shown_changes(differing, address, language):
+        differing = histories.RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        rows, left, has_more = list[shown_documents.ShownChange](), MOST_SHOWN, False
+        for row in shown_documents.shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:
                 break
             rows.append(row)
@@ -271,11 +274,26 @@ class DocumentPages:
             has_more=has_more,
         )
 
-    def _ask_to_revert(self, values: Values) -> Question:
-        address = _address(values)
-        asked = self._asked(address, values, ANONYMOUS)
-        plan = Reverting(self.documents).plan(address, asked)
-        older, is_deleted = plan.file.older, plan.file.is_deleted
+    def _revert(self, values: Values) -> Question:
+        address, reverting = _address(values), histories.Reverting(self.documents)
+        instant = instant_of(values["revision"]) or histories.before_current(self.documents, address)
+        plan = reverting.plan(address, Revert(instant=instant))
+        older, current, is_deleted = plan.file.older, plan.file.current, plan.file.is_deleted
+        tag = "" if current is None else current.etag
+
+        def do(by: str) -> Done:
+            if values["current"] != tag:  # ``If-Match`` never holds for a tombstone
+                cause, now = "", plan.file.replaced
+                if now is not None and not (current is not None and current.is_edited):
+                    who = now.modifier or "somebody without a name"
+                    cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
+                raise errors.PreconditionError(
+                    f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
+                    "Look at the document again."
+                )
+            reverting.restore(reverting.plan(address, Revert(instant=instant, user=User(name=by))))
+            return Done(translated("The revision of {revision} is the current one again.", revision=older.modified))
+
         by = translated(" by {name}", name=older.modifier) if older.modifier else ""
         text = translated(
             "The revision of {revision} becomes the current one, as a new revision of yours.",
@@ -291,28 +309,25 @@ class DocumentPages:
         button = translated("Bring it back" if is_deleted else "Make it current")
         older_one = translated("Make an older revision of {name} current again?", name=name)
         title = translated("Bring back the deleted document {name}?", name=name) if is_deleted else older_one
-        sent = {"revision": str(asked.instant), "current": _current_tag(plan)}
-        return Question(title, tuple(effects), button, document_path("document", address), sent=sent)
+        sent = {"revision": str(instant), "current": tag}
+        return Question(title, tuple(effects), button, document_path("document", address), do, sent=sent)
 
-    def _revert(self, values: Values, by: str) -> Done:
+    def _break_lease(self, values: Values) -> Question:
         address = _address(values)
-        reverting = Reverting(self.documents)
-        plan = reverting.plan(address, self._asked(address, values, User(name=by)))
-        if values["current"] != _current_tag(plan):  # ``If-Match`` never holds for a tombstone
-            raise _changed_meanwhile(plan)
-        reverting.restore(plan)
-        back = document_path("document", address)
-        revision = plan.file.older.modified
-        return Done(translated("The revision of {revision} is the current one again.", revision=revision), back)
+        storage = self.documents.router.of(address.form).data.storage
 
-    def _asked(self, address: DocumentAddress, values: Values, user: User) -> Revert:
-        return Revert(instant=instant_of(values["revision"]) or before_current(self.documents, address), user=user)
+        def do(_by: str) -> Done:
+            if storage.is_remote:
+                raise errors.NotSupportedError(f"another service has the leases of {address.form}")
+            try:
+                lease = storage.leases.broken(address.document, values["holder"])
+            except errors.PreconditionError as error:
+                raise errors.PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
+            return Done(translated("The lease of {user} is broken.", user=lease.user))
 
-    def _ask_to_break(self, values: Values) -> Question:
-        address = _address(values)
         try:
-            self.documents.router.of(address.form).data.storage.leases.require(address, ANONYMOUS)
-        except LockedError as error:
+            storage.leases.require(address, ANONYMOUS)
+        except errors.LockedError as error:
             leased = "{user} has leased it for {count} more seconds, and may be editing it now."
             effects = (
                 translated(leased, user=error.user or translated("Somebody"), count=error.seconds),
@@ -320,30 +335,187 @@ class DocumentPages:
             )
             name, back = f"{address.form}/{address.document}", document_path("document", address)
             title, sent = translated("Break the lease of {name}?", name=name), {"holder": error.user or ""}
-            return Question(title, effects, translated("Break the lease"), back, is_dangerous=True, sent=sent)
-        raise NotFoundError(f"nobody has leased the document {address.document}")
+            return Question(title, effects, translated("Break the lease"), back, do, is_dangerous=True, sent=sent)
+        raise errors.NotFoundError(f"nobody has leased the document {address.document}")
 
-    def _break(self, values: Values, _by: str) -> Done:
-        address = _address(values)
-        storage = self.documents.router.of(address.form).data.storage
-        if storage.is_remote:
-            raise NotSupportedError(f"another service has the leases of {address.form}")
+    # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
+
+    def _selected(self, values: Values) -> list[_Selected]:
+        names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
+        if not names:
+            raise errors.BadRequestError("no document is selected: go back, and tick some")
+        if len(names) > ROWS_SHOWN:
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once"
+            )
+        found = list[_Selected]()
+        route = self.documents.router.of(Form(values["app"], values["form"]))
+        for name in names:
+            address = address_of(values["app"], values["form"], Collection.DATA.value, name)
+            stored = route.storage.read(address, content=False)
+            if stored is not None:
+                is_listed = len(found) < _LISTED
+                title = self._last_content(address, deleted=stored.sidecar.deleted).title if is_listed else ""
+                found.append(_Selected(address, stored.etag, title))
+        if not found:
+            raise errors.BadRequestError("none of the selected documents exists")
+        return found
+
+    def _last_content(self, address: DocumentAddress, *, deleted: bool = False) -> shown_documents.ShownDocument:
         try:
-            lease = storage.leases.broken(address.document, values["holder"])
-        except PreconditionError as error:
-            raise PreconditionError(f"{error}. Nothing was broken: look at the document again.") from error
-        return Done(translated("The lease of {user} is broken.", user=lease.user), document_path("document", address))
+            instant = histories.before_current(self.documents, address) if deleted else None
+            read = self.documents.read(address, Get(instant=instant))
+            outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
+            return shown_documents.shown_document(address, read, outline, language_of(outline.languages))
+        except errors.PersistenceError:  # the page of the document says what is wrong
+            return shown_documents.ShownDocument()
+
+    def _question(
+        self, values: Values, verb: str, effects: tuple[str, ...], act: Callable[[_Selected, User], object], word: str
+    ) -> Question:
+        """Return a question that names the documents, and notes in ``state`` what is stored of them now.
+
+        ``act`` is done with each of them; ``word`` is the notice of how many.
+        """
+        found, failed = self._selected(values), list[str]()
+        form, count = Form(values["app"], values["form"]), len(found)
+        names = [each.title or each.address.document for each in found]
+        one, several, button = _QUESTIONS[verb]
+        listed: tuple[str, ...] = ()
+        if count > 1:
+            more = translated(" and {count} more", count=count - _LISTED) if count > _LISTED else ""
+            listed = (translated("The documents are: {names}.", names=", ".join(names[:_LISTED]) + more),)
+        title = translated(one, name=names[0], form=form) if count == 1 else translated(several, count=count, form=form)
+        back = document_path("document", found[0].address) if count == 1 else form_path(form)
+        state = hashlib.sha256("".join(f"{each.address.document}/{each.tag}\n" for each in found).encode())
+        sent = {"document": "/".join(each.address.document for each in found), "state": state.hexdigest()[:32]}
+
+        def do(by: str) -> Done:
+            if sent["state"] != values["state"]:
+                raise errors.PreconditionError(
+                    "a document has changed since you were asked. Nothing was written. Look at the documents again."
+                )
+            for each in found:
+                try:
+                    act(each, User(name=by))
+                except errors.PersistenceError as error:
+                    failed.append(str(error))
+            notice = translated(word, count=count - len(failed))
+            if failed:
+                notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
+            return Done(notice, to=form_path(form) if failed else "")
+
+        shown, is_dangerous = (*listed, *map(translated, effects)), verb == "delete"
+        return Question(title, shown, translated(button), back, do, is_dangerous=is_dangerous, sent=sent)
+
+    def _delete(self, values: Values) -> Question:
+        def delete(each: _Selected, user: User) -> None:
+            unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
+            self.documents.delete(each.address, Delete(precondition=unchanged, user=user))
+
+        effects = (
+            "The history stays, and a deleted document can be brought back, until it is purged.",
+            "The draft of the document is removed, if there is one.",
+        )
+        return self._question(values, "delete", effects, delete, "Documents deleted: {count}.")
+
+    def _restore(self, values: Values) -> Question:
+        reverting = histories.Reverting(self.documents)
+
+        def restore(each: _Selected, user: User) -> None:
+            instant = histories.before_current(self.documents, each.address)
+            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=user)))
+
+        effects = ("The last revision becomes the current one, as a new revision of yours.",)
+        return self._question(values, "restore", effects, restore, "Documents brought back: {count}.")
+
+    def _change(self, values: Values) -> Question:
+        owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
+        stage = short(values["stage"], "stage")
+        if group and not owner:
+            raise errors.BadRequestError("a group needs an owner")
+        if values["change"] == "owner":
+            member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
+            what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
+        elif values["change"] == "stage":
+            what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
+        else:
+            raise errors.BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
+        effects = (
+            what,
+            "This makes a new revision, with the same content.",
+            "The draft of the document is removed, if there is one.",
+        )
+
+        def change(each: _Selected, user: User) -> None:
+            is_owner = values["change"] == "owner"
+            to = (
+                FactsChange(user, User(name=owner, group=group), None)
+                if is_owner
+                else FactsChange(user, None, stage or "")
+            )
+            self.documents.change_facts(each.address, each.tag, to)
+
+        return self._question(values, "change", effects, change, "Documents changed: {count}.")
+
+    def zip(self, app: str, form: str) -> AnyResponse:
+        """Send the named documents, else all of the form: a folder each, with files under their own names."""
+        names = list(dict.fromkeys(request.args.getlist("document")))
+        if len(names) > ROWS_SHOWN:
+            raise errors.BadRequestError(
+                f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all"
+            )
+        route = self.documents.router.of(Form(app, form))
+        for name in names:  # a name that leads nowhere is refused before the answer begins
+            with suppress(errors.DamagedError):
+                if route.storage.sidecar(address_of(app, form, Collection.DATA.value, name)) is None:
+                    raise errors.NotFoundError(f"{app}/{form} has no document {name}")
+        pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
+        headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
+        body = unbroken(pieces, request.environ.get(REQUEST_ID))
+        return Response(body, content_type="application/zip", headers=headers | {"X-Accel-Buffering": "no"})
+
+    def _archive(self, form: Form, names: Iterator[str]) -> Iterator[bytes]:
+        problems = list[str]()
+        with ZipStream() as archive:
+            for name in names:
+                main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
+                storage, own, taken = (
+                    self.documents.router.of(form).storage,
+                    self._last_content(main).file_names,
+                    {DATA_XML},
+                )
+                stored = storage.sidecar(main)
+                for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
+                    shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
+                    try:
+                        yield from self._entry(archive, main.moved(Collection.DATA, file), f"{name}/{shown}")
+                    except LEFT_OUT as error:
+                        problems.append(str(error))
+            if problems:
+                lines, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
+                yield from archive.add(ERRORS_ENTRY, (now, now), [lines], len(lines), compresses=True)
+            yield from archive.end()
+
+    def _entry(self, archive: ZipStream, address: DocumentAddress, path: str) -> Iterator[bytes]:
+        read = self.documents.read(address, Get(user=ANONYMOUS))
+        with closing(read.found):
+            sidecar = read.found.sidecar
+            if sidecar.encrypted and not address.is_main:
+                raise errors.BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
+            times = sidecar.modified, sidecar.created
+            yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
 
 
-def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[ShownChange]:
+def _changed_facts(older: Sidecar, newer: Sidecar) -> Iterator[shown_documents.ShownChange]:
     for label, before, after in (
         ("Stage", older.stage, newer.stage),
         ("Owner", older.creator, newer.creator),
         ("Group of the owner", older.group, newer.group),
     ):
         if before != after:
-            was, now = (DisplayedValue(each) if each else None for each in (before, after))
-            yield ShownChange("", translated(label), was, now)
+            was, now = (shown_documents.DisplayedValue(each) if each else None for each in (before, after))
+            yield shown_documents.ShownChange("", translated(label), was, now)
 
 
 def _images(report: DocumentReport) -> frozenset[str]:
@@ -364,218 +536,6 @@ def _address(values: Values) -> DocumentAddress:
     return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
 
 
-def _current_tag(plan: RestorePlan) -> str:
-    return "" if plan.file.current is None else plan.file.current.etag
-
-
-def _changed_meanwhile(plan: RestorePlan) -> PreconditionError:
-    address, current, now = plan.file.address, plan.file.current, plan.file.replaced
-    cause = ""
-    if now is not None and not (current is not None and current.is_edited):
-        who = now.modifier or "somebody without a name"
-        cause = f": {'deleted' if now.deleted else 'saved'} by {who} at {now.modified}"
-    return PreconditionError(
-        f"{address.form}/{address.document} has changed since you were asked{cause}. Nothing was written. "
-        "Look at the document again."
-    )
-
-
-# Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
-
-
-_LISTED = 10
-_QUESTIONS = {
-    "delete": ("Delete the document {name} of {form}?", "Delete {count} documents of {form}?", "Delete"),
-    "restore": ("Bring back the document {name} of {form}?", "Bring back {count} documents of {form}?", "Bring back"),
-    "change": ("Change the document {name} of {form}?", "Change {count} documents of {form}?", "Change"),
-}  # Of each verb: the title for one document, and for several, and the button
-_RESTORED = ("The last revision becomes the current one, as a new revision of yours.",)
-_SEVERAL = "/<app>/<form>"
-
-
-@dataclass(frozen=True, slots=True)
-class _Selected:
-    """A document that an action is about, its entity tag, empty where nothing is stored, and its title if listed."""
-
-    address: DocumentAddress
-    tag: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentActions:
-    """The actions. They keep what is encrypted as it is."""
-
-    documents: Documents
-
-    def add_to(self, site: Site) -> None:
-        fields = ("document", "state")
-        for name, ask, do, others in (
-            ("document-delete", self._ask_to_delete, self._delete, ()),
-            ("document-restore", lambda values: self._question(values, "restore", _RESTORED), self._restore, ()),
-            ("document-change", self._ask_to_change, self._change, ("change", "owner", "group", "stage")),
-        ):
-            site.action(Action(name, ask, do, (*fields, *others), _SEVERAL, several="document"))
-        site.page("/admin/forms/<app>/<form>/documents.zip", "documents-zip", self.zip, reads="export")
-
-    def _selected(self, values: Values) -> list[_Selected]:
-        names = list(dict.fromkeys(filter(None, values["document"].split("/"))))
-        if not names:
-            raise BadRequestError("no document is selected: go back, and tick some")
-        if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: at most {ROWS_SHOWN} are changed at once")
-        found = list[_Selected]()
-        route = self.documents.router.of(Form(values["app"], values["form"]))
-        for name in names:
-            address = address_of(values["app"], values["form"], Collection.DATA.value, name)
-            stored = route.storage.read(address, content=False)
-            if stored is not None:
-                is_listed = len(found) < _LISTED
-                title = self._shown(address, deleted=stored.sidecar.deleted).title if is_listed else ""
-                found.append(_Selected(address, stored.etag, title))
-        if not found:
-            raise BadRequestError("none of the selected documents exists")
-        return found
-
-    def _shown(self, address: DocumentAddress, *, deleted: bool = False) -> ShownDocument:
-        try:
-            instant = before_current(self.documents, address) if deleted else None
-            read = self.documents.read(address, Get(instant=instant))
-            outline = outline_of(self.documents.router.of(address.form), read.found.sidecar.version)
-            return shown_document(address, read, outline, language_of(outline.languages))
-        except PersistenceError:  # the page of the document says what is wrong
-            return ShownDocument()
-
-    def _question(self, values: Values, verb: str, effects: tuple[str, ...], *, is_dangerous: bool = False) -> Question:
-        """Return a question that names the documents, and notes in ``state`` what is stored of them now."""
-        found = self._selected(values)
-        form, count = Form(values["app"], values["form"]), len(found)
-        names = [each.title or each.address.document for each in found]
-        one, several, button = _QUESTIONS[verb]
-        listed: tuple[str, ...] = ()
-        if count > 1:
-            more = translated(" and {count} more", count=count - _LISTED) if count > _LISTED else ""
-            listed = (translated("The documents are: {names}.", names=", ".join(names[:_LISTED]) + more),)
-        title = translated(one, name=names[0], form=form) if count == 1 else translated(several, count=count, form=form)
-        back = document_path("document", found[0].address) if count == 1 else form_path(form)
-        sent = {"document": "/".join(each.address.document for each in found), "state": _state(found)}
-        shown = (*listed, *map(translated, effects))
-        return Question(title, shown, translated(button), back, is_dangerous=is_dangerous, sent=sent)
-
-    def _do(self, values: Values, act: Callable[[_Selected], object], word: str) -> Done:
-        found, failed = self._selected(values), list[str]()
-        if _state(found) != values["state"]:
-            raise PreconditionError(
-                "a document has changed since you were asked. Nothing was written. Look at the documents again."
-            )
-        for each in found:
-            try:
-                act(each)
-            except PersistenceError as error:
-                failed.append(str(error))
-        notice = translated(word, count=len(found) - len(failed))
-        if failed:
-            notice += " " + translated("{count} not: {cause}.", count=len(failed), cause=translated(failed[0]))
-        names, app, form = values["document"].split("/"), values["app"], values["form"]
-        is_one = len(names) == 1 and not failed
-        address = address_of(app, form, Collection.DATA.value, names[0])
-        return Done(notice, document_path("document", address) if is_one else form_path(Form(app, form)))
-
-    def _ask_to_delete(self, values: Values) -> Question:
-        effects = (
-            "The history stays, and a deleted document can be brought back, until it is purged.",
-            "The draft of the document is removed, if there is one.",
-        )
-        return self._question(values, "delete", effects, is_dangerous=True)
-
-    def _delete(self, values: Values, by: str) -> Done:
-        def delete(each: _Selected) -> None:
-            unchanged = Precondition(expected=Tags(frozenset({each.tag})), must_exist=True)
-            self.documents.delete(each.address, Delete(precondition=unchanged, user=User(name=by)))
-
-        return self._do(values, delete, "Documents deleted: {count}.")
-
-    def _restore(self, values: Values, by: str) -> Done:
-        reverting = Reverting(self.documents)
-
-        def restore(each: _Selected) -> None:
-            instant = before_current(self.documents, each.address)
-            reverting.restore(reverting.plan(each.address, Revert(instant=instant, user=User(name=by))))
-
-        return self._do(values, restore, "Documents brought back: {count}.")
-
-    def _ask_to_change(self, values: Values) -> Question:
-        owner, group = short(values["owner"], "owner"), short(values["group"], "group of the owner")
-        stage = short(values["stage"], "stage")
-        if group and not owner:
-            raise BadRequestError("a group needs an owner")
-        if values["change"] == "owner":
-            member = "{owner} of the group {group} becomes the owner." if group else "{owner} becomes the owner."
-            what = translated(member if owner else "Nobody is the owner any more.", owner=owner, group=group)
-        elif values["change"] == "stage":
-            what = translated("The stage becomes {stage}." if stage else "The stage is removed.", stage=stage)
-        else:
-            raise BadRequestError(f"owner or stage can be changed, not {values['change'][:60]!r}")
-        effects = (
-            what,
-            "This makes a new revision, with the same content.",
-            "The draft of the document is removed, if there is one.",
-        )
-        return self._question(values, "change", effects)
-
-    def _change(self, values: Values, by: str) -> Done:
-        is_owner = values["change"] == "owner"
-        owner = User(name=values["owner"] or None, group=values["group"] or None) if is_owner else None
-        stage = None if is_owner else values["stage"]
-
-        def change(each: _Selected) -> None:
-            self.documents.change_facts(each.address, each.tag, FactsChange(User(name=by), owner, stage))
-
-        return self._do(values, change, "Documents changed: {count}.")
-
-    def zip(self, app: str, form: str) -> AnyResponse:
-        """Send the named documents, else all of the form: a folder each, with files under their own names."""
-        names = list(dict.fromkeys(request.args.getlist("document")))
-        if len(names) > ROWS_SHOWN:
-            raise BadRequestError(f"{len(names)} documents are selected: name at most {ROWS_SHOWN}, or none for all")
-        route = self.documents.router.of(Form(app, form))
-        for name in names:  # a name that leads nowhere is refused before the answer begins
-            with suppress(DamagedError):
-                if route.storage.sidecar(address_of(app, form, Collection.DATA.value, name)) is None:
-                    raise NotFoundError(f"{app}/{form} has no document {name}")
-        pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
-        headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
-        body = unbroken(pieces, request.environ.get(REQUEST_ID))
-        return Response(body, content_type="application/zip", headers=headers | {"X-Accel-Buffering": "no"})
-
-    def _archive(self, form: Form, names: Iterator[str]) -> Iterator[bytes]:
-        problems = list[str]()
-        with ZipStream() as archive:
-            for name in names:
-                main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
-                storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, {DATA_XML}
-                stored = storage.sidecar(main)
-                for file in () if stored is None or stored.deleted else sorted(storage.names(main)):
-                    shown = file if file == DATA_XML else _free_name(file_name(own.get(file, file)), taken)
-                    try:
-                        yield from self._entry(archive, main.moved(Collection.DATA, file), f"{name}/{shown}")
-                    except LEFT_OUT as error:
-                        problems.append(str(error))
-            if problems:
-                errors, now = "".join(f"{line}\n" for line in problems).encode(), next_after(None)
-                yield from archive.add(ERRORS_ENTRY, (now, now), [errors], len(errors), compresses=True)
-            yield from archive.end()
-
-    def _entry(self, archive: ZipStream, address: DocumentAddress, path: str) -> Iterator[bytes]:
-        read = self.documents.read(address, Get(user=ANONYMOUS))
-        with closing(read.found):
-            sidecar = read.found.sidecar
-            if sidecar.encrypted and not address.is_main:
-                raise BadRequestError(f"{address} is encrypted, and these pages do not decrypt")
-            times = sidecar.modified, sidecar.created
-            yield from archive.add(path, times, read.pieces(), read.size, compresses=address.is_main)
-
-
 def _free_name(name: str, taken: set[str]) -> str:
     """Return a name that no other file of the folder has, in any letter case: ``a.pdf``, then ``a (2).pdf``."""
     stem, dot, suffix = name.rpartition(".")
@@ -585,8 +545,3 @@ def _free_name(name: str, taken: set[str]) -> str:
         free = f"{stem} ({number}){dot}{suffix}" if stem else f"{name} ({number})"
     taken.add(free.lower())
     return free
-
-
-def _state(found: list[_Selected]) -> str:
-    stored = "".join(f"{each.address.document}/{each.tag}\n" for each in found)
-    return hashlib.sha256(stored.encode()).hexdigest()[:32]

@@ -22,36 +22,14 @@ from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import __version__
+from persistence import __version__, errors, limits
 from persistence import keys as passwords
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    ForbiddenError,
-    NotFoundError,
-    PersistenceError,
-    one_line,
-    status_of,
-)
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, CAUSE, REQUEST_ID
 from persistence.http.parsing import drain
 from persistence.http.responses import Headers, headers_of, refusal
 from persistence.keys import Key, Keys, key_of
-from persistence.limits import (
-    ENDED_SESSIONS,
-    FAILED_LOGINS,
-    FAILED_LOGINS_OF_ALL,
-    LARGEST_FORM,
-    LOGIN_WINDOW,
-    LONGEST_CELL,
-    LONGEST_DETAIL,
-    LONGEST_IDLE,
-    LONGEST_NOTICE,
-    LONGEST_SESSION,
-    SESSION_RENEWED,
-)
 from persistence.model.texts import Instant, from_datetime
 from persistence.pages.languages import Translating, page_language, translated
 from persistence.storage.layout import PAGES, Layout
@@ -63,7 +41,7 @@ from persistence.storage.root import KeyFile
 # there is none the pages are off. A session is a signed cookie; it ends with the key or password that began it.
 
 
-class TooManyLoginsError(PersistenceError):
+class TooManyLoginsError(errors.PersistenceError):
     """Logins failed too often within a minute; the next one is looked at in ``seconds``."""
 
     def __init__(self, seconds: int) -> None:
@@ -84,44 +62,6 @@ class _Ended(msgspec.Struct, frozen=True, array_like=True):
 class _Logins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed: tuple[_Failed, ...] = ()
     ended: tuple[_Ended, ...] = ()
-
-
-class LoginRecord:
-    """The file in a home directory. Methods raise ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``."""
-
-    def __init__(self, home: str) -> None:
-        path = f"{Layout(home).own(PAGES)}/logins.json"
-        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
-
-    def begin(self, peer: str) -> None:
-        """Count a login as failed before it is looked at: many at once must not all be tried."""
-        with self._file.changing() as known:
-            now = time.time()  # read under the lock: an earlier login is not in the future
-            recent = [each for each in known.failed if now - each.at < LOGIN_WINDOW]
-            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
-            own = [each.at for each in failed if each.peer == peer]
-            for times, most in ((own, FAILED_LOGINS), ([each.at for each in failed], FAILED_LOGINS_OF_ALL)):
-                if len(times) >= most:
-                    if failed != known.failed:
-                        self._file.write(msgspec.structs.replace(known, failed=failed))
-                    raise TooManyLoginsError(max(1, round(LOGIN_WINDOW - (now - times[-most]))))
-            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
-
-    def succeeded(self, peer: str) -> None:
-        with self._file.changing() as known:
-            failed = tuple(each for each in known.failed if each.peer != peer)
-            self._file.write(msgspec.structs.replace(known, failed=failed))
-
-    def end(self, session: str) -> None:
-        """Remember that a session was ended: its cookie may still be somewhere."""
-        now = time.time()
-        with self._file.changing() as known:
-            ended = tuple(each for each in known.ended if now - each.at < LONGEST_SESSION)
-            kept = (*ended, _Ended(session, now))[-ENDED_SESSIONS:]
-            self._file.write(msgspec.structs.replace(known, ended=kept))
-
-    def has_ended(self, session: str) -> bool:
-        return any(each.id == session for each in self._file.read().ended)
 
 
 COOKIE = "persistence_session"
@@ -195,22 +135,54 @@ class Administrators:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Sessions:
-    """Begins, finds, renews and ends sessions, as signed cookies."""
+    """Begins, finds, renews and ends sessions, as signed cookies.
 
-    administrators: Administrators
-    record: LoginRecord
+    A file in a home directory has the logins that have failed and the sessions that were ended. Methods raise
+    ``DiskError``, ``DamagedError`` and ``BusyError`` as ``KeyFile``.
+    """
+
+    def __init__(self, administrators: Administrators, home: str) -> None:
+        self.administrators = administrators
+        path = f"{Layout(home).own(PAGES)}/logins.json"
+        self._file = KeyFile(path, tree=home, what="failed logins", nothing=_Logins())
 
     def log_in(self, name: str, secret: str, peer: str, *, is_secure: bool) -> LoginSession | None:
         """Return a new session; ``None`` if the name has neither that API key nor that password."""
-        self.record.begin(peer)
+        self._begin(peer)
         credential = self.administrators.credential(name, secret)
         if credential is None:
             return None
-        self.record.succeeded(peer)
+        with self._file.changing() as known:
+            failed = tuple(each for each in known.failed if each.peer != peer)
+            self._file.write(msgspec.structs.replace(known, failed=failed))
         now = int(time.time())
         return LoginSession(secrets.token_hex(16), name, credential, now, now, secrets.token_hex(16), is_secure)
+
+    def _begin(self, peer: str) -> None:
+        """Count a login as failed before it is looked at: many at once must not all be tried."""
+        with self._file.changing() as known:
+            now = time.time()  # read under the lock: an earlier login is not in the future
+            recent = [each for each in known.failed if now - each.at < limits.LOGIN_WINDOW]
+            failed = tuple(_Failed(min(each.at, now), each.peer) for each in recent)
+            own = [each.at for each in failed if each.peer == peer]
+            for times, most in (
+                (own, limits.FAILED_LOGINS),
+                ([each.at for each in failed], limits.FAILED_LOGINS_OF_ALL),
+            ):
+                if len(times) >= most:
+                    if failed != known.failed:
+                        self._file.write(msgspec.structs.replace(known, failed=failed))
+                    raise TooManyLoginsError(max(1, round(limits.LOGIN_WINDOW - (now - times[-most]))))
+            self._file.write(msgspec.structs.replace(known, failed=(*failed, _Failed(now, peer))))
+
+    def end(self, session: str) -> None:
+        """Remember that a session was ended: its cookie may still be somewhere."""
+        now = time.time()
+        with self._file.changing() as known:
+            ended = tuple(each for each in known.ended if now - each.at < limits.LONGEST_SESSION)
+            kept = (*ended, _Ended(session, now))[-limits.ENDED_SESSIONS :]
+            self._file.write(msgspec.structs.replace(known, ended=kept))
 
     def of(self, request: Request) -> LoginSession | None:
         secret = self.administrators.keys.session_secret()
@@ -221,18 +193,20 @@ class Sessions:
         except (BadData, TypeError):  # another signature, or the fields of another version
             return None
         now = time.time()
-        is_young = now - found.began < LONGEST_SESSION and now - found.seen < LONGEST_IDLE
+        is_young = now - found.began < limits.LONGEST_SESSION and now - found.seen < limits.LONGEST_IDLE
         known = self.administrators.credentials(found.name)
         is_valid = any(each is not None and hmac.compare_digest(each, found.credential) for each in known)
-        return found if is_young and is_valid and not self.record.has_ended(found.id) else None
+        if not (is_young and is_valid) or any(each.id == found.id for each in self._file.read().ended):
+            return None
+        return found
 
     def keep(self, response: AnyResponse, request: Request, session: LoginSession, notice: str | None = None) -> None:
         """Renew the cookie where that is due, or set it with a notice for the next page; "" is none."""
         now = int(time.time())
         kept = replace(session, seen=now)
         if notice is not None:
-            kept = replace(kept, notice=notice[:LONGEST_NOTICE])
-        elif now - session.seen < SESSION_RENEWED:
+            kept = replace(kept, notice=notice[: limits.LONGEST_NOTICE])
+        elif now - session.seen < limits.SESSION_RENEWED:
             return
         cookie = serializer(self.administrators.keys.ensured_session_secret()).dumps(astuple(kept))
         response.set_cookie(
@@ -242,12 +216,8 @@ class Sessions:
             secure=session.is_secure,
             httponly=True,
             samesite="Strict",
-            max_age=LONGEST_SESSION,
+            max_age=limits.LONGEST_SESSION,
         )
-
-
-def forget(response: AnyResponse, request: Request) -> None:
-    response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
 
 
 def _path(request: Request) -> str:
@@ -264,40 +234,28 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """The result: a notice, which the page ``to`` shows, else that of the question, and a ``secret``, shown once."""
+
+    notice: str
+    secret: str = ""
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """The page before an action, with a link ``back``; ``sent`` are fields that replace those of the request."""
+    """The page before an action, with a link ``back``; ``do`` does it in the name of an administrator.
+
+    ``sent`` are fields that replace those of the request.
+    """
 
     title: str
     effects: tuple[str, ...]
     button: str
     back: str
+    do: Callable[[str], Done]
     is_dangerous: bool = False
     sent: Values = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result: a notice, which the page ``to`` shows, and a ``secret`` that is shown only once."""
-
-    notice: str
-    to: str
-    secret: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action. ``ask`` is called again before ``do``, which also gets the administrator's name.
-
-    ``subject`` is the rest of the path, such as ``/<app>/<form>``. ``fields`` names the other values. The values of
-    ``several``, one of them, have slashes between them.
-    """
-
-    name: str
-    ask: Callable[[Values], Question]
-    do: Callable[[Values, str], Done]
-    fields: tuple[str, ...] = ()
-    subject: str = ""
-    several: str = ""
 
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -338,7 +296,7 @@ def number(count: float | None) -> str:
 
 def cut(text: str) -> str:
     """Return a text for a cell of a table, on one line and shortened."""
-    short = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
+    short = text if len(text) <= limits.LONGEST_CELL else f"{text[: limits.LONGEST_CELL]}…"
     return " ".join(short.split())
 
 
@@ -354,7 +312,7 @@ def midnight(day: str, days_later: int = 0) -> Instant:
         wanted = date.fromisoformat(day) + timedelta(days=days_later)
         return from_datetime(datetime(wanted.year, wanted.month, wanted.day, tzinfo=time_zone()))
     except (ValueError, OverflowError) as error:
-        raise BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
+        raise errors.BadRequestError(f"a day is such as 2026-03-04, not {day[:60]!r}") from error
 
 
 def instant(text: str | None) -> Markup:
@@ -402,7 +360,7 @@ def duration(seconds: float) -> str:
 
 def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged: bool = False) -> Response:
     """Return the page of an error, and hand its cause to the log."""
-    request.environ[CAUSE] = one_line(cause)
+    request.environ[CAUSE] = errors.one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(request.environ)
     g.setdefault("session", None)
@@ -411,15 +369,13 @@ def page(status: int, cause: str, headers: Headers | None = None, *, is_damaged:
     return Response(render_template("error.html", title=title, **facts), status, headers)
 
 
-def _refused(error: PersistenceError) -> Response:
-    return page(status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, DamagedError))
-
-
-def _http_error(error: HTTPException) -> Response:
-    return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
-
-
-def _unexpected(error: Exception) -> Response:
+def _error(error: Exception) -> Response:
+    if isinstance(error, errors.PersistenceError):
+        return page(
+            errors.status_of(error), str(error), headers_of(error), is_damaged=isinstance(error, errors.DamagedError)
+        )
+    if isinstance(error, HTTPException):
+        return page(error.code or HTTPStatus.INTERNAL_SERVER_ERROR, error.description or error.name)
     logs.write("unexpected", "error", id=request.environ.get(REQUEST_ID, ""), exception=error)
     return page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details under this request's id")
 
@@ -457,13 +413,12 @@ class Site:
         self._navigation = list[tuple[str, str, str]]()  # Title, endpoint and path of each entry
         self._blueprint = Blueprint(NAME, __name__, template_folder="templates")
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
+        self._digests = {name: hashlib.sha256(asset).hexdigest()[:12] for name, asset in self._assets.items()}
         self._blueprint.context_processor(self._context)
         self._blueprint.before_request(self._identify)
         audit.look_before(self._blueprint)
         self._blueprint.after_request(self._finish)
-        self._blueprint.register_error_handler(PersistenceError, _refused)
-        self._blueprint.register_error_handler(HTTPException, _http_error)
-        self._blueprint.register_error_handler(Exception, _unexpected)
+        self._blueprint.register_error_handler(Exception, _error)
         self._route("/admin/static/<name>", "asset", self._asset)
 
     def page(self, path: str, name: str, view: View, title: str = "", *, reads: str = "") -> None:
@@ -484,29 +439,36 @@ class Site:
         """Add a page that also receives a form: only for logins, everything else that is sent is an action."""
         self._route(path, name, view, "GET", "HEAD", "POST")
 
-    def action(self, action: Action) -> None:
+    def action(
+        self, name: str, ask: Callable[[Values], Question], *fields: str, subject: str = "", several: str = ""
+    ) -> None:
+        """Add an action, which ``ask`` prepares, also before it is done; ``fields`` are the names of its values.
+
+        ``subject`` is the rest of the path, such as ``/<app>/<form>``. The values of ``several``, one of the fields,
+        have slashes between them.
+        """
 
         def view(**names: str) -> str | AnyResponse:
             sent = request.form if request.method == "POST" else request.args
-            values = {**names, **{field: sent.get(field, "").strip() for field in action.fields}}
-            if action.several:
-                values[action.several] = "/".join(sent.getlist(action.several))
+            values = {**names, **{field: sent.get(field, "").strip() for field in fields}}
+            if several:
+                values[several] = "/".join(sent.getlist(several))
             if request.method == "POST":
-                details: dict[str, object] = {field: values[field][:LONGEST_DETAIL] for field in action.fields}
-                if action.several:
-                    details[action.several] = [each[:LONGEST_DETAIL] for each in values[action.several].split("/")]
+                details: dict[str, object] = {field: values[field][: limits.LONGEST_DETAIL] for field in fields}
+                if several:
+                    details[several] = [each[: limits.LONGEST_DETAIL] for each in values[several].split("/")]
                 note_in_audit(request.environ, details=details)
-            question = action.ask(values)
+            question = ask(values)
             if request.method != "POST":
-                fields = {**{field: values[field] for field in action.fields}, **question.sent}
-                return render_template("confirm.html", question=question, fields=fields)
-            done = action.do(values, g.session.name)
+                shown = {**{field: values[field] for field in fields}, **question.sent}
+                return render_template("confirm.html", question=question, fields=shown)
+            done = question.do(g.session.name)
             if done.secret:
-                return render_template("secret.html", done=done)
+                return render_template("secret.html", done=done, back=question.back)
             g.notice = done.notice
-            return redirect(done.to, HTTPStatus.SEE_OTHER)
+            return redirect(done.to or question.back, HTTPStatus.SEE_OTHER)
 
-        self.form(f"/admin/actions/{action.name}{action.subject}", action.name, view)
+        self.form(f"/admin/actions/{name}{subject}", name, view)
 
     def add_to(self, app: Flask, zone: tzinfo | None) -> None:
         app.config["TIME_ZONE"] = zone
@@ -526,7 +488,7 @@ class Site:
         request.environ.pop(CALLER, None)  # a key that was sent counts for programs only
         if not self.sessions.administrators.exist():
             return refusal(request.environ, HTTPStatus.NOT_FOUND, "there is nothing under this path")
-        request.max_content_length = LARGEST_FORM
+        request.max_content_length = limits.LARGEST_FORM
         g.session = self.sessions.of(request)
         if request.endpoint in _OPEN:
             return None
@@ -537,7 +499,9 @@ class Site:
         request.environ[CALLER] = g.session.name
         token = request.form.get("csrf", "") if request.method == "POST" else g.session.csrf
         if not hmac.compare_digest(token.encode(), g.session.csrf.encode()):
-            raise ForbiddenError("this form is not from your session: go back, load the page again, and repeat it")
+            raise errors.ForbiddenError(
+                "this form is not from your session: go back, load the page again, and repeat it"
+            )
         return None
 
     def _context(self) -> dict[str, object]:
@@ -550,7 +514,7 @@ class Site:
             "csrf": session.csrf if session else "",
             "version": __version__,
             "zone": datetime.now(UTC).astimezone(time_zone()).tzname(),
-            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digest(name)),
+            "asset": lambda name: url_for(f"{NAME}.asset", name=name, v=self._digests[name]),
         }
 
     def _finish(self, response: Response) -> Response:
@@ -560,21 +524,18 @@ class Site:
         if session is None or request.endpoint in _OPEN:
             return response
         if "ended" in g:
-            forget(response, request)
+            response.delete_cookie(COOKIE, path=_path(request), httponly=True, samesite="Strict")
         else:
             was_shown = session.notice and response.status_code == HTTPStatus.OK and request.method != "HEAD"
             self.sessions.keep(response, request, session, g.get("notice", "" if was_shown else None))
         return response
 
-    def _digest(self, name: str) -> str:
-        return hashlib.sha256(self._assets[name]).hexdigest()[:12]
-
     def _asset(self, name: str) -> AnyResponse:
         if name not in self._assets:
-            raise NotFoundError("there is nothing under this path")
+            raise errors.NotFoundError("there is nothing under this path")
         unchanging = {"Cache-Control": "private, max-age=31536000, immutable"}  # the address has a digest
         return Response(self._assets[name], content_type=_ASSETS[name], headers=unchanging)
 
 
 def _unknown(unknown: str) -> AnyResponse:
-    raise NotFoundError(f"there is no page {unknown}")
+    raise errors.NotFoundError(f"there is no page {unknown}")

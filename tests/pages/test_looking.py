@@ -1,7 +1,5 @@
 """What the pages show: the overview, the health, the audit and the settings."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -20,10 +18,11 @@ from lxml import html
 
 from persistence import limits
 from persistence.pages.health_page import BackgroundCommand
-from persistence.pages.service_pages import KeyUses, RecentErrors, Series, line_plot, settings_page
+from persistence.pages.service_pages import KeyUses, RecentErrors, line_plot, settings_page
 from persistence.properties.property_table import shown_address
 from persistence.settings import Settings, load
 from tests.initialised import initialised
+from tests.opened import close
 from tests.pages.administrator import NAME, Browser, administrator, browser, keys_of, settings
 from tests.published import definition
 from tests.waiting import eventually
@@ -96,11 +95,11 @@ def test_the_origin_of_a_setting_breaks_at_slashes(tmp_path: Path) -> None:
 
 
 def test_a_single_value_is_a_dot_in_a_plot(tmp_path: Path) -> None:
-    one, most = Series("half", [None, 2.0, None]), Series("most", [4.0, 4.0, 4.0])
+    both = {"half": [None, 2.0, None], "most": [4.0, 4.0, 4.0]}
     with administrator(tmp_path).client.application.app_context():
-        drawing = line_plot("Latency", [one, most], ["10:00"], "ms")
-        alone = line_plot("Latency", [Series("", [5.0])], ["10:00"], "ms")
-        empty = line_plot("Latency", [Series("", [None])], ["10:00"], "ms")
+        drawing = line_plot("Latency", both, ["10:00"], "ms")
+        alone = line_plot("Latency", {"": [5.0]}, ["10:00"], "ms")
+        empty = line_plot("Latency", {"": [None]}, ["10:00"], "ms")
     assert drawing.count('class="dot"') == drawing.count('class="line second"') == 1
     assert 'd="M300 72h0"' in drawing
     assert 'class="dot"' in alone
@@ -213,10 +212,11 @@ class Damaged:
         ended(self.browser, "check", self.given)
 
 
-@pytest.fixture
-def damaged(tmp_path: Path) -> Damaged:
-    """Return a service with three notices, a leftover and three damaged documents, after a check."""
-    given = settings(tmp_path, administrators=(NAME,))
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A tree with three notices, a leftover and three damaged documents, after a check, and an administrator's key."""
+    directory = tmp_path_factory.mktemp("damaged")
+    given = settings(directory, administrators=(NAME,))
     secret, found = keys_of(given).add(NAME), browser(given)
     for document in ("one", "two", "three", "four"):
         save(found, document, secret)
@@ -224,16 +224,28 @@ def damaged(tmp_path: Path) -> Damaged:
     for path, body in (("data/three/scan.bin", b"x" * 100), ("draft/four/data.xml", b"<form/>")):
         assert found.client.put(f"{CRUD}/{path}", data=body, headers=sent).status_code == 201
     found.log_in(NAME, secret)
-    forms = tmp_path / "data/hr/leave"
+    forms = directory / "data/hr/leave"
     for path in ("data/one/note.txt", "draft/four/note.txt", "form/1/note.txt"):
         (forms / path).write_text("by hand")
     (forms / f"data/four/.data.xml.{'0' * 40}").write_text("of a crash")
     (forms / "data/one/data.xml").unlink()
     (forms / "data/two/data.xml.json").write_text("no sidecar")
     (forms / "data/three/scan.bin").write_bytes(b"y" * 90)
-    there = Damaged(given, found, secret, forms)
-    there.check()
-    return there
+    Damaged(given, found, secret, forms).check()
+    close(found.client.application)
+    return directory, secret
+
+
+@pytest.fixture
+def damaged(checked: tuple[Path, str], tmp_path: Path) -> Damaged:
+    """A service over a copy of that, and its administrator, who looks at what was found."""
+    planted, secret = checked
+    shutil.copytree(planted, tmp_path, dirs_exist_ok=True)
+    given = settings(tmp_path, administrators=(NAME,))
+    found = browser(given)
+    found.log_in(NAME, secret)
+    found.get("/admin/health")
+    return Damaged(given, found, secret, tmp_path / "data/hr/leave")
 
 
 def test_each_finding_keeps_what_came_of_its_repair(damaged: Damaged) -> None:
@@ -407,7 +419,7 @@ def test_reencryption_needs_a_key_and_shows_its_progress(tmp_path: Path) -> None
 
 
 def test_the_audit_is_shown_by_kind_and_page_after_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.AUDIT_LINES_SHOWN", 2)
+    monkeypatch.setattr("persistence.limits.AUDIT_LINES_SHOWN", 2)
     given = settings(tmp_path, administrators=(NAME,), audit="file")
     secret, found = keys_of(given).add(NAME), browser(given)
     for document in ("one", "two", "three"):
@@ -528,7 +540,7 @@ def test_the_last_use_of_a_key_is_noted_at_most_once_a_minute(tmp_path: Path) ->
 
 
 def test_uses_that_cannot_be_noted_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("persistence.pages.service_pages.KEY_USE_NOTED", 0)
+    monkeypatch.setattr("persistence.limits.KEY_USE_NOTED", 0)
     home = str(initialised(tmp_path / "data"))
     directory = Path(home) / ".pages"
     directory.write_text("a file is in the way")
