@@ -36,12 +36,11 @@ class Vocabulary:
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
 
-    def check_root(self, root: ET.Element) -> None:
-        """Refuse an unknown attribute of the root, whose own name does not matter."""
+    def check(self, root: ET.Element, child: ET.Element | None = None) -> None:
+        """Refuse an unknown child, an element inside it, and unknown attributes of it and of the root."""
         _check_attributes(f"a {self.request}", root, self.root)
-
-    def check_child(self, child: ET.Element) -> None:
-        """Refuse an unknown child, an unknown attribute of a known one, or an element inside."""
+        if child is None:
+            return
         if child.tag not in self.children:
             near = hint(child.tag, self.children)
             raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{near}")
@@ -72,8 +71,7 @@ def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vo
 
     def take(child: ET.Element) -> None:
         if vocabulary is not None:
-            vocabulary.check_root(reader.root)
-            vocabulary.check_child(child)
+            vocabulary.check(reader.root, child)
         if child.tag in names:
             found.append(child)
         if len(found) > limits.MOST_CHILDREN:
@@ -82,7 +80,7 @@ def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vo
     with SmallReader(take) as reader:
         reader.read(pieces)
     if vocabulary is not None:
-        vocabulary.check_root(reader.root)
+        vocabulary.check(reader.root)
     reader.root.extend(found)
     return reader.root
 
