@@ -29,25 +29,11 @@ from persistence.http.application import (
     api_blueprint,
 )
 from persistence.http.audit import RequestAudit
-from persistence.http.form_routes import (
-    crud,
-    designer,
-    document_services,
-    forms,
-    history,
-    leases,
-    publish,
-    reindex,
-    reindex_by_get,
-    reindex_status,
-    search,
-    tokens,
-    unknown_paths,
-)
+from persistence.http.form_routes import behind_proxy, designer, form_services, reindex_status, runtime
 from persistence.http.logs import RequestLog, announce, choose
 from persistence.http.parsing import RequestParser, environ_key, parsers
 from persistence.http.responses import Contents, ResponseHeaders
-from persistence.http.service_routes import about, changes, exports, facts, health, imports, purges, reencrypts
+from persistence.http.service_routes import about, administration, health
 from persistence.keys import warnings_of
 from persistence.maintenance import records
 from persistence.metrics.service import Metrics
@@ -276,13 +262,13 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
     parser, proxied = parsers(dialect)
     public = ServedApi(shared, parser, ResponseHeaders(dialect), services)
     provider = _provider_api(settings, providers, shared, proxied, access, purge_of)
-    both = (crud, leases, history, search, forms, reindex)
-    of_public = [*both, reencrypts, tokens, purges, imports, exports, changes, facts]
-    of_public += [reindex_status] if dialect.has_proxy else []
-    of_provider = [*both, *([reindex_by_get, unknown_paths] if dialect.has_proxy else [])]
+    of_public, of_provider = [runtime, administration], [runtime]
+    if dialect.has_proxy:
+        of_public.append(reindex_status)
+        of_provider.append(behind_proxy)
     app.register_blueprint(api_blueprint("public", PUBLIC_PREFIX, public, audit, of_public))
     app.register_blueprint(api_blueprint("provider", "", provider, audit, of_provider))
-    app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (publish, document_services)))
+    app.register_blueprint(api_blueprint("service", SERVICE_PREFIX, public, audit, (form_services,)))
     form = f"{SERVICE_PREFIX}/{dialect.designer_app}/{DESIGNER_FORM}"
     app.register_blueprint(api_blueprint("designer", form, public, audit, (designer,)))
     remark = partial(records.remark, settings.home, settings.encryption_keys, at_rest.keys)

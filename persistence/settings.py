@@ -42,9 +42,7 @@ _ACCEPTABLE = {
     "webhook": f"tables [webhook.NAME] of url, secret (whsec_ and Base64) and a list of types, at most {MOST_WEBHOOKS}",
     "time_zone": "the name of a time zone, such as Europe/Berlin, or empty",
     "accel_redirect": "the absolute path of a location, such as /protected, or empty",
-    "administrators": "a list of names of API keys",
-    "token_issuers": "a list of names of API keys",
-    "second_keys": "a list of names of API keys",
+    **dict.fromkeys(("administrators", "token_issuers", "second_keys"), "a list of names of API keys"),
     "audit_syslog": "the absolute path of a socket, or HOST:PORT",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }  # Descriptions of values of a certain form, for messages instead of the pattern

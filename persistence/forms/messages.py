@@ -11,15 +11,8 @@ from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
+from persistence import limits
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.limits import (
-    LONGEST_SHOWN,
-    LONGEST_TEXT,
-    MOST_CHILDREN,
-    MOST_QUERY_ELEMENTS,
-    MOST_QUERY_NAMES,
-    MOST_TREE_NODES,
-)
 from persistence.model.addresses import Form
 from persistence.model.queries import Field
 from persistence.model.texts import nearest, short
@@ -43,12 +36,11 @@ class Vocabulary:
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
 
-    def check_root(self, root: ET.Element) -> None:
-        """Refuse an unknown attribute of the root, whose own name does not matter."""
+    def check(self, root: ET.Element, child: ET.Element | None = None) -> None:
+        """Refuse an unknown child, an element inside it, and unknown attributes of it and of the root."""
         _check_attributes(f"a {self.request}", root, self.root)
-
-    def check_child(self, child: ET.Element) -> None:
-        """Refuse an unknown child, an unknown attribute of a known one, or an element inside."""
+        if child is None:
+            return
         if child.tag not in self.children:
             near = hint(child.tag, self.children)
             raise BadRequestError(f"a {self.request} has no element <{shown_name(child.tag)}>{near}")
@@ -65,7 +57,7 @@ def _check_attributes(subject: str, element: ET.Element, known: frozenset[str]) 
 
 
 def shown_name(name: str) -> str:
-    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+    return name if len(name) <= limits.LONGEST_SHOWN else f"{name[: limits.LONGEST_SHOWN]}…"
 
 
 def hint(name: str, known: Iterable[str]) -> str:
@@ -79,17 +71,16 @@ def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vo
 
     def take(child: ET.Element) -> None:
         if vocabulary is not None:
-            vocabulary.check_root(reader.root)
-            vocabulary.check_child(child)
+            vocabulary.check(reader.root, child)
         if child.tag in names:
             found.append(child)
-        if len(found) > MOST_CHILDREN:
-            raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
+        if len(found) > limits.MOST_CHILDREN:
+            raise BadRequestError(f"more than {limits.MOST_CHILDREN} {', '.join(names)} are not accepted at once")
 
     with SmallReader(take) as reader:
         reader.read(pieces)
     if vocabulary is not None:
-        vocabulary.check_root(reader.root)
+        vocabulary.check(reader.root)
     reader.root.extend(found)
     return reader.root
 
@@ -144,8 +135,8 @@ def read_each(pieces: Iterable[bytes], read: Callable[[ET.Element], T]) -> tuple
 class SmallReader(ChildReader):
     """A reader of requests and sidecars, which are smaller than documents."""
 
-    most_elements = MOST_QUERY_ELEMENTS
-    most_names = MOST_QUERY_NAMES
+    most_elements = limits.MOST_QUERY_ELEMENTS
+    most_names = limits.MOST_QUERY_NAMES
 
 
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -211,7 +202,7 @@ def read_history(pieces: Iterable[bytes]) -> FoundHistory:
 _LANGUAGE, _VALUE = "lang", "value"
 
 
-def read_json(data: bytes, members: str, most: int = 2 * MOST_TREE_NODES) -> dict[str, Any]:
+def read_json(data: bytes, members: str, most: int = 2 * limits.MOST_TREE_NODES) -> dict[str, Any]:
     """Read a body: an object, whose numbers are texts as they were sent; ``members`` are named in its refusal."""
     if data.count(b",") + data.count(b"{") + data.count(b"[") > most:  # a value takes some 100 bytes
         raise BadRequestError(f"the body has more than {most} commas and brackets, which is too many")
@@ -228,18 +219,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"an object has the name {twice[:LONGEST_SHOWN]!r} twice")
+        raise ValueError(f"an object has the name {twice[: limits.LONGEST_SHOWN]!r} twice")
     return found
 
 
 def read_json_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary) -> ET.Element:
     """Return the root with the children of these names; a name that is not in the ``vocabulary`` is refused."""
     root, request = ET.Element(""), f"a {vocabulary.request}"
-    for name, value in read_json(b"".join(pieces), f"names of {request}", MOST_QUERY_ELEMENTS).items():
+    for name, value in read_json(b"".join(pieces), f"names of {request}", limits.MOST_QUERY_ELEMENTS).items():
         if name in vocabulary.children:
             values = value if isinstance(value, list) else [value]
-            if len(root) + len(values) > MOST_CHILDREN:
-                raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
+            if len(root) + len(values) > limits.MOST_CHILDREN:
+                raise BadRequestError(f"more than {limits.MOST_CHILDREN} {', '.join(names)} are not accepted at once")
             children = [_child(name, each, vocabulary) for each in values]
             root.extend(children if name in names else ())
         elif name in vocabulary.root or name == _LANGUAGE:
@@ -298,7 +289,7 @@ def read_lock(pieces: Iterable[bytes]) -> LeaseHolder:
         if (local_name(reader.root.tag), local_name(child.tag)) == ("lockinfo", "owner"):
             for name in child:
                 own = "".join((name.text or "", *(each.tail or "" for each in name)))
-                found.setdefault(local_name(name.tag), own[: LONGEST_TEXT + _SLACK])
+                found.setdefault(local_name(name.tag), own[: limits.LONGEST_TEXT + _SLACK])
 
     with SmallReader(take) as reader:
         reader.read(pieces)

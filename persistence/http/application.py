@@ -32,22 +32,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.local import LocalProxy
 from werkzeug.routing import Map, MapAdapter, Rule
 
-from persistence import client_request
+from persistence import client_request, errors
 from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    DeletedError,
-    DiskError,
-    ForbiddenError,
-    MisdirectedError,
-    NotFoundError,
-    PersistenceError,
-    StartupError,
-    UnauthorizedError,
-    status_of,
-)
 from persistence.http import logs
 from persistence.http.audit import RequestAudit, note_in_audit
 from persistence.http.logs import CALLER, REQUEST_ID, USER
@@ -117,7 +104,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
         return Policy(Opens.NEVER, trusted)
     if on_loopback:
         return Policy(Opens.WHILE_KEYLESS, trusted)
-    raise StartupError(
+    raise errors.StartupError(
         "bind is not a loopback address, and nobody may call: make a key (persistence api-key new NAME), "
         "name addresses, or unix for the Unix socket, in the setting trusted, or let everybody in (--insecure)"
     )
@@ -138,13 +125,13 @@ def caller(
     if keys and (secret := presented(authorization)) is not None:
         key = key_of(secret, keys)
         if key is None:
-            raise UnauthorizedError(refusal_of(secret, keys, retired()))
+            raise errors.UnauthorizedError(refusal_of(secret, keys, retired()))
         return key
     if own.trusted.includes(peer):
         return TRUSTED
     if keys:
-        raise UnauthorizedError("this service asks for a key: Authorization: Bearer KEY, or KEY as the password")
-    raise ForbiddenError(f"this service is closed to {'this caller' if peer in (None, UNIX) else peer}")
+        raise errors.UnauthorizedError("this service asks for a key: Authorization: Bearer KEY, or KEY as the password")
+    raise errors.ForbiddenError(f"this service is closed to {'this caller' if peer in (None, UNIX) else peer}")
 
 
 def presented(authorization: str | None) -> str | None:
@@ -172,16 +159,20 @@ class AllowedSites:
         # And check whose page has made a browser send a request that may change something.
         host = environ.get("HTTP_HOST")
         if not (has_key or not host or host in self._hosts or (len(host) <= HOST_LENGTH and self._is_own(host))):
-            raise MisdirectedError(f"the setting hosts, which has names without port, does not have this one: {host!r}")
+            raise errors.MisdirectedError(
+                f"the setting hosts, which has names without port, does not have this one: {host!r}"
+            )
         if environ["REQUEST_METHOD"] in _READS:
             return
         origin, site = environ.get("HTTP_ORIGIN"), environ.get("HTTP_SEC_FETCH_SITE")
         if origin is not None:
             page, own = origin.lower(), (host or "").lower()
             if page not in self._origins and not (own and page in (f"http://{own}", f"https://{own}")):
-                raise ForbiddenError(f"pages elsewhere may change nothing here, see the setting origins: {origin!r}")
+                raise errors.ForbiddenError(
+                    f"pages elsewhere may change nothing here, see the setting origins: {origin!r}"
+                )
         elif site is not None and site not in _OWN_SITE:
-            raise ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
+            raise errors.ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
 
     def _is_own(self, host: str) -> bool:
         name = host_of(host).lower().rstrip(".")
@@ -226,13 +217,15 @@ class CallersOnly:
                 return self.app(environ, start_response)
             who = self._caller(environ, path)
             if not is_here:
-                raise NotFoundError("there is nothing under this path at this address, see the setting admin_bind")
-        except PersistenceError as error:
+                raise errors.NotFoundError(
+                    "there is nothing under this path at this address, see the setting admin_bind"
+                )
+        except errors.PersistenceError as error:
             if path not in (*HEALTH_PATHS, ROOT_PATH) or not is_here:
                 # Callers may be anybody, and the cause tells how the file of the keys is made.
                 less = "the keys of callers cannot be read: the log of the service says why"
-                shown = less if isinstance(error, DamagedError | DiskError) else None
-                answer = refusal(environ, status_of(error), str(error), headers_of(error), shown=shown)
+                shown = less if isinstance(error, errors.DamagedError | errors.DiskError) else None
+                answer = refusal(environ, errors.status_of(error), str(error), headers_of(error), shown=shown)
                 return answer(environ, start_response)
             environ[IS_STRANGER] = True
         else:
@@ -250,7 +243,7 @@ class CallersOnly:
         if self.policy.opens is not Opens.ALWAYS:
             try:
                 who = caller(self.policy, self.keys.read(), peer, environ.get("HTTP_AUTHORIZATION"), self.keys.retired)
-            except (UnauthorizedError, ForbiddenError):
+            except (errors.UnauthorizedError, errors.ForbiddenError):
                 if not (self.readers_of_metrics.includes(peer) and path == METRICS_PATH):
                     raise
         self.sites.check(environ, has_key=isinstance(who, Key))
@@ -272,8 +265,8 @@ class SecondKeys:
             return self.app(environ, start_response)
         try:
             name = second_key_of(shown, self.keys.read(), self.named, environ.get(CALLER, ""))
-        except PersistenceError as error:
-            return refusal(environ, status_of(error), str(error))(environ, start_response)
+        except errors.PersistenceError as error:
+            return refusal(environ, errors.status_of(error), str(error))(environ, start_response)
         note_in_audit(environ, second_key=name)
         with removing():
             return self.app(environ, start_response)
@@ -344,7 +337,7 @@ class KeySetting:
         """Make sure that the setting has the caller's key, or ``trusted``: where anybody may call, too."""
         name: str = environ.get(CALLER, TRUSTED)
         if name not in self.keys or (name == TRUSTED and not self.may_be_trusted):
-            raise ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
+            raise errors.ForbiddenError(f"only callers with an API key of the setting {self.setting} may {action}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +377,7 @@ class ServedApi:
             return self.default
         found = self.named.get(name)
         if found is None:
-            raise BadRequestError(f"there is no datasource {name!r} here")
+            raise errors.BadRequestError(f"there is no datasource {name!r} here")
         return found
 
 
@@ -477,7 +470,7 @@ class ExactFlask(Flask):
         self.url_map.merge_slashes = False  # the path has been cleaned
         self.url_map.redirect_defaults = False
         self.before_request(_require_within_limits)
-        self.register_error_handler(PersistenceError, self._refused)
+        self.register_error_handler(errors.PersistenceError, self._refused)
         self.register_error_handler(HTTPException, _http_error)
         self.register_error_handler(Exception, _unexpected)
 
@@ -490,9 +483,9 @@ class ExactFlask(Flask):
             self.url_map, "", request.root_path, "", request.scheme, request.path, request.method, query_args=None
         )
 
-    def _refused(self, error: PersistenceError) -> Response:
-        status = status_of(error)
-        if isinstance(error, DeletedError) and request.method in _READS:
+    def _refused(self, error: errors.PersistenceError) -> Response:
+        status = errors.status_of(error)
+        if isinstance(error, errors.DeletedError) and request.method in _READS:
             status = self._dialect.deleted_read_status
         return refusal(request.environ, status, str(error), headers_of(error))
 
@@ -527,7 +520,7 @@ def note_users(app: Flask, dialect: Dialect) -> None:
 
     @app.after_request
     def note(response: Response) -> Response:
-        with suppress(BadRequestError):
+        with suppress(errors.BadRequestError):
             request.environ[USER] = user_of(request).name
         return response
 
@@ -538,14 +531,16 @@ def _require_within_limits() -> None:
     if key is None or (route := request.url_rule) is None:  # 404 and 405 touch nothing
         return
     if not isinstance(route, ScopedRoute) or route.scope is None:
-        raise ForbiddenError(f"the API key {key.name} is limited, and this is for none of the limited keys")
+        raise errors.ForbiddenError(f"the API key {key.name} is limited, and this is for none of the limited keys")
     if route.scope is RouteScope.NOTHING:
         return
     only_reads = request.method in _READS if route.only_reads is None else route.only_reads
     if key.scopes and not only_reads:
-        raise ForbiddenError(f"the API key {key.name} may only read")
+        raise errors.ForbiddenError(f"the API key {key.name} may only read")
     names = request.view_args or {}
     app, form = names.get("app"), names.get("form")
     is_covered = app in key.forms or (form is not None and f"{app}/{form}" in key.forms)
     if key.forms and not (route.scope is RouteScope.NAMED and is_covered):
-        raise ForbiddenError(f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more")
+        raise errors.ForbiddenError(
+            f"the API key {key.name} is for {', '.join(key.forms)} only, and this is about more"
+        )

@@ -23,7 +23,6 @@ from persistence.http.responses import (
     prefers_json,
     refusal,
     send_transformed,
-    text,
     whole,
     xml,
 )
@@ -33,7 +32,7 @@ from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, Docume
 from persistence.model.network_addresses import RemoteTarget
 from persistence.model.queries import FormField, FormFilter, FormMatch, FormQuery, SentQuery
 from persistence.model.sidecar import page_request
-from persistence.model.texts import count, duration, flag, parse_time, short
+from persistence.model.texts import count, flag, parse_time, short
 from persistence.model.versions import Searched, parse, parse_reindexed, parse_searched, parse_timeout
 from persistence.services.definitions import Publication, PublishedForm
 from persistence.services.documents import holder_document
@@ -43,18 +42,20 @@ from persistence.services.rules import Read, Removed, Written
 from persistence.services.searching import Searcher, Searching
 from persistence.services.transforms import JsonDocuments, migrated, removes_nonrelevant, transformed
 
-crud = Blueprint("crud", __name__)
-leases = Blueprint("leases", __name__)
-history = Blueprint("history", __name__, url_prefix="/history/<app>/<form>/<document>")
-unknown_paths = Blueprint("unknown_paths", __name__)
-"""Answers 400 under all other paths of resources, to the methods that resources have; to others it stays 405."""
+runtime = Blueprint("runtime", __name__)  # The routes of both APIs
+behind_proxy = Blueprint("behind_proxy", __name__)  # Those that the proxy of a runtime has beside them
+reindex_status = Blueprint("reindex_status", __name__)
+"""``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
+form_services = Blueprint("form_services", __name__)  # Publishing, duplicates and lists of attachments
+designer = Blueprint("designer", __name__)  # Its prefix is the form in which definitions are drawn
 
 _DEFINITION = "/crud/<app>/<form>/form/<name>"
 _DATA, _DRAFT = "/crud/<app>/<form>/data/<document>/<name>", "/crud/<app>/<form>/draft/<document>/<name>"
+_HISTORY = "/history/<app>/<form>/<document>"
 _OF_DATA, _OF_DRAFTS = {"collection": Collection.DATA}, {"collection": Collection.DRAFT}
 
 
-@crud.route(_DEFINITION, methods=RESOURCE_METHODS, scope=RouteScope.NAMED)
+@runtime.route(_DEFINITION, methods=RESOURCE_METHODS, scope=RouteScope.NAMED)
 def definition(app: str, form: str, name: str) -> Response:
     served: ServedApi = g.api
     target, parser = Form(app, form), served.parser
@@ -73,8 +74,8 @@ def definition(app: str, form: str, name: str) -> Response:
     return _read(served, read, data_format)
 
 
-@crud.route(_DATA, methods=RESOURCE_METHODS, defaults=_OF_DATA, scope=RouteScope.NAMED)
-@crud.route(_DRAFT, methods=RESOURCE_METHODS, defaults=_OF_DRAFTS, scope=RouteScope.NAMED)
+@runtime.route(_DATA, methods=RESOURCE_METHODS, defaults=_OF_DATA, scope=RouteScope.NAMED)
+@runtime.route(_DRAFT, methods=RESOURCE_METHODS, defaults=_OF_DRAFTS, scope=RouteScope.NAMED)
 def resource(collection: Collection, app: str, form: str, document: str, name: str) -> Response:
     served: ServedApi = g.api
     # Flask's documented way to the request itself: each use of the proxy looks it up, 12 of them are 4 % of a GET.
@@ -117,13 +118,13 @@ def _forced(served: ServedApi, address: DocumentAddress) -> Response:
 
 
 # A draft alone is discarded by a service whose attachments are here.
-@crud.delete("/crud/<app>/<form>/draft/<document>", scope=RouteScope.NAMED)
+@runtime.delete("/crud/<app>/<form>/draft/<document>", scope=RouteScope.NAMED)
 def discard_draft(app: str, form: str, document: str) -> Response:
     documents, delete = api.services.documents, api.parser.delete(request)
     return _removed(api, documents.discard_draft(Form(app, form), document, delete))
 
 
-@crud.delete("/crud/<app>/<form>/data/", strict_slashes=False, scope=RouteScope.NAMED)
+@runtime.delete("/crud/<app>/<form>/data/", strict_slashes=False, scope=RouteScope.NAMED)
 def delete_all(app: str, form: str) -> Response:
     documents = api.services.documents
     cleared = documents.delete_all(Form(app, form), api.parser.delete(request))
@@ -165,8 +166,8 @@ def _removed(served: ServedApi, removed: Removed) -> Response:
 
 
 # A lease is of the id alone, which a document of another form may have.
-@leases.route(_DATA, methods=("LOCK", "UNLOCK"), defaults=_OF_DATA, scope=RouteScope.ALL)
-@leases.route(_DRAFT, methods=("LOCK", "UNLOCK"), defaults=_OF_DRAFTS, scope=RouteScope.ALL)
+@runtime.route(_DATA, methods=("LOCK", "UNLOCK"), defaults=_OF_DATA, scope=RouteScope.ALL)
+@runtime.route(_DRAFT, methods=("LOCK", "UNLOCK"), defaults=_OF_DRAFTS, scope=RouteScope.ALL)
 def lease(collection: Collection, app: str, form: str, document: str, name: str) -> Response:
     address = DocumentAddress(Form(app, form), collection, document, name)
     caller = api.parser.bearer(request)
@@ -187,20 +188,21 @@ def lease(collection: Collection, app: str, form: str, document: str, name: str)
     return empty(HTTPStatus.OK, [])
 
 
-@leases.route(_DEFINITION, methods=("LOCK", "UNLOCK"), scope=RouteScope.ALL)
+@runtime.route(_DEFINITION, methods=("LOCK", "UNLOCK"), scope=RouteScope.ALL)
 def no_lease(app: str, form: str, name: str) -> Response:
     raise BadAddressError(f"only form data can be leased, and {app}/{form}/form/{name} is a definition's")
 
 
-@unknown_paths.route("/crud", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
-@unknown_paths.route("/crud/", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
-@unknown_paths.route("/crud/<path:rest>", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
+# Answers 400 to the methods that resources have; to others it stays 405.
+@behind_proxy.route("/crud", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
+@behind_proxy.route("/crud/", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
+@behind_proxy.route("/crud/<path:rest>", methods=RESOURCE_METHODS, scope=RouteScope.ALL)
 def unknown(rest: str = "") -> Response:
     raise BadAddressError(f"there are no resources under the path {rest!r}")
 
 
-@history.route("", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
-@history.route("/<name>", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+@runtime.route(_HISTORY, methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+@runtime.route(_HISTORY + "/<name>", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
     address = DocumentAddress(Form(app, form), Collection.DATA, document, name)
     asked = page_request(request.args.get("page-number"), request.args.get("page-size"))
@@ -210,7 +212,7 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
     return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
-@history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+@runtime.route(_HISTORY + "/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def diff(app: str, form: str, document: str) -> Response:
     address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
     version = count(request.args.get("form-version") or "", "form-version", 0)
@@ -223,8 +225,8 @@ def diff(app: str, form: str, document: str) -> Response:
     return answered(request.environ, answer)
 
 
-@history.post("/restore", scope=RouteScope.NAMED)
-@history.post("/<name>/restore", scope=RouteScope.NAMED)
+@runtime.post(_HISTORY + "/restore", scope=RouteScope.NAMED)
+@runtime.post(_HISTORY + "/<name>/restore", scope=RouteScope.NAMED)
 def restore(app: str, form: str, document: str, name: str = DATA_XML) -> Response:
     """Answer ``POST /history/$app/$form/$document/restore``, or of an attachment; its body has no meaning."""
     drain(request.environ)
@@ -248,23 +250,16 @@ def _diff_options(asked: Request) -> DiffOptions:
 # The bodies of requests that rebuild an index have no meaning.
 
 
-search = Blueprint("search", __name__)
-forms = Blueprint("forms", __name__)
-reindex = Blueprint("reindex", __name__)
-reindex_by_get = Blueprint("reindex_by_get", __name__)
-reindex_status = Blueprint("reindex_status", __name__)
-"""``GET /reindex`` in dialects whose runtimes send it: it rebuilds on the provider API only."""
-
 _IGNORE_ADMIN = "ignore-admin-permissions"
 
 
-@search.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+@runtime.post("/search/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def documents(app: str, form: str) -> Response:
     return _answered(Searching.search, Form(app, form))
 
 
-@search.post("/search", scope=RouteScope.ALL, only_reads=True)
-@search.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
+@runtime.post("/search", scope=RouteScope.ALL, only_reads=True)
+@runtime.post("/search/<app>", scope=RouteScope.NAMED, only_reads=True)
 def documents_of_all_forms(app: str | None = None) -> Response:
     searcher = Searcher(api.parser.user(request), api.parser.is_administrator(request))
     if isinstance(parse_searched(api.parser.version_header(request)), int):
@@ -273,7 +268,7 @@ def documents_of_all_forms(app: str | None = None) -> Response:
     return answered(request.environ, answer, api.headers.of_notice(notice))
 
 
-@search.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
+@runtime.post("/distinct-values/<app>/<form>", scope=RouteScope.NAMED, only_reads=True)
 def distinct_values(app: str, form: str) -> Response:
     return _answered(Searching.distinct, Form(app, form))
 
@@ -294,9 +289,9 @@ def _sent() -> SentQuery:
     return SentQuery(body_of(request.environ, LARGEST_QUERY), is_json=request.mimetype == JSON)
 
 
-@forms.get("/form", scope=RouteScope.NAMED)
-@forms.get("/form/<app>", scope=RouteScope.NAMED)
-@forms.get("/form/<app>/<form>", scope=RouteScope.NAMED)
+@runtime.get("/form", scope=RouteScope.NAMED)
+@runtime.get("/form/<app>", scope=RouteScope.NAMED)
+@runtime.get("/form/<app>/<form>", scope=RouteScope.NAMED)
 def listed(app: str | None = None, form: str | None = None) -> Response:
     """Answer ``GET /form/$app/$form``; its parameters are in any letter case (spec search 4.1)."""
     user = api.parser.user(request)
@@ -316,23 +311,23 @@ def listed(app: str | None = None, form: str | None = None) -> Response:
     return answered(request.environ, api.services.forms.find(query, user))
 
 
-@forms.post("/form", scope=RouteScope.ALL, only_reads=True)
-@forms.post("/form/<app>", scope=RouteScope.ALL, only_reads=True)
-@forms.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
+@runtime.post("/form", scope=RouteScope.ALL, only_reads=True)
+@runtime.post("/form/<app>", scope=RouteScope.ALL, only_reads=True)
+@runtime.post("/form/<app>/<form>", scope=RouteScope.ALL, only_reads=True)
 def queried(app: str | None = None, form: str | None = None) -> Response:  # noqa: ARG001 - the query is in the body
     """Answer ``POST /form/$app/$form``, whose query is in its body only."""
     user = api.parser.user(request)
     return answered(request.environ, api.services.forms.search(_sent(), user))
 
 
-@reindex.post("/reindex", scope=RouteScope.ALL)
+@runtime.post("/reindex", scope=RouteScope.ALL)
 def all_forms() -> Response:
     drain(request.environ)
     api.services.router.reindex_all()
     return empty(HTTPStatus.OK, [])
 
 
-@reindex.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
+@runtime.post("/reindex/<app>/<form>", scope=RouteScope.NAMED)
 def version(app: str, form: str) -> Response:
     number = parse_reindexed(api.parser.version_header(request))
     drain(request.environ)
@@ -340,32 +335,24 @@ def version(app: str, form: str) -> Response:
     return empty(HTTPStatus.OK, [])
 
 
-@reindex.get("/reindex/status", scope=RouteScope.ALL)
+@runtime.get("/reindex/status", scope=RouteScope.ALL)
 @reindex_status.get("/reindex", scope=RouteScope.ALL)
 def status() -> Response:
     return xml(reindexing_xml(api.services.router.reindexing_status()))
 
 
-@reindex_by_get.get("/reindex", scope=RouteScope.ALL, only_reads=False)
+@behind_proxy.get("/reindex", scope=RouteScope.ALL, only_reads=False)
 def all_forms_by_get() -> Response:
     """Answer ``GET /reindex`` of 2023.1 and 2024.1 (spec runtime 8); a browser, which follows links, gets a status."""
     return status() if "HTTP_SEC_FETCH_SITE" in request.environ else all_forms()
 
 
-# The public API alone: publishing, duplicates, lists of attachments, access tokens.
+# The public API alone: publishing, duplicates, lists of attachments.
 #
-# Publishing stores a definition with its attachments in one request (spec crud 8.3). Access tokens are issued to
-# callers whose API keys the settings name (crud 6.6).
+# Publishing stores a definition with its attachments in one request (spec crud 8.3).
 
 
-publish = Blueprint("publish", __name__)
-designer = Blueprint("designer", __name__)  # Its prefix is the form in which definitions are drawn
-
-document_services = Blueprint("document_services", __name__)
-tokens = Blueprint("tokens", __name__)
-
-
-@publish.post("/publish", scope=RouteScope.ALL)
+@form_services.post("/publish", scope=RouteScope.ALL)
 def from_body() -> Response:
     """Answer ``POST /fr/service/publish[?document-id=$document]``."""
     publication = _publication(request.args.get("document-id"))
@@ -416,7 +403,7 @@ def _target() -> RemoteTarget | None:
     return RemoteTarget(server, api.parser.remote_authorization(request), is_forced)
 
 
-@document_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
+@form_services.route("/<app>/<form>/attachments", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def attachments(app: str, form: str) -> Response:
     """Answer ``GET /fr/service/$app/$form/attachments?document=$document`` (spec crud 8.2)."""
     document = request.args.get("document")
@@ -425,22 +412,9 @@ def attachments(app: str, form: str) -> Response:
     return xml(api.services.attachments.of_document(Form(app, form), document, api.parser.user(request)))
 
 
-@document_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
+@form_services.post("/<app>/<form>/duplicate", scope=RouteScope.NAMED)
 def duplicate(app: str, form: str) -> Response:
     user, body = api.parser.user(request), body_of(request.environ, LARGEST_QUERY)
     document, answer = api.shared.duplicating.duplicate(Form(app, form), body, user)
     note_in_audit(request.environ, collection="data", document=document)
     return xml(answer)
-
-
-@tokens.post("/token/<app>/<form>/<document>", scope=RouteScope.NAMED)
-def issue_token(app: str, form: str, document: str) -> Response:
-    """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
-    drain(request.environ)
-    api.shared.token_issuers.require(request.environ, "issue access tokens")
-    operations = (request.args.get("operations") or "").split(",")
-    seconds = duration(request.args.get("expires") or "")
-    asked = api.parser.version(request)
-    wanted = filter(None, map(str.strip, operations))
-    token = api.shared.issuing.issue(Form(app, form), document, asked, wanted, seconds)
-    return text(HTTPStatus.OK, token, [("Cache-Control", "no-store")])

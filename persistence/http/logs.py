@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
+from werkzeug.wsgi import ClosingIterator
+
 from persistence.errors import PersistenceError, one_line
 from persistence.http.parsing import RECEIVED, find_path
 from persistence.model.texts import json_line
@@ -148,23 +150,16 @@ def broken_off(number: object, cause: str) -> OSError:
     return OSError(errno.ECONNRESET, cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Unbroken:
-    """Pieces of the answer to the request ``number``, which are all sent; if they cannot be, its connection ends."""
+def unbroken(pieces: Iterable[bytes], number: object) -> Iterable[bytes]:
+    """Return the pieces of the answer to a request, by its id; if not all can be sent, its connection ends."""
 
-    pieces: Iterable[bytes]
-    number: object
-
-    def __iter__(self) -> Iterator[bytes]:
+    def sent() -> Iterator[bytes]:
         try:
-            yield from self.pieces
+            yield from pieces
         except (PersistenceError, OSError) as error:
-            raise broken_off(self.number, str(error)) from error
+            raise broken_off(number, str(error)) from error
 
-    def close(self) -> None:
-        close = getattr(self.pieces, "close", None)
-        if close is not None:
-            close()
+    return ClosingIterator(sent(), getattr(pieces, "close", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,26 +209,19 @@ class RequestLog:
         if (tell := self.answered) is not None:
             known = (method, environ["PATH_INFO"], code, seconds, environ.get(RECEIVED, 0))
             if size is None and code == HTTPStatus.OK and method != "HEAD":
-                return MeasuredBody(body, lambda sent: tell((*known, sent)))
+                return measured(body, lambda sent: tell((*known, sent)))
             tell((*known, size or 0 if method != "HEAD" else 0))
         return body
 
 
-@dataclass(slots=True)
-class MeasuredBody:
-    """The body of a response, whose size is reported when it is closed."""
+def measured(body: Iterable[bytes], report: Callable[[int], None]) -> Iterable[bytes]:
+    """Return the body of a response, whose size is reported when it is closed."""
+    size = 0
 
-    body: Iterable[bytes]
-    report: Callable[[int], None]
-    size: int = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self.body:
-            self.size += len(piece)
+    def sent() -> Iterator[bytes]:
+        nonlocal size
+        for piece in body:
+            size += len(piece)
             yield piece
 
-    def close(self) -> None:
-        self.report(self.size)
-        close = getattr(self.body, "close", None)
-        if close is not None:
-            close()
+    return ClosingIterator(sent(), [lambda: report(size), getattr(body, "close", lambda: None)])

@@ -20,16 +20,8 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from flask import Request
 from werkzeug.http import parse_date
 
+from persistence import errors
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    EncodedBodyError,
-    LengthRequiredError,
-    NotSupportedError,
-    StalledBodyError,
-    TruncatedBodyError,
-)
 from persistence.limits import CHUNK, LONGEST_NAME, MOST_DRAINED
 from persistence.model import permissions, versions
 from persistence.model.addresses import PUBLIC_PREFIX, SERVICE_PREFIX
@@ -128,16 +120,16 @@ class RequestParser:
 
     def delete(self, request: Request) -> Delete:
         if is_forced(request):
-            raise BadRequestError("only revisions and attachments of form data are purged (force-delete)")
+            raise errors.BadRequestError("only revisions and attachments of form data are purged (force-delete)")
         if request.args.get("last-modified-time") or request.args.get("as-of"):
-            raise BadRequestError("deleting a single revision is not enabled on this service")
+            raise errors.BadRequestError("deleting a single revision is not enabled on this service")
         deleted, environ = self._delete(request), request.environ
         return replace(deleted, origin=self._origin(environ, self._sent(environ))) if self._is_proxied else deleted
 
     def forced_delete(self, request: Request) -> tuple[Delete, Instant | None]:
         """Read a DELETE that leaves no trace, and the instant of the revision that is meant (spec crud 4.9)."""
         if request.args.get("as-of"):
-            raise BadRequestError("as-of cannot name the revision to delete: send last-modified-time")
+            raise errors.BadRequestError("as-of cannot name the revision to delete: send last-modified-time")
         return self._delete(request), _moments(request.args)[0]
 
     def _delete(self, request: Request) -> Delete:
@@ -154,7 +146,7 @@ class RequestParser:
         environ, args = request.environ, request.args
         instant, as_of = _moments(args)
         if instant is None and as_of is None:
-            raise BadRequestError("send last-modified-time or as-of")
+            raise errors.BadRequestError("send last-modified-time or as-of")
         sent = self._sent(environ)
         return Revert(
             version=self._version(environ, sent),
@@ -184,7 +176,7 @@ class RequestParser:
         sent = self._sent(request.environ).get("Remote-Authorization", "").strip()
         name, password = request.args.get("username") or "", request.args.get("password") or ""
         if sent and (name or password):
-            raise BadRequestError("send Remote-Authorization, or a username and a password, not both")
+            raise errors.BadRequestError("send Remote-Authorization, or a username and a password, not both")
         return parse_authorization(sent) if sent else basic_authorization(name, password)
 
     def version_header(self, request: Request) -> str | None:
@@ -240,7 +232,7 @@ class RequestParser:
         for name in ("Credentials",) if has_credentials else _OF_USERS:
             value = sent.get(name, "")
             if not (self._is_proxied or value.isascii()) and value == environ[self._keys[name]]:
-                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
+                raise errors.BadRequestError(f"the header that ends in {name} is not UTF-8")
         if has_credentials:
             user = permissions.parse_credentials(sent["Credentials"])
         elif sent.keys().isdisjoint(_OF_USERS):
@@ -283,7 +275,9 @@ def instant_of(value: str | None, name: str) -> Instant | None:
     try:
         return parse_instant(value.strip())
     except (ValueError, OverflowError) as error:
-        raise BadRequestError(f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}") from error
+        raise errors.BadRequestError(
+            f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}"
+        ) from error
 
 
 def _date(header: str) -> datetime | None:
@@ -297,7 +291,7 @@ def _moments(args: Mapping[str, str]) -> tuple[Instant | None, Instant | None]:
     instant = instant_of(args.get("last-modified-time"), "last-modified-time")
     as_of = instant_of(args.get("as-of"), "as-of")
     if instant is not None and as_of is not None:
-        raise BadRequestError("last-modified-time and as-of are two ways to name a revision: send one of them")
+        raise errors.BadRequestError("last-modified-time and as-of are two ways to name a revision: send one of them")
     return instant, as_of
 
 
@@ -347,7 +341,7 @@ def find_path(environ: WSGIEnvironment) -> None:
     """Set ``PATH_INFO`` to the decoded path of a request, or ``UNCLEAR`` to the reason why it has none."""
     try:
         path = clean(sent_path(environ))
-    except (ValueError, BadRequestError) as error:
+    except (ValueError, errors.BadRequestError) as error:
         environ[UNCLEAR] = str(error)
         environ["PATH_INFO"] = (environ.get("RAW_URI") or environ["PATH_INFO"]).partition("?")[0]  # for the log
     else:
@@ -417,16 +411,18 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     # digests (RFC 9530), and may not be a part of a content (RFC 9110 14.5).
     coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if coding not in ("", "identity"):
-        raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
+        raise errors.EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
     transfer, announced = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower(), environ.get("CONTENT_LENGTH")
     if transfer == "chunked":
         if not environ.get("wsgi.input_terminated"):
-            raise LengthRequiredError("this server cannot tell the end of a chunked body: send Content-Length")
+            raise errors.LengthRequiredError("this server cannot tell the end of a chunked body: send Content-Length")
         pieces = _chunked(environ, limit)
     elif transfer:
-        raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
+        raise errors.NotSupportedError(f"transfer coding {transfer!r} is not understood")
     elif not announced:
-        raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
+        raise errors.LengthRequiredError(
+            "the request announces no body: send Content-Length, 0 for an empty one, or chunks"
+        )
     elif int(announced) > limit:
         raise _too_large(limit)
     else:
@@ -434,7 +430,7 @@ def body_of(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     if environ["REQUEST_METHOD"] != "PUT":
         return pieces
     if "HTTP_CONTENT_RANGE" in environ:
-        raise BadRequestError("Content-Range: a part of a content cannot be stored, send all of it")
+        raise errors.BadRequestError("Content-Range: a part of a content cannot be stored, send all of it")
     digests = [*_digests(environ)]
     return _compared(pieces, digests) if digests else pieces
 
@@ -444,7 +440,7 @@ def _digests(environ: WSGIEnvironment) -> Iterator[tuple[str, str, bytes]]:
         for member in environ.get(key, "").split(",") if key in environ else ():
             found = _DIGEST.fullmatch(member)
             if found is None:
-                raise BadRequestError(f"{header} is not a valid list of digests such as sha-256=:BASE64:")
+                raise errors.BadRequestError(f"{header} is not a valid list of digests such as sha-256=:BASE64:")
             if found[1] in _ALGORITHMS:
                 yield header, found[1], _decoded(header, found[2])
     if "HTTP_CONTENT_MD5" in environ:
@@ -455,7 +451,7 @@ def _decoded(header: str, value: str) -> bytes:
     try:
         return b64decode(value, validate=True)
     except ValueError as error:
-        raise BadRequestError(f"{header} has a digest that is not valid base64") from error
+        raise errors.BadRequestError(f"{header} has a digest that is not valid base64") from error
 
 
 def _compared(pieces: Iterator[bytes], digests: Sequence[tuple[str, str, bytes]]) -> Iterator[bytes]:
@@ -466,7 +462,7 @@ def _compared(pieces: Iterator[bytes], digests: Sequence[tuple[str, str, bytes]]
         yield piece
     for header, name, digest in digests:
         if hashes[name].digest() != digest:
-            raise BadRequestError(f"the body is not the one that {header} is of ({name}): send it again")
+            raise errors.BadRequestError(f"the body is not the one that {header} is of ({name}): send it again")
 
 
 def _measured(environ: WSGIEnvironment, length: int) -> Iterator[bytes]:
@@ -474,7 +470,7 @@ def _measured(environ: WSGIEnvironment, length: int) -> Iterator[bytes]:
     while missing:
         chunk = _read(environ["wsgi.input"], min(CHUNK, missing))
         if not chunk:
-            raise TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
+            raise errors.TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
         missing -= len(chunk)
         environ[RECEIVED] = length - missing
         yield chunk
@@ -494,14 +490,14 @@ def _read(stream: BinaryIO, size: int) -> bytes:
     try:
         return stream.read(size)
     except (BlockingIOError, TimeoutError) as error:
-        raise StalledBodyError("nothing more of the body has arrived for progress_timeout seconds") from error
+        raise errors.StalledBodyError("nothing more of the body has arrived for progress_timeout seconds") from error
     except Exception as error:
         # The server's own parser raises here for a malformed or unfinished chunk, and sockets for a lost client.
-        raise TruncatedBodyError(f"the body could not be read to its end: {error}") from error
+        raise errors.TruncatedBodyError(f"the body could not be read to its end: {error}") from error
 
 
-def _too_large(limit: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"the body is larger than the limit of {limit} bytes")
+def _too_large(limit: int) -> errors.BodyTooLargeError:
+    return errors.BodyTooLargeError(f"the body is larger than the limit of {limit} bytes")
 
 
 def drain(environ: WSGIEnvironment) -> None:

@@ -25,21 +25,9 @@ from werkzeug.http import http_date, parse_accept_header, parse_if_range_header,
 from werkzeug.sansio.http import is_resource_modified
 from werkzeug.wsgi import wrap_file
 
+from persistence import errors
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    DamagedError,
-    DiskError,
-    LockedError,
-    PersistenceError,
-    RangeError,
-    UnauthorizedError,
-    as_disk_error,
-    disk_errors,
-    one_line,
-)
-from persistence.http.logs import CAUSE, REQUEST_ID, Unbroken, broken_off
+from persistence.http.logs import CAUSE, REQUEST_ID, broken_off, unbroken
 from persistence.http.parsing import drain
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.permissions import Operations
@@ -157,7 +145,7 @@ def refusal(
 ) -> Response:
     """Return the answer to a request that is not served: one line that names the cause, for the log too."""
     # Where only the log is to have the cause, the line is what is ``shown``.
-    environ[CAUSE] = one_line(cause)
+    environ[CAUSE] = errors.one_line(cause)
     if status not in _NOT_WAITED_FOR:
         drain(environ)
     line = environ[CAUSE] if shown is None else shown
@@ -178,21 +166,21 @@ def prefers_json(environ: WSGIEnvironment, usual: str, *kinds: str) -> bool:
     return "json" in accepted and parse_accept_header(accepted, MIMEAccept).best_match((usual, *kinds)) in kinds
 
 
-def locked(environ: WSGIEnvironment, error: LockedError, holder: bytes) -> Response:
+def locked(environ: WSGIEnvironment, error: errors.LockedError, holder: bytes) -> Response:
     """Return the answer to a LOCK or UNLOCK of what somebody else holds: the document that names the holder."""
     environ[CAUSE] = str(error)
     fields = [*_XML, ("Content-Length", str(len(holder))), *headers_of(error)]
     return BareResponse(holder, HTTPStatus.LOCKED, fields)
 
 
-def headers_of(error: PersistenceError) -> Headers:
-    if isinstance(error, UnauthorizedError):
+def headers_of(error: errors.PersistenceError) -> Headers:
+    if isinstance(error, errors.UnauthorizedError):
         return _CHALLENGES
-    if isinstance(error, BusyError):
+    if isinstance(error, errors.BusyError):
         return [("Retry-After", str(error.retry_after))]
-    if isinstance(error, RangeError):
+    if isinstance(error, errors.RangeError):
         return [("Content-Range", f"bytes */{error.size}")]
-    if isinstance(error, LockedError) and error.seconds is not None:
+    if isinstance(error, errors.LockedError) and error.seconds is not None:
         return [("Timeout", f"Second-{error.seconds}")]
     return []
 
@@ -275,7 +263,7 @@ class ResponseHeaders:
 
     def _wire(self, text: str) -> str:
         if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
-            text = one_line(text)
+            text = errors.one_line(text)
         if self._is_behind_proxy:
             return in_latin_1(text)
         return text if text.isascii() else text.encode().decode("latin-1")
@@ -284,7 +272,7 @@ class ResponseHeaders:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        return [] if notice is None else [(self._names["Notice"], self._wire(one_line(notice)))]
+        return [] if notice is None else [(self._names["Notice"], self._wire(errors.one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None, operations: Operations | None) -> Headers:
         headers = [(self._names["Form-Definition-Version"], str(version))]
@@ -306,13 +294,13 @@ def parse_range(header: str, size: int) -> range:
     """Return the range to serve: the first one of several, its end clamped to the content."""
     match = _RANGES.fullmatch(header)
     if match is None:
-        raise BadRequestError(f"only ranges such as bytes=0-99 or bytes=100- are served, not {header!r}")
+        raise errors.BadRequestError(f"only ranges such as bytes=0-99 or bytes=100- are served, not {header!r}")
     first = int(match[1])
     last = int(match[2]) if match[2] else None
     if last is not None and last < first:
-        raise BadRequestError(f"the range ends before it starts: {header!r}")
+        raise errors.BadRequestError(f"the range ends before it starts: {header!r}")
     if first >= size:
-        raise RangeError(size)
+        raise errors.RangeError(size)
     return range(first, size if last is None else min(last + 1, size))
 
 
@@ -338,7 +326,7 @@ class Contents:
             headers.append(("Content-Range", f"bytes {part.start}-{part.stop - 1}/{read.found.size}"))
             return _send(environ, file, len(part), 206, headers)
         if self.accel and _is_for_nginx(environ, read):
-            with suppress(DiskError):  # a full disk must still be readable
+            with suppress(errors.DiskError):  # a full disk must still be readable
                 redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{self.link(read)}"))
                 file.close()
                 return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
@@ -349,9 +337,9 @@ def send_transformed(environ: WSGIEnvironment, content: TransformedContent, head
     """Return the result of a transform: at once, so that an error is still an answer, or in pieces if it is large."""
     headers = [*headers, ("Content-Length", str(content.size))]
     if content.size <= _SENT_AT_ONCE:
-        with disk_errors("reading form data"):
+        with errors.disk_errors("reading form data"):
             return BareResponse(b"".join(content), 200, headers)
-    return BareResponse(Unbroken(content, environ[REQUEST_ID]), 200, headers)
+    return BareResponse(unbroken(content, environ[REQUEST_ID]), 200, headers)
 
 
 def _is_for_nginx(environ: WSGIEnvironment, read: Read) -> bool:
@@ -388,9 +376,9 @@ def _send(environ: WSGIEnvironment, file: BinaryIO, size: int, status: int, head
                 while len(data) < size and (more := file.read(size - len(data))):
                     data += more
             except OSError as error:
-                raise as_disk_error(error, "reading a content") from error
+                raise errors.as_disk_error(error, "reading a content") from error
         if len(data) < size:
-            raise DamagedError(f"the content ends after {len(data)} of {size} bytes")
+            raise errors.DamagedError(f"the content ends after {len(data)} of {size} bytes")
         return BareResponse(data, status, headers)
     if isinstance(file, BufferedReader):
         try:
@@ -417,7 +405,7 @@ class _Measured:
     def read(self, size: int = -1) -> bytes:
         try:
             data = self._file.read(size)
-        except (PersistenceError, OSError) as error:
+        except (errors.PersistenceError, OSError) as error:
             raise broken_off(self._request_id, str(error)) from error
         self._at += len(data)
         return data

@@ -1,4 +1,4 @@
-"""The routes about the service, and those of administrators: exports, imports, purges, owners and stages, changes."""
+"""The routes about the service, and those of administrators: exports, imports, purges, owners, tokens, changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from persistence.model.queries import (
     parse_range,
     patterns_of,
 )
-from persistence.model.texts import cutoff, flag, known_parameters, next_after, short, word
+from persistence.model.texts import cutoff, duration, flag, known_parameters, next_after, short, word
 from persistence.model.versions import number_only
 from persistence.services.document_tables import TableExport
 from persistence.services.documents import FactsChange
@@ -49,12 +49,7 @@ from persistence.services.import_sources import is_importable
 from persistence.services.importing import ImportOptions
 from persistence.services.purging import PurgeRules
 
-exports = Blueprint("exports", __name__)
-imports = Blueprint("imports", __name__)
-purges = Blueprint("purges", __name__)
-reencrypts = Blueprint("reencrypts", __name__)
-changes = Blueprint("changes", __name__)
-facts = Blueprint("facts", __name__)
+administration = Blueprint("administration", __name__)
 
 _FORM = "application/x-www-form-urlencoded"
 _DRAFTS = {"exclude": False, "include": True}
@@ -76,10 +71,12 @@ _OWN = frozenset({"older-than", "what"})
 _REAL = frozenset({"match", "form-version", "data-revision-history", SINCE, UNTIL})
 
 
-@exports.route("/export", methods=("GET", "POST"), scope=RouteScope.ALL, only_reads=True)
-@exports.route("/export/<app>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
-@exports.route("/export/<app>/<form>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
-@exports.route("/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+@administration.route("/export", methods=("GET", "POST"), scope=RouteScope.ALL, only_reads=True)
+@administration.route("/export/<app>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+@administration.route("/export/<app>/<form>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True)
+@administration.route(
+    "/export/<app>/<form>/<document>", methods=("GET", "POST"), scope=RouteScope.NAMED, only_reads=True
+)
 def export(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
     """Answer ``/export/$app/$form/$document`` with an archive made while it is sent, or a workbook, without length."""
     number = request.environ.get(REQUEST_ID)
@@ -117,7 +114,7 @@ def export(app: str | None = None, form: str | None = None, document: str | None
         made = chain(list(islice(made, 1)), made)  # an error before the first piece is still an answer
     else:
         made = api.shared.exporting.begin(query).archive(report, lambda: None)
-    pieces = logs.Unbroken(made, number)
+    pieces = logs.unbroken(made, number)
     headers = [
         ("Content-Type", _FORMATS[suffix]),
         ("Content-Disposition", f'attachment; filename="export-{next_after(None)[:10]}.{suffix}"'),
@@ -142,7 +139,7 @@ def _parameters(asked: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-@imports.post("/import", scope=RouteScope.ALL)
+@administration.post("/import", scope=RouteScope.ALL)
 def receive() -> Response:
     """Answer ``POST /import?dry-run=false&on-conflict=refuse`` with a report, when all is imported."""
     api.shared.administrators.require(request.environ, "import")
@@ -157,10 +154,10 @@ def receive() -> Response:
     return xml(api.shared.imports.run(kind, body, ImportOptions(is_dry, on_conflict)))
 
 
-@purges.post("/purge", scope=RouteScope.NAMED)
-@purges.post("/purge/<app>", scope=RouteScope.NAMED)
-@purges.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
-@purges.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
+@administration.post("/purge", scope=RouteScope.NAMED)
+@administration.post("/purge/<app>", scope=RouteScope.NAMED)
+@administration.post("/purge/<app>/<form>", scope=RouteScope.NAMED)
+@administration.post("/purge/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def purge(app: str | None = None, form: str | None = None, document: str | None = None) -> Response:
     """Answer ``POST /purge/$app/$form/$document``; its body has no meaning."""
     # ``?what=revisions,drafts&older-than=30d&dry-run=false`` is the service's own, ``?data-revision-history=include``
@@ -191,8 +188,8 @@ def purge(app: str | None = None, form: str | None = None, document: str | None 
     return xml(api.shared.purges.purge_data(query, document, api.parser.user(request), dry=is_dry))
 
 
-@facts.post("/change/<app>/<form>", scope=RouteScope.NAMED)
-@facts.post("/change/<app>/<form>/<document>", scope=RouteScope.NAMED)
+@administration.post("/change/<app>/<form>", scope=RouteScope.NAMED)
+@administration.post("/change/<app>/<form>/<document>", scope=RouteScope.NAMED)
 def change(app: str, form: str, document: str | None = None) -> Response:
     """Answer ``POST /change/$app/$form/$document?owner=zoe&group=staff``, or of a form, with ``owned-by=bob``."""
     drain(request.environ)
@@ -222,12 +219,12 @@ def change(app: str, form: str, document: str | None = None) -> Response:
     return _json({"changed": changed, "failed": failed, "has_more": len(found) == MOST_CHANGED})
 
 
-@reencrypts.get("/reencrypt", scope=RouteScope.ALL)
+@administration.get("/reencrypt", scope=RouteScope.ALL)
 def reencryption_status() -> Response:
     return xml(api.shared.reencrypts.status())
 
 
-@reencrypts.post("/reencrypt/<app>/<form>", scope=RouteScope.NAMED)
+@administration.post("/reencrypt/<app>/<form>", scope=RouteScope.NAMED)
 def reencrypt(app: str, form: str) -> Response:
     number = number_only(api.parser.version(request), "re-encryption")
     drain(request.environ)
@@ -235,7 +232,21 @@ def reencrypt(app: str, form: str) -> Response:
     return empty(HTTPStatus.OK, [])
 
 
-@changes.get("/changes", scope=RouteScope.ALL)
+# To callers whose API keys the settings name (spec crud 6.6).
+@administration.post("/token/<app>/<form>/<document>", scope=RouteScope.NAMED)
+def issue_token(app: str, form: str, document: str) -> Response:
+    """Answer ``POST /token/$app/$form/$document?operations=read,update&expires=7d``; its body has no meaning."""
+    drain(request.environ)
+    api.shared.token_issuers.require(request.environ, "issue access tokens")
+    operations = (request.args.get("operations") or "").split(",")
+    seconds = duration(request.args.get("expires") or "")
+    asked = api.parser.version(request)
+    wanted = filter(None, map(str.strip, operations))
+    token = api.shared.issuing.issue(Form(app, form), document, asked, wanted, seconds)
+    return text(HTTPStatus.OK, token, [("Cache-Control", "no-store")])
+
+
+@administration.get("/changes", scope=RouteScope.ALL)
 def follow() -> Response:
     """Answer ``GET /changes?since=CURSOR&limit=100&wait=30``."""
     api.shared.administrators.require(request.environ, "follow changes")

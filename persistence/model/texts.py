@@ -329,19 +329,17 @@ class RetentionPeriods:
 
 def cutoff(text: str, now: datetime) -> Instant:
     """Read how old something must be: a time span before ``now``, or a time or date before which it was stored."""
+    with suppress(BadRequestError):
+        return before(now, span(text))
     try:
-        seconds = span(text)
+        moment = parse_time(text, "older-than")
     except BadRequestError:
-        try:
-            moment = parse_time(text, "older-than")
-        except BadRequestError:
-            raise BadRequestError(
-                f"older-than must be a time span such as 12h, 30d or 2y, or a date such as 2024-01-31, not {text!r}"
-            ) from None
-        if moment > now:
-            raise BadRequestError(f"{text} is in the future: what is stored until then would be removed") from None
-        return from_datetime(moment)
-    return before(now, seconds)
+        raise BadRequestError(
+            f"older-than must be a time span such as 12h, 30d or 2y, or a date such as 2024-01-31, not {text!r}"
+        ) from None
+    if moment > now:
+        raise BadRequestError(f"{text} is in the future: what is stored until then would be removed")
+    return from_datetime(moment)
 
 
 def before(now: datetime, seconds: int) -> Instant:

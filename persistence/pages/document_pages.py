@@ -14,7 +14,7 @@ from flask import Response, render_template, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from persistence import errors
-from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.logs import REQUEST_ID, unbroken
 from persistence.http.responses import SHOWN_TYPES
 from persistence.limits import MOST_SHOWN, REVISIONS_SHOWN, ROWS_SHOWN, VALUES_SHOWN
 from persistence.maintenance.reports import AttachmentFacts, DocumentReport, report_document
@@ -239,7 +239,7 @@ class DocumentPages:
             "Content-Disposition": disposition(name, is_shown=is_shown),
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        body = Unbroken(read.pieces(), request.environ.get(REQUEST_ID))
+        body = unbroken(read.pieces(), request.environ.get(REQUEST_ID))
         return Response(body, content_type=kind, headers=headers)
 
     def changes(self, app: str, form: str, collection: str, document: str) -> str:
@@ -472,7 +472,7 @@ class DocumentPages:
                     raise errors.NotFoundError(f"{app}/{form} has no document {name}")
         pieces = self._archive(route.form, iter(names) if names else route.data.storage.documents(route.form))
         headers = {"Content-Disposition": disposition(f"{names[0] if len(names) == 1 else f'{app}-{form}'}.zip")}
-        body = Unbroken(pieces, request.environ.get(REQUEST_ID))
+        body = unbroken(pieces, request.environ.get(REQUEST_ID))
         return Response(body, content_type="application/zip", headers=headers | {"X-Accel-Buffering": "no"})
 
     def _archive(self, form: Form, names: Iterator[str]) -> Iterator[bytes]:

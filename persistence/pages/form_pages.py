@@ -21,7 +21,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from persistence import errors, limits
 from persistence.dialect import Dialect
 from persistence.http.audit import note_in_audit
-from persistence.http.logs import REQUEST_ID, Unbroken
+from persistence.http.logs import REQUEST_ID, unbroken
 from persistence.http.responses import XLSX
 from persistence.limits import COUNTING_AWAITED, COUNTING_SHARE, FORMS_COUNTED
 from persistence.maintenance import reports
@@ -436,7 +436,7 @@ def table_file(shown: ShownVersion, suffix: str) -> AnyResponse:
         "X-Accel-Buffering": "no",
     }
     begun = list(islice(pieces, 2))  # an error at the beginning is still an answer
-    body = Unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
+    body = unbroken(chain(begun, pieces), request.environ.get(REQUEST_ID))
     return Response(body, content_type=content_type, headers=headers)
 
 

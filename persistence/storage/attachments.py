@@ -130,12 +130,8 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         """Have a body durable where only its sidecar leads; give it its name when that is committed."""
         # After an error nothing is cleaned up: the sidecar may be committed all the same.
         paths = self.paths(address, sidecar.version)
-        self._directories.make(paths.directory)
-        self._recover(paths, over)
-        if over is not None and address.keeps_history and self._keeps_history(address.form):
-            _keep(paths, over)
-        arrived = self._place(upload, paths, sidecar)
-        self._directories.settle(paths.directory)
+        keeps = address.keeps_history and self._keeps_history(address.form)
+        arrived = self._place(upload, paths, sidecar, over, kept=over if keeps else None)
         yield sidecar
         with suppress(OSError):  # the next writer finishes it
             files.rename(arrived, paths.content)
@@ -148,10 +144,7 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
         paths = self.paths(address, over.version)
         if instant is not None:
             paths = paths.revision(instant)
-        self._directories.make(paths.directory)
-        self._recover(paths, over)
-        arrived = self._place(upload, paths, rewritten)
-        self._directories.settle(paths.directory)
+        arrived = self._place(upload, paths, rewritten, over)
         yield
         files.rename(arrived, paths.content)
 
@@ -227,12 +220,19 @@ class FileBodies(BodiesReader, Bodies, BodyChanges):
             files.rename(folder, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
 
-    def _place(self, upload: Upload, paths: FilePaths, sidecar: Sidecar) -> str:
+    def _place(
+        self, upload: Upload, paths: FilePaths, sidecar: Sidecar, over: Sidecar | None, kept: Sidecar | None = None
+    ) -> str:
+        self._directories.make(paths.directory)
+        self._recover(paths, over)
+        if kept is not None:
+            _keep(paths, kept)
         arrived = paths.next_content(sidecar.id)
         with files.closing(files.open_directory(paths.directory)) as directory:
             upload.place_at(arrived, stamp(sidecar))
             upload.sync()
             files.sync_open(directory)
+        self._directories.settle(paths.directory)
         return arrived
 
     def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
