@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from persistence.catalog import Definition
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
-from persistence.index.protocol import Budget, RebuildAim, ReindexingStatus, status_in
+from persistence.index.protocol import READING_SECONDS, Budget, RebuildAim, ReindexingStatus, being_read, status_in
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
@@ -252,7 +252,6 @@ _LOOK = 0.02  # Seconds between two looks whether an index is ready
 _MAKING = 5.0  # Seconds to wait for another process that makes a small index
 _MAKING_RETRY_AFTER = 5
 
-_REFRESHING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
 _RETRY_AFTER = 2
 
 T = TypeVar("T")
@@ -311,7 +310,7 @@ class TreeIndex(Closable):
             if not stale:
                 break
             self.update(form, stale)
-        return Hits(found.total, tuple(each.hit for each in found.documents), found.has_more)
+        return found.hits
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         nothing: list[str] = []
@@ -443,13 +442,11 @@ class TreeIndex(Closable):
             refresh.documents(stale.documents)
             if stale.definitions:
                 refresh.definitions(stale.definitions)
-            end = time.monotonic() + _REFRESHING
+            end = time.monotonic() + READING_SECONDS
             for version in staleness.outdated(index.partitions()):
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
-                        raise BusyError(
-                            f"documents of {source.form} are being read again: its definition changed", _RETRY_AFTER
-                        )
+                        raise being_read(source.form)
 
     @contextmanager
     def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
