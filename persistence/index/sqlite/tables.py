@@ -123,11 +123,6 @@ def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
 
 
-def is_whole(connection: sqlite3.Connection) -> bool:
-    """Return whether an index has the tables that it should have, as it says itself; raises ``sqlite3.Error``."""
-    return _tables_of(connection) == _expected()
-
-
 @cache
 def _expected() -> list[tuple[str, str | None]]:
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -424,7 +419,7 @@ def _is_damage(error: sqlite3.Error, path: str) -> bool:
                 return True
             if code & 0xFF != sqlite3.SQLITE_ERROR:
                 return (code & 0xFF) in _DAMAGE
-            return any(text in str(error) for text in _OF_DAMAGE) or not is_whole(connection)
+            return any(text in str(error) for text in _OF_DAMAGE) or _tables_of(connection) != _expected()
     except sqlite3.Error:
         return True
 

@@ -364,7 +364,7 @@ class TreeIndex(Closable):
                     try:
                         if path is not None:
                             with self._using(form, path) as used:
-                                if used.is_ready or self._has_become_ready(used):
+                                if used.is_ready or self.is_trusted(used, _LOOKS):
                                     return answer(used)
                         self.pool.discard(form)
                         self._make_ready(form)
@@ -419,19 +419,16 @@ class TreeIndex(Closable):
     def rebuild_of(self, form: Form) -> Rebuild:
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def is_trusted(self, used: engine.IndexFile) -> bool:
-        if not used.is_ready:
+    def is_trusted(self, used: engine.IndexFile, looks: int = 1) -> bool:
+        for look in range(looks):
+            if used.is_ready:
+                break
+            if look:
+                time.sleep(_LOOK)  # a process may be changing it
             changes = changes_beside(used.path)
             with used.reading() as index:
                 used.is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
         return used.is_ready
-
-    def _has_become_ready(self, used: engine.IndexFile) -> bool:
-        for _ in range(_LOOKS):
-            if self.is_trusted(used):
-                return True
-            time.sleep(_LOOK)  # a process may be changing it
-        return False
 
     @staticmethod
     def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
