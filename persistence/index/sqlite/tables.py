@@ -245,10 +245,11 @@ class IndexState(Closable):
     # Form versions.
 
     def partitions(self) -> list[tuple[Any, ...]]:
-        """Return the rows of ``searched_partitions``; a version without a partition has one row, too."""
+        """Return the rows of ``searched_partitions``; one without a number for each version without documents."""
         return self._execute(
-            "SELECT p.number, version, p.draft, p.round, p.documents, v.round, state, data_format, fingerprint, keys"
-            " FROM indexed_version v LEFT JOIN partition p USING (version) ORDER BY p.number"
+            "SELECT p.number, v.version, p.draft, p.round, p.documents, v.round, state, data_format, fingerprint, keys"
+            " FROM indexed_version v LEFT JOIN partition p ON p.version = v.version AND p.documents > 0"
+            " ORDER BY p.number"
         ).fetchall()
 
     def version(self, number: int) -> VersionState | None:
