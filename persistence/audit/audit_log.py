@@ -321,7 +321,10 @@ class AuditTrail(Closable):
             with self._lock.holding(_BUSY) as record:
                 head = self._write(record, self._current(record), event)
                 if not self.syncs_lines:
-                    self._sync_later()
+                    self._is_unsynced = True
+                    self._syncing = self._syncing or PeriodicThread(
+                        "audit-sync", _SYNC_PAUSE, [self._sync_or_report], lambda error: self.on_fault(str(error))
+                    )
             if self.syncs_lines:
                 self._sync()
         except OSError as error:
@@ -440,15 +443,6 @@ class AuditTrail(Closable):
         with suppress(OSError):
             files.write_at(record, self._noted, 0)
         return head
-
-    def _sync_later(self) -> None:
-        self._is_unsynced = True
-        if self._syncing is None:
-
-            def failed(error: Exception) -> None:
-                self.on_fault(str(error))
-
-            self._syncing = PeriodicThread("audit-sync", _SYNC_PAUSE, [self._sync_or_report], failed)
 
     def _sync_or_report(self) -> None:
         if self._is_unsynced:

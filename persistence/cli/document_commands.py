@@ -55,18 +55,8 @@ from persistence.model.texts import Instant, short
 from persistence.model.versions import Searched
 from persistence.properties.property_table import FORM
 from persistence.providers.opened import Providers, open_index, unheard
-from persistence.services import histories
+from persistence.services import definition_texts, histories
 from persistence.services.codec import AS_STORED, EncryptionCodec
-from persistence.services.definition_texts import (
-    OTHER,
-    DefinitionDifference,
-    Pulling,
-    compare_definitions,
-    designer_query,
-    print_definition,
-    published_definition,
-    version_before,
-)
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents, FactsChange
 from persistence.services.rules import AdministratorAccess, Revert
@@ -465,7 +455,9 @@ def show_definition(*, path: str, version: int | None, choice: TreeChoice) -> No
     """
     form = _form(path)
     with reading(choice.tree_of(form, FORM)) as reader:
-        text = print_definition(published_definition(reader.catalog_of(form), form, version))
+        text = definition_texts.print_definition(
+            definition_texts.published_definition(reader.catalog_of(form), form, version)
+        )
     if sys.stdout.isatty():
         for line in text.decode().split("\n")[:-1]:
             say(safe(line.replace("\t", " ")))
@@ -490,9 +482,13 @@ def diff_definitions(*, path: str, older: int | None, newer: int | None, choice:
     form = _form(path)
     with reading(choice.tree_of(form, FORM)) as reader:
         catalog = reader.catalog_of(form)
-        after = published_definition(catalog, form, newer)
-        before = version_before(catalog, after) if older is None else published_definition(catalog, form, older)
-        found = list(compare_definitions(before, after, in_words))
+        after = definition_texts.published_definition(catalog, form, newer)
+        before = (
+            definition_texts.version_before(catalog, after)
+            if older is None
+            else definition_texts.published_definition(catalog, form, older)
+        )
+        found = list(definition_texts.compare_definitions(before, after, in_words))
     if is_json():
         for each in found:
             facts = {"place": each.place, "what": each.what, "of": each.of, "from": each.older, "to": each.newer}
@@ -506,8 +502,8 @@ def diff_definitions(*, path: str, older: int | None, newer: int | None, choice:
     say(counted(len(found), "difference"))
 
 
-def _difference_line(each: DefinitionDifference) -> str:
-    if each.what == OTHER:
+def _difference_line(each: definition_texts.DefinitionDifference) -> str:
+    if each.what == definition_texts.OTHER:
         return "elsewhere: something differs"
     if each.what == "kind" and (each.older is None or each.newer is None):
         return f"{each.place}: {'added' if each.older is None else 'removed'}, {each.newer or each.older}"
@@ -545,12 +541,12 @@ def pull_definition(*, path: str, version: int | None, target: str | None, choic
     if not given["is_new"]:
         try:
             with opened_search(tree, designer, Searched.ALL, ()) as search:
-                hits = search.run(designer_query(form), DraftFilter(Drafts.EXCLUDE))
+                hits = search.run(definition_texts.designer_query(form), DraftFilter(Drafts.EXCLUDE))
             found = [hit.document for hit in hits.page]
         except NotFoundError:  # the designer has nothing yet
             found = []
     with opened_documents(tree) as documents:
-        pulling = Pulling(documents, Definitions(documents.router))
+        pulling = definition_texts.Pulling(documents, Definitions(documents.router))
         pulled = pulling.pull(form, version, pulling.document_of(form, version, found, target), by)
     for name in pulled.missing:
         say_error(f"persistence: the attachment {safe(name)} of the definition is missing")

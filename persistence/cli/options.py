@@ -15,18 +15,10 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from persistence import settings
+from persistence import errors, settings
 from persistence.cli.declarations import FAILED, PLACES, Opened, Option, worst
 from persistence.cli.terminal import safe, say_error
 from persistence.dialect import DIALECTS
-from persistence.errors import (
-    BadRequestError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    StartupError,
-    one_line,
-)
 from persistence.keys import second_key_of
 from persistence.maintenance import records
 from persistence.maintenance.backup_files import attachments_name, tree_name
@@ -102,7 +94,7 @@ def usage_errors() -> Iterator[None]:
     """Raise ``click.UsageError`` for a ``BadRequestError`` in a block, or as a decorator in a function."""
     try:
         yield
-    except BadRequestError as error:
+    except errors.BadRequestError as error:
         raise click.UsageError(str(error)) from error
 
 
@@ -110,7 +102,7 @@ def seconds(text: str) -> float:
     """Parse a duration such as 90s, 10m, 1h30m or 7d, as a type of click."""
     try:
         return float(duration(text))
-    except BadRequestError as error:
+    except errors.BadRequestError as error:
         raise click.BadParameter(str(error)) from error
 
 
@@ -159,7 +151,7 @@ def data_address(text: str) -> DocumentAddress:
 
 def version_number(text: str) -> int:
     if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
-        raise BadRequestError(f"{text!r} is not a version of a form, which is a number from 1")
+        raise errors.BadRequestError(f"{text!r} is not a version of a form, which is a number from 1")
     return int(text)
 
 
@@ -185,7 +177,7 @@ class ChosenTree:
     @property
     def root(self) -> str:
         if self.is_database:
-            raise NotSupportedError(f"this command works on data directories, and not on {self.place}")
+            raise errors.NotSupportedError(f"this command works on data directories, and not on {self.place}")
         return self.place
 
     @property
@@ -239,7 +231,9 @@ class TreeChoice:
         provider, subject = (route.definition, "definition") if kind == FORM else (route.data, "data")
         place = place_of(provider, self.settings.roots)
         if place is None:
-            raise NotSupportedError(f"the {subject} of {form} is with another service, {provider.uri}: look there")
+            raise errors.NotSupportedError(
+                f"the {subject} of {form} is with another service, {provider.uri}: look there"
+            )
         return next(each for each in self.trees if each.place == place)
 
     def records_of(self, form: Form, place: str | Bucket) -> str | None:
@@ -310,7 +304,7 @@ def encryption_remark(settings: Settings, properties: Properties, wanted: Iterab
     """Return a line about encryption keys that are missing, as ``needed_keys.remark``."""
     try:
         keys = open_encryption_keys(settings, properties)
-    except StartupError:  # no service starts with such a file, and says why
+    except errors.StartupError:  # no service starts with such a file, and says why
         return None
     return records.remark(settings.home, settings.encryption_keys, keys, wanted)
 
@@ -329,13 +323,13 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
     is then reported on standard error, and the others are worked on all the same. With ``is_anywhere``, what is in one
     of the trees may be missing in others.
     """
-    statuses, unknown = list[int](), list[NotFoundError]()
+    statuses, unknown = list[int](), list[errors.NotFoundError]()
     for tree in trees:
         try:
             owner.require_closed(tree.home)
             statuses.append(work(tree, f"{tree.name}: " if len(trees) > 1 else ""))
-        except PersistenceError as error:
-            if is_anywhere and isinstance(error, NotFoundError):
+        except errors.PersistenceError as error:
+            if is_anywhere and isinstance(error, errors.NotFoundError):
                 unknown.append(error)
             elif len(trees) == 1:
                 raise
@@ -347,8 +341,8 @@ def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int],
     return worst(statuses)
 
 
-def say_failed(name: str, error: PersistenceError) -> None:
-    say_error(f"persistence: {name}: {one_line(str(error))}")
+def say_failed(name: str, error: errors.PersistenceError) -> None:
+    say_error(f"persistence: {name}: {errors.one_line(str(error))}")
 
 
 def at_rest(settings: Settings, properties: Properties, router: Router) -> EncryptionAtRest:
@@ -358,7 +352,7 @@ def at_rest(settings: Settings, properties: Properties, router: Router) -> Encry
 def chosen_forms(found: list[Form], form: Form | None) -> list[Form]:
     """Return all forms of a place, or the chosen one, which must be among them."""
     if form is not None and form not in found:
-        raise NotFoundError(f"{form} does not exist")
+        raise errors.NotFoundError(f"{form} does not exist")
     return found if form is None else [form]
 
 
@@ -388,7 +382,7 @@ def form_names(context: click.Context, _parameter: click.Parameter, incomplete: 
         trees = [tree for tree in choose_trees(**options).trees if not tree.is_database]
         found = (str(form) for tree in trees for form in tree.reader().store.forms())
         return sorted(set(islice((name for name in found if name.startswith(incomplete)), 1000)))  # nobody reads more
-    except (PersistenceError, click.ClickException, OSError):  # the command itself will say so
+    except (errors.PersistenceError, click.ClickException, OSError):  # the command itself will say so
         return []
 
 
@@ -412,7 +406,7 @@ def attachments_option(text: str, *, takes_directory: bool = False, takes_word: 
             return os.path.realpath(value)
         try:
             return parse_addressed_bucket(value)
-        except BadRequestError as error:
+        except errors.BadRequestError as error:
             raise click.BadParameter(f"{error}{instead}") from error
 
     metavar = f"{'DIR|' if takes_directory else ''}s3://BUCKET/PREFIX{f'|{WITH_DATA}' if takes_word else ''}"

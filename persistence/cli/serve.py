@@ -41,7 +41,7 @@ from persistence.keys import warnings_of
 from persistence.metrics import service as metrics
 from persistence.model.addresses import Form
 from persistence.pages.site import Administrators
-from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties, Reason
+from persistence.properties.properties import ExplainedProperty, Properties, Reason
 from persistence.properties.property_table import DATA, FORM, TREE, is_database, shown_address
 from persistence.providers import locations
 from persistence.providers.opened import init_places, probe
@@ -457,7 +457,13 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     place = locations.place_of(provider, effective.settings.roots)
     kind_of_place = "another service" if place is None else "a database" if is_database(place) else _TREE
-    explained = properties.explain_provider(form, kind)
+    explained, attachments_place = properties.explain_provider(form, kind), ""
+    if attachments is not None and attachments.place is not None:
+        endpoint = attachments.place.endpoint or "the endpoint of the environment, or that of AWS"
+        attachments_place = f"in {attachments.place}, at {endpoint}"
+    elif attachments is not None:
+        base = locations.base_of(attachments)
+        attachments_place = f"with another service, {attachments.uri}" if base is None else f"below {base}"
     return {
         "form": str(form),
         "kind": kind,
@@ -472,7 +478,7 @@ def _route_facts(effective: Effective, form: Form, kind: str) -> Facts:
         if attachments is None
         else {
             "provider": attachments.name,
-            "place": _attachments_place(attachments),
+            "place": attachments_place,
             "property": _explanation_facts(properties.explain_provider(form, kind, attachments=True), properties),
         },
     }
@@ -494,14 +500,6 @@ def _explanation_facts(answer: ExplainedProperty, properties: Properties) -> Fac
         "losers": list(map(reason, explanation.losers)),
         "left": [{"name": ".".join(each.name), "reason": each.text} for each in explanation.failed],
     }
-
-
-def _attachments_place(provider: ProviderProperties) -> str:
-    if provider.place is not None:
-        endpoint = provider.place.endpoint or "the endpoint of the environment, or that of AWS"
-        return f"in {provider.place}, at {endpoint}"
-    base = locations.base_of(provider)
-    return f"with another service, {provider.uri}" if base is None else f"below {base}"
 
 
 def _explained(facts: Facts) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from persistence import errors
 from persistence.cli.declarations import EDITED, FAILED, REMAINS, REPAIRED, command, exits, unless_dry, worst
 from persistence.cli.options import (
     TREES,
@@ -43,15 +44,6 @@ from persistence.cli.terminal import (
     summarize,
 )
 from persistence.dialect import DIALECTS
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    disk_errors,
-    one_line,
-)
 from persistence.index.outbox import Outbox
 from persistence.index.protocol import RebuildAim, ReindexingState
 from persistence.index.sync.journal import OfflineJournal
@@ -159,7 +151,7 @@ def _reindex_database(tree: ChosenTree, prefix: str, form: Form | None, version:
         elif form in place.storage.forms(form.app):
             place.provider.reindexer.version(form, version)
         else:
-            raise NotFoundError(f"{form} does not exist")
+            raise errors.NotFoundError(f"{form} does not exist")
     seconds = time.monotonic() - started
     facts = {"tree": tree.name, "verified": False, "seconds": seconds}
     say_result(facts, f"{prefix}reindexed in {seconds:.1f} s", summarize)
@@ -245,7 +237,7 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
 
     def read(tree: ChosenTree, prefix: str) -> int:
         for lease in _listed(tree):
-            if isinstance(lease, DamagedError):
+            if isinstance(lease, errors.DamagedError):
                 damaged.append(f"{prefix}{lease}")
             elif left := lease.remaining(now):
                 until = from_epoch(now.wall + left)
@@ -264,12 +256,12 @@ def leases(*, document: str | None, choice: TreeChoice) -> int:
     return status
 
 
-def _listed(tree: ChosenTree) -> Iterator[DocumentLease | DamagedError]:
+def _listed(tree: ChosenTree) -> Iterator[DocumentLease | errors.DamagedError]:
     if tree.is_database:
         with tree.managing() as place:
             yield from place.storage.leases.listed()
         return
-    with disk_errors(f"data directory {tree.root}"):
+    with errors.disk_errors(f"data directory {tree.root}"):
         root.require(tree.root)
         yield from (lease for _, lease in listed(tree.root))
 
@@ -312,7 +304,7 @@ def events(*, choice: TreeChoice, after: int | None, **asked: str | bool | None)
     def work(tree: ChosenTree, prefix: str) -> int:
         with tree.managing() as place:
             if (outbox := place.provider.outbox) is None:
-                raise NotFoundError(OFF)
+                raise errors.NotFoundError(OFF)
             if not chosen:
                 _list(tree, outbox, prefix)
             else:
@@ -460,7 +452,7 @@ class _Check:
         settings = self.choice.settings
         try:
             warnings = warnings_of(open_keys(settings), settings.administrators, settings.token_issuers)
-        except PersistenceError as error:  # the service cannot read them either
+        except errors.PersistenceError as error:  # the service cannot read them either
             warnings = [str(error)]
         for warning in warnings:
             say_error(f"persistence: {warning}")
@@ -492,17 +484,17 @@ class _Check:
                 self.usable[tree.root] = tree
             if self.remedies:
                 journal.leave()
-                with suppress(OSError, PersistenceError):  # else the next search reads the journal
+                with suppress(OSError, errors.PersistenceError):  # else the next search reads the journal
                     index.recover()
             return status
 
     def _check_database(self, chosen: ChosenTree, prefix: str) -> int:
         if self.adopt or self.budget is not None:
-            raise NotSupportedError("--adopt and --budget are for data directories")
+            raise errors.NotSupportedError("--adopt and --budget are for data directories")
         with chosen.managing() as place:
             database, catalog_of = place.provider.database, place.provider.index_catalog
             if database is None or catalog_of is None:
-                raise NotSupportedError(f"{chosen.place} is with another service")
+                raise errors.NotSupportedError(f"{chosen.place} is with another service")
             bodies_of = readable_bodies(chosen.settings, chosen.properties, integrity_of(chosen.settings))
             run = StorageCheck(database, bodies_of, MarkCheck(catalog_of), self.deep)
             found = run.findings(self._parts(run.part, is_only=not prefix))
@@ -544,7 +536,7 @@ class _Check:
                     count = partial(_count, run.tree, parts)
                     found = run.findings(parts)
                     yield self._say_reports(f"{name}: ", self._elsewhere(), found, count, run.tree.inside)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
 
@@ -560,7 +552,7 @@ class _Check:
                         records[address] = found.storage
                     run = ObjectsCheck(bodies_at(place), partial(choice.records_of, place=place), records)
                     yield self._say_reports(f"{place}: ", self._elsewhere(), run.findings(parts), are_folders=False)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 say_failed(str(place), error)
                 yield FAILED
 
@@ -571,7 +563,7 @@ class _Check:
     def _parts(self, part: Callable[[str], tuple[str, ...]], *, is_only: bool = False) -> Parts:
         parts: list[tuple[str, ...]] = [] if self.paths else [()]
         for path in self.paths:
-            with usage_errors() if is_only else suppress(BadRequestError):
+            with usage_errors() if is_only else suppress(errors.BadRequestError):
                 parts.append(part(path))
                 self.found_paths.add(path)
         return parts
@@ -593,7 +585,7 @@ class _Check:
                 if report is None:
                     bar.step()
                 else:
-                    path = one_line(os.fsencode(inside(report.finding.path)).decode("utf-8", "replace"))
+                    path = errors.one_line(os.fsencode(inside(report.finding.path)).decode("utf-8", "replace"))
                     style = _STYLES.get(report.finding.kind.severity, "")
                     bar.say_either({**place, **_facts(path, report)}, f"{prefix}{_line(path, report)}", style)
         seconds = bar.seconds
@@ -613,7 +605,7 @@ class _Check:
 
 def _say_coverage(tree: ChosenTree, prefix: str) -> int:
     root = StoreReader(tree.root).root
-    with disk_errors(f"data directory {tree.root}"):
+    with errors.disk_errors(f"data directory {tree.root}"):
         coverage = Slices(root).coverage()
     text = "no part of the tree was ever looked at deeply (check --deep)"
     if coverage.oldest is not None:
@@ -634,14 +626,14 @@ def _line(path: str, report: findings.Report) -> str:
         remedy = findings.Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
         end = f"{remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
-            end = f"{remedy.value}: {one_line(report.said)}"
+            end = f"{remedy.value}: {errors.one_line(report.said)}"
     elif report.outcome is findings.Outcome.FOUND and report.said:
-        end = "\n    ".join(map(one_line, (report.said, *report.difference)))
+        end = "\n    ".join(map(errors.one_line, (report.said, *report.difference)))
     elif report.outcome is findings.Outcome.FAILED:
-        end = f"{kind.remedy.value} failed: {one_line(report.said)}"
+        end = f"{kind.remedy.value} failed: {errors.one_line(report.said)}"
     else:
         end = finding.deed if finding.remedy is findings.Remedy.NONE else f"{finding.remedy.value} {finding.deed}"
-    return f"{kind.severity.value}: {path}: {kind.label}: {one_line(finding.what)}; {end}"
+    return f"{kind.severity.value}: {path}: {kind.label}: {errors.one_line(finding.what)}; {end}"
 
 
 def _facts(path: str, report: findings.Report) -> dict[str, object]:
@@ -650,10 +642,10 @@ def _facts(path: str, report: findings.Report) -> dict[str, object]:
         "path": path,
         "kind": kind.label,
         "severity": kind.severity.value,
-        "what": one_line(finding.what),
+        "what": errors.one_line(finding.what),
         "remedy": finding.remedy.value,
         "does": finding.deed,
         "outcome": report.outcome.value,
-        "said": one_line(report.said),
+        "said": errors.one_line(report.said),
         "difference": "\n".join(report.difference),
     }

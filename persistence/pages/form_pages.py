@@ -18,16 +18,8 @@ from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
-from persistence import limits
+from persistence import errors, limits
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    NotFoundError,
-    PersistenceError,
-)
 from persistence.http.audit import note_in_audit
 from persistence.http.logs import REQUEST_ID, Unbroken
 from persistence.http.responses import XLSX
@@ -115,7 +107,7 @@ class ServedForms:
                 if self._last.at is None:
                     self._last = CountedForms(dict(known))
             self._last = CountedForms(found, time.time())
-        except PersistenceError:  # other pages report the same fault
+        except errors.PersistenceError:  # other pages report the same fault
             self._last = CountedForms(known, self._last.at)
         finally:
             self._took = time.monotonic() - began
@@ -130,7 +122,7 @@ class ServedForms:
             for form in provider.storage.forms():
                 if form not in known:
                     known.add(form)
-                    with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
+                    with suppress(errors.ConfigurationError):  # it has no provider, as a request for it by name reports
                         yield self.providers.router.of(form)
 
     def place_of(self, route: Route) -> TreeReader | None:
@@ -142,7 +134,9 @@ class ServedForms:
         return TreeReader(storage, layout, router.properties, lambda form: router.of(form).catalog)
 
     def shown(self, route: Route, counted: CountedForms, version: int | None) -> ShownVersion:
-        published, found = published_of(route), counted.counts.get(route.form)
+        published, found = list[PublishedVersion](), counted.counts.get(route.form)
+        with suppress(errors.PersistenceError):  # the service that has them does not answer
+            published = sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
         with_documents = set() if found is None else {number for number in found.of_version if number}
         numbers = tuple(sorted({each.version for each in published} | with_documents))
         known = next((each for each in reversed(published) if version in {None, each.version}), None)
@@ -154,14 +148,6 @@ def title_of(published: PublishedVersion | None) -> str:
     """Return the title of a version in the language of the page, else in English, else its first one."""
     titles = {} if published is None else published.metadata.titles
     return titles.get(page_language()) or titles.get(ENGLISH) or next(iter(titles.values()), "")
-
-
-def published_of(route: Route) -> list[PublishedVersion]:
-    """Return the published versions of a form, lowest first, without damaged ones; empty if they cannot be read."""
-    try:
-        return sorted(route.catalog.published(route.form, skips_damaged=True), key=lambda each: each.version)
-    except PersistenceError:  # the service that has them does not answer
-        return []
 
 
 def form_path(form: Form) -> str:
@@ -218,9 +204,9 @@ def shown_version(forms: ServedForms, app: str, name: str, version: int | None) 
     shown = forms.shown(forms.providers.router.of(Form(app, name)), counted, version)
     found = shown.of_form
     if version is None and not shown.numbers and counted.at is not None and not (found and found.of_version):
-        raise NotFoundError(f"there is no form {shown.form}")
+        raise errors.NotFoundError(f"there is no form {shown.form}")
     if version is not None and version not in shown.numbers and counted.at is not None:
-        raise NotFoundError(f"there is no version {version} of {shown.form}")
+        raise errors.NotFoundError(f"there is no version {version} of {shown.form}")
     return shown
 
 
@@ -291,11 +277,13 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
         any(len(value) > limits.LONGEST_SEARCHED for value in known.values())
         or sum(map(len, known.values())) > limits.MOST_SEARCHED
     ):
-        raise BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
+        raise errors.BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
     page = page_number(known.get("page", "1"))
     sort = known.get("sort", "saved")
     if sort not in _SORTED and sort not in by_path:
-        raise BadRequestError(f"documents are sorted by {', '.join(_SORTED)} or an indexed control, not {sort[:60]!r}")
+        raise errors.BadRequestError(
+            f"documents are sorted by {', '.join(_SORTED)} or an indexed control, not {sort[:60]!r}"
+        )
     is_descending = known.get("order", "desc" if sort in {"saved", "created"} else "asc") == "desc"
     filters = tuple(ControlFilter(*condition, known[name]) for name, condition in compared.items() if name in known)
     for each in filters:
@@ -318,14 +306,14 @@ def table_query(given: MultiDict[str, str], table: DocumentTable) -> TableQuery:
     )
     drafts = known.get("drafts", Drafts.EXCLUDE.value)
     if drafts not in {each.value for each in Drafts}:
-        raise BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
+        raise errors.BadRequestError(f"drafts must be exclude, include or only, not {drafts[:60]!r}")
     return TableQuery(known, columns, query, Drafts(drafts), page, sort)
 
 
 def page_number(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 0
     if not 1 <= number <= _MOST_PAGES:
-        raise BadRequestError(f"the page must be a number from 1, not {text[:60]!r}")
+        raise errors.BadRequestError(f"the page must be a number from 1, not {text[:60]!r}")
     return number
 
 
@@ -399,7 +387,7 @@ def _found(table: DocumentTable, asked: TableQuery, columns: Sequence[str]) -> t
     query = replace(asked.query, paths=read, needs_total=False)
     try:
         return table.find(query, asked.drafts), ""
-    except BusyError as error:
+    except errors.BusyError as error:
         problem = translated("The documents cannot be searched now: {cause}.", cause=translated(str(error)))
         if not asked.is_plain:
             return Hits(), f"{problem} {translated('Load the page again in a moment.')}"
@@ -495,7 +483,7 @@ class FormPages:
     def all(self) -> str:
         sort, descending = request.args.get("sort", "name"), request.args.get("order") == "desc"
         if sort not in _ORDERS:
-            raise BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
+            raise errors.BadRequestError(f"forms are sorted by {', '.join(_ORDERS)}, not {sort[:60]!r}")
         counted = self.forms.counted()
         every = [self.forms.shown(route, counted, None) for route in self.forms.routes()]
         shown = [each for each in every if each.numbers or (each.of_form and each.of_form.of_version)]
@@ -514,7 +502,7 @@ class FormPages:
         """Show the documents of each form in which a text is found, the last saved first."""
         text = request.args.get("q", "").strip()
         if len(text) > limits.LONGEST_SEARCHED:
-            raise BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
+            raise errors.BadRequestError(f"a text that is searched has {limits.LONGEST_SEARCHED} characters at most")
         found, left_out = list[FoundIn](), list[Form]()
         until = time.monotonic() + limits.SEARCH_ALL_SECONDS
         local = (route for route in self.forms.routes() if not route.data.storage.is_remote)
@@ -530,7 +518,7 @@ class FormPages:
                     text, size=limits.HITS_OF_A_FORM, paths=tuple(each.path for each in columns), needs_total=False
                 )
                 hits = table.find(query, Drafts.EXCLUDE, until)
-            except (BadRequestError, BusyError, DamagedError):
+            except (errors.BadRequestError, errors.BusyError, errors.DamagedError):
                 left_out.append(route.form)
             else:
                 found += [FoundIn(shown, columns, hits)] if hits.page else []
@@ -547,7 +535,7 @@ class FormPages:
         titles = dict[str, str]()
         for each in shown.deleted[: limits.ROWS_SHOWN]:
             address = DocumentAddress(shown.form, Collection.DATA, each.document, DATA_XML)
-            with suppress(PersistenceError):  # the page of the document says what is wrong
+            with suppress(errors.PersistenceError):  # the page of the document says what is wrong
                 read = self.documents.read(address, Get(instant=before_current(self.documents, address)))
                 outline, language = outline_of(shown.route, each.version), request.args.get("lang") or None
                 titles[each.document] = shown_document(address, read, outline, language).title

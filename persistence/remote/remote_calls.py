@@ -25,13 +25,8 @@ from persistence.errors import (
     RemoteFailureError,
     RemoteTimeoutError,
 )
+from persistence.forms import search_xml
 from persistence.forms.messages import read_request
-from persistence.forms.search_xml import (
-    read_distinct_answer,
-    read_search_answer,
-    write_distinct_request,
-    write_search_request,
-)
 from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import permissions, texts
@@ -406,8 +401,8 @@ class RemoteIndex:
             raise NotSupportedError(
                 f"the provider that knows the distinct values of {form} does not have its permissions"
             )
-        body = write_distinct_request(by)
-        values = _answer(self.client, "distinct-values", form, scope, body, read_distinct_answer)
+        body = search_xml.write_distinct_request(by)
+        values = _answer(self.client, "distinct-values", form, scope, body, search_xml.read_distinct_answer)
         if budget is not None:
             for value in values:
                 budget.hold_value(value)
@@ -452,7 +447,9 @@ def document_ids(client: Client, form: Form, collection: Collection) -> Iterator
 
 
 def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
-    return _answer(client, "search", form, scope, write_search_request(scope, query), read_search_answer)
+    return _answer(
+        client, "search", form, scope, search_xml.write_search_request(scope, query), search_xml.read_search_answer
+    )
 
 
 def _answer(  # noqa: PLR0913, PLR0917 - the parts of a request, and how its answer is read
