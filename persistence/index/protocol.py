@@ -442,6 +442,14 @@ class RebuildAim(Enum):
 # The turn, the progress and the requests of rebuilds: the same for every engine of the index.
 
 
+READING_SECONDS = 3.0
+"""Seconds for which a search reads outdated documents again before it raises ``being_read``."""
+
+
+def being_read(form: Form) -> BusyError:
+    return BusyError(f"documents of {form} are being read again: its definition changed", retry_after=2)
+
+
 LONGEST_WAIT = 24 * 3600.0  # Seconds for which a rebuild waits for another one, which comes to an end
 _PAUSE = 0.2  # Seconds between two reports of progress
 _MOST_AT_ONCE = 2  # Calls in a process that run or wait: each keeps a thread, of which there are few

@@ -562,6 +562,8 @@ class Search:
 
     def _hits_of(self, conditions: Sequence[Condition]) -> Sql:
         dialect = self._dialect
+        if len(conditions) == 1 and conditions[0].is_exact:
+            return dialect.once(conditions[0])
         first: Condition | None = conditions[0]
         if len(conditions) > 1:
             ranges = [each for each in conditions if each.is_range or each.reach is not None]

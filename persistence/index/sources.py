@@ -33,7 +33,7 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.queries import Hit
+from persistence.model.queries import Hit, Hits
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import IndexKey
 from persistence.storage.reader import StoreReader
@@ -71,6 +71,10 @@ class IndexedPage(NamedTuple):
     total: int = 0
     documents: Sequence[IndexedDocument] = ()
     has_more: bool = False
+
+    @property
+    def hits(self) -> Hits:
+        return Hits(self.total, tuple(each.hit for each in self.documents), self.has_more)
 
 
 class ExtractionCache:

@@ -16,8 +16,17 @@ from psycopg import errors as codes
 from persistence import processes
 from persistence.catalog import Definition
 from persistence.closable import Closable, Jobs, closed
-from persistence.errors import BadRequestError, BusyError
-from persistence.index.protocol import Budget, Fact, ReindexingStatus, key_of, reported, status_in
+from persistence.errors import BadRequestError
+from persistence.index.protocol import (
+    READING_SECONDS,
+    Budget,
+    Fact,
+    ReindexingStatus,
+    being_read,
+    key_of,
+    reported,
+    status_in,
+)
 from persistence.index.search_compiler import (
     Condition,
     Key,
@@ -120,8 +129,6 @@ def recount(database: Database, form: Form, number: int) -> None:
 
 
 _ATTEMPTS = 5
-_READING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
-_RETRY_AFTER = 2
 
 _PARTITIONS = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY;
@@ -159,9 +166,7 @@ class DatabaseIndex(Closable):
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         found = self._ask(form, scope, budget, lambda search: search.find(query))
-        if found is None:
-            return Hits()
-        return Hits(found.total, tuple(each.hit for each in found.documents), has_more=found.has_more)
+        return Hits() if found is None else found.hits
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         yield from self._ask(form, scope, budget, lambda search: list(search.distinct(by))) or ()
@@ -187,7 +192,7 @@ class DatabaseIndex(Closable):
                     allow(dialect.documents)
                     return work(Search(dialect, scope, budget))
             self._bring_up_to_date(form, versions, outdated)
-        raise _being_read(form)
+        raise being_read(form)
 
     def _bring_up_to_date(self, form: Form, versions: Iterable[int], documents: int) -> None:
         for version in versions:
@@ -195,12 +200,12 @@ class DatabaseIndex(Closable):
                 self._rows.versions.renew(form, version)
         if documents > READ_AT_ONCE:
             self._begin(form)
-            raise _being_read(form)
-        ends = time.monotonic() + _READING
+            raise being_read(form)
+        ends = time.monotonic() + READING_SECONDS
         for _ in self._outdated(form) if documents else ():
             if time.monotonic() > ends:
                 self._begin(form)
-                raise _being_read(form)
+                raise being_read(form)
 
     @contextmanager
     def _searching(
@@ -296,10 +301,6 @@ class DatabaseIndex(Closable):
     def _count(self, partitions: Sequence[int]) -> int:
         ((total,),) = self._database.rows("counting documents", "", _TOTAL, (list(partitions),))
         return int(total)
-
-
-def _being_read(form: Form) -> BusyError:
-    return BusyError(f"documents of {form} are being read again: its definition changed", _RETRY_AFTER)
 
 
 # The SQL of searches in PostgreSQL: the tables of a schema, and indexes of trigrams (pg_trgm) of its texts.

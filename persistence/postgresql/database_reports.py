@@ -63,6 +63,24 @@ _VIEW = (
     " CROSS JOIN LATERAL (SELECT array_append(stored.cells, NULL) AS cells OFFSET 0) AS unpacked WHERE view = {}"
 )
 
+_TAKEN_NAMES = """
+SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)
+UNION SELECT name FROM flat_view JOIN flat_generation ON flat_generation.number = generation WHERE state = 0
+"""
+"""The names that anything in the schema of flat views has, or that views will have which are being filled."""
+
+_UNCHANGED = """
+SELECT folder FROM revision WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)
+AND kind = 0 AND folder = ANY(%s) AND name = 'data.xml' AND is_current FOR SHARE
+"""
+_REMOVE_SOME = f"""
+DELETE FROM flat_row WHERE ctid = ANY(ARRAY(SELECT ctid FROM flat_row WHERE view = ANY(%s) LIMIT {_REMOVED_AT_ONCE}))
+"""
+_FORGET = """
+WITH views AS (DELETE FROM flat_view WHERE generation = %(number)s RETURNING number),
+columns AS (DELETE FROM flat_column USING views WHERE view = views.number)
+DELETE FROM flat_generation WHERE number = %(number)s
+"""
 _LONGEST_CHANGE = 2
 """Seconds for which a view waits for those who read it; meanwhile others who want to read it wait, too."""
 
@@ -114,16 +132,6 @@ def generations(connection: Rows, found: Iterable[TupleRow]) -> list[Generation]
         names = {row[2]: row[1] for row in own}
         result.append(Generation(number, version, GenerationState(state), from_catalogue(listed), names))
     return result
-
-
-def taken_names(connection: Rows, address: DatabaseAddress, own: Iterable[Generation]) -> set[str]:
-    """Return the names that views of other generations, or anything else in the schema, have."""
-    found = connection.execute(
-        "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
-        " UNION SELECT name FROM flat_view JOIN flat_generation ON flat_generation.number = generation WHERE state = 0",
-        (f'"{address.flat_schema}"',),
-    )
-    return {str(name) for (name,) in found} - {view.name for each in own for view in each.views}
 
 
 def add_generation(connection: Rows, form: Form, version: int, views: Sequence[FlatView]) -> int:
@@ -231,16 +239,6 @@ DELETE FROM flat_row WHERE view = ANY(%s) AND NOT EXISTS (
 """
 
 
-def lock_documents(connection: Rows, form: Form, documents: Sequence[str]) -> list[str]:
-    """Keep documents from being changed until the transaction ends; return those that still have a revision."""
-    found = connection.execute(
-        "SELECT folder FROM revision WHERE form = (SELECT id FROM form WHERE app = %s AND name = %s)"
-        " AND kind = 0 AND folder = ANY(%s) AND name = 'data.xml' AND is_current FOR SHARE",
-        (form.app, form.name, list(documents)),
-    )
-    return [str(folder) for (folder,) in found]
-
-
 def writers(connection: Rows) -> set[str]:
     """Return the open transactions that have changed a revision."""
     found = connection.execute(
@@ -249,23 +247,6 @@ def writers(connection: Rows) -> set[str]:
         " AND mode = 'RowExclusiveLock' AND granted AND pid <> pg_backend_pid()"
     )
     return {str(each) for (each,) in found}
-
-
-def remove_rows(connection: Rows, views: Sequence[int]) -> bool:
-    """Delete some of the rows of views; return whether there may be more."""
-    removed = connection.execute(
-        "DELETE FROM flat_row WHERE ctid = ANY(ARRAY(SELECT ctid FROM flat_row WHERE view = ANY(%s) LIMIT %s))",
-        (list(views), _REMOVED_AT_ONCE),
-    )
-    return removed.rowcount > 0
-
-
-def forget_generation(connection: Rows, number: int) -> None:
-    connection.execute(
-        "DELETE FROM flat_column USING flat_view WHERE view = flat_view.number AND generation = %s", (number,)
-    )
-    connection.execute("DELETE FROM flat_view WHERE generation = %s", (number,))
-    connection.execute("DELETE FROM flat_generation WHERE number = %s", (number,))
 
 
 _BATCH = 100  # Documents whose rows are written in one transaction; saves of them wait for it
@@ -308,7 +289,9 @@ class FlatRows:
         found = tuple(each for each in ask_states(connection, form) if each[0] == number)
         if not found or found[0][-1] == GenerationState.DROPPED:
             return False
-        if unchanged := lock_documents(connection, form, documents):
+        # They cannot be changed until the transaction ends; those that have no current revision any more are left out.
+        locked = connection.execute(_UNCHANGED, (form.app, form.name, list(documents)))
+        if unchanged := [str(document) for (document,) in locked]:
             self._views(connection, form, found).write(connection, self._source_of(form), unchanged)
         return True
 
@@ -401,7 +384,8 @@ class DatabaseReports:
             stored = self._defined(form, version)
             views: tuple[FlatView, ...] = ()
             if stored is not None:
-                taken = taken_names(connection, self._database.address, own)
+                found = connection.execute(_TAKEN_NAMES, (f'"{self._database.address.flat_schema}"',))
+                taken = {str(name) for (name,) in found} - {view.name for each in own for view in each.views}
                 views = read_flat_views(stored[1], form, version, self._source_of(form).described.naming, taken)
             same = [each for each in own if each.state is GenerationState.READY and views in ((), each.views)]
             outdated = [each.number for each in own if each.state is GenerationState.FILLING]
@@ -460,11 +444,11 @@ class DatabaseReports:
             self._await_writers(form)
             for each in dropped:
                 with self._database.reading("emptying the flat views of", form) as connection:
-                    while remove_rows(connection, list(each.numbers.values())):
+                    while connection.execute(_REMOVE_SOME, (list(each.numbers.values()),)).rowcount > 0:
                         pass
                 if is_hidden:
                     with self._changing(form) as connection:
-                        forget_generation(connection, each.number)
+                        connection.execute(_FORGET, {"number": each.number})
 
     def _hide(self, form: Form) -> bool:
         try:

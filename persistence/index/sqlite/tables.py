@@ -123,11 +123,6 @@ def tune(connection: sqlite3.Connection, *, crisismerge: int = 16) -> None:
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
 
 
-def is_whole(connection: sqlite3.Connection) -> bool:
-    """Return whether an index has the tables that it should have, as it says itself; raises ``sqlite3.Error``."""
-    return _tables_of(connection) == _expected()
-
-
 @cache
 def _expected() -> list[tuple[str, str | None]]:
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -250,10 +245,11 @@ class IndexState(Closable):
     # Form versions.
 
     def partitions(self) -> list[tuple[Any, ...]]:
-        """Return the rows of ``searched_partitions``; a version without a partition has one row, too."""
+        """Return the rows of ``searched_partitions``; one without a number for each version without documents."""
         return self._execute(
-            "SELECT p.number, version, p.draft, p.round, p.documents, v.round, state, data_format, fingerprint, keys"
-            " FROM indexed_version v LEFT JOIN partition p USING (version) ORDER BY p.number"
+            "SELECT p.number, v.version, p.draft, p.round, p.documents, v.round, state, data_format, fingerprint, keys"
+            " FROM indexed_version v LEFT JOIN partition p ON p.version = v.version AND p.documents > 0"
+            " ORDER BY p.number"
         ).fetchall()
 
     def version(self, number: int) -> VersionState | None:
@@ -424,7 +420,7 @@ def _is_damage(error: sqlite3.Error, path: str) -> bool:
                 return True
             if code & 0xFF != sqlite3.SQLITE_ERROR:
                 return (code & 0xFF) in _DAMAGE
-            return any(text in str(error) for text in _OF_DAMAGE) or not is_whole(connection)
+            return any(text in str(error) for text in _OF_DAMAGE) or _tables_of(connection) != _expected()
     except sqlite3.Error:
         return True
 

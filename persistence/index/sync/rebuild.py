@@ -380,10 +380,6 @@ class IndexJob(msgspec.Struct, frozen=True):
         for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
-    def begin(self) -> Child:
-        """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
-        return processes.start("-m", "persistence.index", given=msgspec.json.encode(self), stdout=subprocess.DEVNULL)
-
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made."""
         if self.tasks:
@@ -430,11 +426,14 @@ class JobProcesses(Closable):
         self._is_closed = False
 
     def begin(self, job: IndexJob) -> Child:
+        """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
         with self._lock:
             if self._is_closed:
                 raise closed("the maker of indexes")
             self._running = [each for each in self._running if each.poll() is None]
-            process = job.begin()
+            process = processes.start(
+                "-m", "persistence.index", given=msgspec.json.encode(job), stdout=subprocess.DEVNULL
+            )
             self._running.append(process)
             return process
 

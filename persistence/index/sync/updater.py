@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from persistence.catalog import Definition
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError, disk_errors
-from persistence.index.protocol import Budget, RebuildAim, ReindexingStatus, status_in
+from persistence.index.protocol import READING_SECONDS, Budget, RebuildAim, ReindexingStatus, being_read, status_in
 from persistence.index.search_compiler import Search
 from persistence.index.sources import DocumentName, IndexedPage, Source
 from persistence.index.sqlite import engine
@@ -252,7 +252,6 @@ _LOOK = 0.02  # Seconds between two looks whether an index is ready
 _MAKING = 5.0  # Seconds to wait for another process that makes a small index
 _MAKING_RETRY_AFTER = 5
 
-_REFRESHING = 3.0  # Seconds for which a search reads documents again before it says that it takes longer
 _RETRY_AFTER = 2
 
 T = TypeVar("T")
@@ -311,7 +310,7 @@ class TreeIndex(Closable):
             if not stale:
                 break
             self.update(form, stale)
-        return Hits(found.total, tuple(each.hit for each in found.documents), found.has_more)
+        return found.hits
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         nothing: list[str] = []
@@ -365,7 +364,7 @@ class TreeIndex(Closable):
                     try:
                         if path is not None:
                             with self._using(form, path) as used:
-                                if used.is_ready or self._has_become_ready(used):
+                                if used.is_ready or self.is_trusted(used, _LOOKS):
                                     return answer(used)
                         self.pool.discard(form)
                         self._make_ready(form)
@@ -420,19 +419,16 @@ class TreeIndex(Closable):
     def rebuild_of(self, form: Form) -> Rebuild:
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def is_trusted(self, used: engine.IndexFile) -> bool:
-        if not used.is_ready:
+    def is_trusted(self, used: engine.IndexFile, looks: int = 1) -> bool:
+        for look in range(looks):
+            if used.is_ready:
+                break
+            if look:
+                time.sleep(_LOOK)  # a process may be changing it
             changes = changes_beside(used.path)
             with used.reading() as index:
                 used.is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
         return used.is_ready
-
-    def _has_become_ready(self, used: engine.IndexFile) -> bool:
-        for _ in range(_LOOKS):
-            if self.is_trusted(used):
-                return True
-            time.sleep(_LOOK)  # a process may be changing it
-        return False
 
     @staticmethod
     def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
@@ -443,13 +439,11 @@ class TreeIndex(Closable):
             refresh.documents(stale.documents)
             if stale.definitions:
                 refresh.definitions(stale.definitions)
-            end = time.monotonic() + _REFRESHING
+            end = time.monotonic() + READING_SECONDS
             for version in staleness.outdated(index.partitions()):
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
-                        raise BusyError(
-                            f"documents of {source.form} are being read again: its definition changed", _RETRY_AFTER
-                        )
+                        raise being_read(source.form)
 
     @contextmanager
     def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
