@@ -120,7 +120,6 @@ class Backup:
             self.path = path
 
     def total(self) -> int:
-        """Count the files to be verified. Raises ``OSError``."""
         return backup_files.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
@@ -230,7 +229,6 @@ def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
 
 
 def backups_in(destination: str) -> list[str]:
-    """Return the backup at a path, or all complete ones in it."""
     path = os.path.realpath(destination)
     with disk_errors(f"backups in {destination}"):
         if os.path.lexists(f"{path}/{SUMS}"):

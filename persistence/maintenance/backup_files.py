@@ -139,12 +139,10 @@ def read(backup: str) -> Manifest:
 
 
 def open_sums(directory: str) -> BinaryIO:
-    """Open the list of a backup. Raises ``OSError``."""
     return open(files.open_file(f"{directory}/{SUMS}"), "rb")
 
 
 def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Yield the digest and the relative path of each line."""
     for number, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
         path = os.fsdecode(text[_PATH:].removesuffix(b"\n"))
         parts = path.split("/")
@@ -155,7 +153,6 @@ def listed(file: BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 def count(directory: str) -> int:
-    """Count the files of a backup. Raises ``OSError``."""
     with open_sums(directory) as file:
         return sum(1 for _ in iter(partial(file.readline, _LONGEST_LINE), b""))
 
@@ -304,7 +301,6 @@ class NewBackup:
         self.checksums = ChecksumWriter(directory)
 
     def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
-        """Write a small file that belongs to no part."""
         files.make_all(os.path.dirname(f"{self.directory}/{path}"))
         with files.written(f"{self.directory}/{path}", data, mode):
             self.checksums.add(hashlib.sha256(data).hexdigest(), path)
@@ -322,7 +318,6 @@ class PartFiles:
         return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
 
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
-        """Add a small file with a modification time."""
         self._note(hashlib.sha256(data).hexdigest(), path)
         if not self._link(
             path, len(data), nanoseconds, earlier, lambda last, at: files.read_file(f"{last.path}/{at}") == data
@@ -330,7 +325,6 @@ class PartFiles:
             files.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
-        """Add a content, which ``sidecar`` describes."""
         status = os.fstat(source.fileno())
         size, nanoseconds = status.st_size, status.st_mtime_ns
         is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)

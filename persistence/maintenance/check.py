@@ -326,7 +326,6 @@ class _Inspection:
                 yield FindingKind.VERSION_WRONG.at((place := self.folder.paths(name)).sidecar, what, place)
 
     def orphans(self) -> Iterator[Finding]:
-        """Find attachments whose document was never saved."""
         main, oldest = self.folder.main, from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
         found = {} if main in self.listing.names else self.sidecars
         for name, sidecar in found.items():
@@ -558,18 +557,15 @@ class Slices:
         self._checked = self._read()
 
     def coverage(self) -> Coverage:
-        """Return how old the checks are."""
         known = [Instant(checked) for checked in self._checked if checked != _NEVER]
         return Coverage(min(known, default=None), len(self._checked) - len(known))
 
     def record(self, slices: frozenset[int], began: Instant) -> None:
-        """Record that slices were checked, beginning at an instant."""
         for each in slices:
             self._checked[each] = began
         files.write_durably(self._path, msgspec.json.encode(_CheckedFile(list(self._checked))) + b"\n")
 
     def oldest_first(self) -> list[int]:
-        """Return all slices, those never checked first."""
         return sorted(range(STRIPES), key=lambda each: self._checked[each])
 
     def _read(self) -> list[str]:

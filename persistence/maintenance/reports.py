@@ -99,7 +99,6 @@ class FormCounts:
 
     @property
     def all(self) -> DocumentCounts:
-        """The counts of all versions together."""
         total = DocumentCounts()
         for each in self.of_version.values():
             total.add(each)
@@ -239,7 +238,6 @@ class TreeReader:
                 yield AttachmentFacts(name, found.sidecar.content_type, size, found.sidecar.encrypted is True)
 
     def path_of(self, address: Address) -> str | None:
-        """Return the path of the content of an address; ``None`` where there are no files."""
         return None if self.layout is None else self.layout.paths(address).content
 
     def summary(self, published: PublishedVersion) -> VersionSummary:
@@ -373,7 +371,6 @@ class DocumentReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether a part of it cannot be read."""
         parts = (self.other, self.named, *self.attachments, *self.revisions)
         return any(isinstance(each, Unreadable) for each in parts)
 

@@ -104,7 +104,6 @@ class Restore:
             ]
 
     def total(self) -> int:
-        """Count the files of the backup. Raises ``OSError``."""
         return backup_files.count(self.source)
 
     def run(self) -> Iterator[str | None]:

@@ -56,7 +56,6 @@ class NeededProperty:
 
     @property
     def line(self) -> str:
-        """The element to add to the file."""
         kind = "boolean" if self.value in _BOOLEANS else "string"
         pairs = (("as", f"xs:{kind}"), ("name", self.name), ("value", self.value))
         return element("property", "".join(attribute(*pair) for pair in pairs))
@@ -100,7 +99,6 @@ class RuntimeProperties:
 
     @property
     def services(self) -> Mapping[str, str]:
-        """The addresses of the providers that are other services, by name."""
         found = {
             name[-2]: value.strip() for name, value in self.own.items() if name[-1] == "uri" and name[:-2] == _PREFIX
         }
@@ -121,7 +119,6 @@ class RuntimeProperties:
         return sorted(found, key=lambda form: (form.app == ANY, form.app, form.name == ANY, form.name))
 
     def providers(self) -> set[str]:
-        """Return the providers that definitions or data of any form have."""
         names = {name for kind in (FORM, DATA) for name in self._names.reachable((*_PROVIDER, ANY, ANY, kind))}
         return set(map(self._stored, names))
 

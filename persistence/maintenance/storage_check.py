@@ -331,7 +331,6 @@ class StorageCheck:
                 yield found
 
     def part(self, path: str) -> tuple[str, ...]:
-        """Return the names of a path, as in a tree."""
         names = tuple(path.strip("/").split("/"))
         if not _has(self.database.storage, names):
             raise BadRequestError(f"{path} is not in the database")

@@ -100,12 +100,10 @@ class Folder:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The names that are locked while a resource in it changes."""
         return self.address(self.main).scope
 
     @property
     def keeps_history(self) -> bool:
-        """Return whether older revisions are kept here."""
         return self.collection is not Collection.DRAFT
 
 
@@ -239,7 +237,6 @@ class FolderListing:
 
     @property
     def names(self) -> list[str]:
-        """The names of all resources that have left any file."""
         return sorted(self.contents | self.sidecars | self.next_sidecars | set(self.next_contents))
 
     @property
@@ -269,7 +266,6 @@ class FolderListing:
 
 
 def list_folder(path: str) -> FolderListing:
-    """List a folder. Raises ``OSError``."""
     listing = FolderListing()
     with os.scandir(path) as entries:
         for entry in entries:

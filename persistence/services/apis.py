@@ -80,7 +80,6 @@ class DocumentsBehindProxy(Documents):
         return Read(address, selected(route, address, get, content=get.content), None)
 
     def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
-        """Return the version number, which the proxy always knows."""
         _require_format(data_format)
         return versions.must_be_sent(super().admitted(route, address, asked, None), address)
 

@@ -256,7 +256,6 @@ def definition_reader(address: Address) -> MetadataReader | None:
 
 
 def type_by_name(address: Address) -> str:
-    """Return the media type of a content that came without one, by the kind of resource and its name."""
     if address.is_main:
         return XHTML if isinstance(address, DefinitionAddress) else XML
     return mimetypes.guess_type(address.name)[0] or UNKNOWN
@@ -278,8 +277,7 @@ class EncodedContent(Protocol):
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Return the sidecar with the facts about the bytes, by the definition that is current under the lock.
 
-        Raises:
-            BusyError: the definition or the key was replaced since the bytes were encrypted.
+        ``BusyError``: the definition or the key was replaced since the bytes were encrypted.
         """
 
 

@@ -25,7 +25,6 @@ Words = Callable[[Permissions | None], Iterable[str]]
 
 
 def published_definition(catalog: Catalog, form: Form, version: int | None) -> Definition:
-    """Return a published version, the latest one without a number."""
     if version is None:
         latest = catalog.latest(form)
         if latest is None:
@@ -38,7 +37,6 @@ def published_definition(catalog: Catalog, form: Form, version: int | None) -> D
 
 
 def version_before(catalog: Catalog, definition: Definition) -> Definition:
-    """Return the published version before another one."""
     published = (each.version for each in catalog.published(definition.form, skips_damaged=True))
     before = max((number for number in published if number < definition.version), default=None)
     if before is None:
@@ -148,7 +146,6 @@ def _moved(before: dict[_Key, str], after: dict[_Key, str]) -> dict[str, str]:
 
 
 def designer_query(form: Form) -> Query:
-    """Return the search for the designer's documents that have a form."""
     wanted = {"application-name": form.app, "form-name": form.name}
     keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
     filters = (ControlFilter(keys[name], TextMatch.EXACT, text) for name, text in wanted.items())

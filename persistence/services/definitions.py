@@ -90,7 +90,6 @@ class Definitions:
     refuses_marks: bool = False
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """Return one file of the version asked for, its content open if asked for."""
         route = self.router.of(form)
         asked = _asked(route, get.version)
         if (of := asked.for_document) is None:
@@ -178,11 +177,7 @@ class Definitions:
 
 
 def wants_flat_views(route: Route, *, is_asked: bool) -> bool:
-    """Return whether a definition will have flat views (spec search 7.1), if that ``is_asked`` or by a property.
-
-    Raises:
-        NotSupportedError: it should, and cannot have them.
-    """
+    """Return whether a definition will have flat views (spec search 7.1); refuse those that it cannot have."""
     form, properties = route.form, route.properties
     if form.name == LIBRARY_FORM or not (is_asked or properties.has_flat_views):
         return False

@@ -90,7 +90,6 @@ class Row:
 
 
 def facts_of(document: str, facts: DocumentFacts) -> tuple[str, ...]:
-    """Return the cells of a document under ``FACTS``."""
     names = (facts.creator or "", facts.modifier or "", facts.stage or "")
     return (document, facts.created, facts.modified, *names, str(facts.version))
 
@@ -295,13 +294,11 @@ class TableColumn:
 
     @property
     def match(self) -> TextMatch:
-        """Return how a filter compares its values."""
         if not self.has_options:
             return TextMatch.SUBSTRING
         return TextMatch.TOKEN if self.selects_many else TextMatch.EXACT
 
     def shown(self, values: Iterable[str]) -> str:
-        """Return the values of a cell, items by their labels."""
         items = (each for value in values for each in (value.split() if self.selects_many else (value,)))
         return BETWEEN.join(self.choices.get(each) or each for each in items)
 
@@ -317,7 +314,6 @@ class DocumentTable:
 
     @classmethod
     def of_designer(cls, route: Route) -> Self:
-        """Return the table of the documents of the designer, which are definitions."""
         keys = {key.steps[-1].name: key.path for key in DESIGNER_KEYS}
         return cls(route, None, (), tuple(TableColumn(keys[name], label) for name, label in DESIGNER_COLUMNS.items()))
 

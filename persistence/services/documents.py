@@ -240,7 +240,6 @@ class FactsChange:
     stage: str | None = None
 
     def is_made(self, sidecar: Sidecar) -> bool:
-        """Return whether a document has the owner and the stage already."""
         has_owner = self.owner is None or self.owner == sidecar.facts.owner
         return has_owner and (self.stage is None or (self.stage or None) == sidecar.stage)
 
@@ -345,11 +344,7 @@ class Documents:
     def change_each(
         self, form: Form, document: str | None, owned_by: str | None, change: FactsChange, *, is_trial: bool
     ) -> Iterator[ChangedDocument]:
-        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing.
-
-        ``NotFoundError``, ``DeletedError``: the document that is named is not there. ``NotSupportedError``: the owners
-        are with another service.
-        """
+        """Change a document, or all of a form that are ``owned_by`` a user and differ; a trial changes nothing."""
         storage = self.router.of(form).data.storage
         change.require_possible(form, storage)
         for each in (document,) if document is not None else storage.documents(form):
@@ -601,10 +596,7 @@ def _is_half_deleted(route: Route, address: DocumentAddress, sidecar: Sidecar) -
 
 
 def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> Written:
-    """Store what was decided about, while others are kept from leasing the document.
-
-    Saving a document removes its draft with its attachments (spec crud 4.11).
-    """
+    """Store what was decided about, while others are kept from leasing the document."""
     route, address, decision = request.route, request.address, request.decision
     alone: AbstractContextManager[None] = nullcontext()
     if decision.is_only:

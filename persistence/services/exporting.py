@@ -107,7 +107,6 @@ class SelectedForm:
                 yield _left_out(_Folder(self.route.storage, address, self.query, self.versions).found())
 
     def documents(self) -> Iterator[DocumentAddress]:
-        """Yield the documents and drafts that are read, of all versions."""
         collections = tuple(Collection) if self.query.with_drafts else (Collection.DATA,)
         for collection in collections:
             storage, named = self.route.data.storage, self.query.document
@@ -334,7 +333,6 @@ class ZipStream:
             yield self._sink.taken()
 
     def end(self) -> Iterator[bytes]:
-        """Write the directory, and yield the rest of the archive."""
         yield self._sink.taken()
         with SpooledTemporaryFile(SPOOLED_DIRECTORY) as rest:
             self._sink.file = rest
@@ -423,7 +421,6 @@ class Export:
     query: ExportQuery
 
     def count(self) -> int:
-        """Count the versions of definitions, the documents and the drafts that will be read."""
         return sum(1 for form in self.forms for _ in form.groups())
 
     def archive(self, report: Callable[[str], None], done: Callable[[], None]) -> Iterator[bytes]:

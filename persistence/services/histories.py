@@ -106,7 +106,6 @@ class RevisionDiffs:
     def lines(
         self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
     ) -> list[str]:
-        """Return a line for each difference, for a terminal or as a JSON object."""
         write = diffs.as_json if as_json else diffs.as_line
         found = self.compared(address, pair, reader, options)
         return [write(each, options.language, options.truncation) for each in found]
@@ -249,10 +248,7 @@ class Histories:
     def page(
         self, address: DocumentAddress, asked: PageRequest, reader: Bearer, *, with_older: bool = False
     ) -> HistoryPage:
-        """Return a page of the revisions that somebody may read, with the next ``older`` one only on request.
-
-        The page is empty where nothing was ever stored.
-        """
+        """Return a page of the revisions that somebody may read, with the next ``older`` one only on request."""
         route = self.router.of(address.form)
         revisions = route.storage.history(address)
         if revisions is None:
@@ -409,14 +405,12 @@ class RestorePlan:
 
     @property
     def notice(self) -> str | None:
-        """A line about attachments that do not come back."""
         if not self.missing:
             return None
         return f"attachments that it names were missing already at that time: {', '.join(self.missing)}"
 
     @property
     def is_done(self) -> bool:
-        """Return whether everything is current already as it would come back."""
         current, older = self.file.current, self.file.older
         if self.attachments or current is None or current.sidecar.deleted or current.is_edited or self.is_damaged:
             return False
@@ -564,10 +558,7 @@ def _is_same(current: StoredRevision | None, older: StoredRevision) -> bool:
 def republish(
     definitions: Definitions, source: Revisions, address: DefinitionAddress, asked: Revert, *, is_trial: bool
 ) -> Sidecar | None:
-    """Publish a file of a form as it is in a source, unless ``is_trial``; return its sidecar.
-
-    Return ``None`` where it did not exist at that time, or is current already.
-    """
+    """Publish a file as it was in a source, unless ``is_trial``; return its sidecar, ``None`` without any change."""
     moment = asked.as_of or LAST
     try:
         older = living(as_of(source, address, moment, content=True))

@@ -94,7 +94,6 @@ class ImportUnit:
 
     @property
     def lacks_owner(self) -> bool:
-        """Return whether it is a document without the owner that such a source should have."""
         data = [each for each in self.revisions if each.address.is_main and each.content is not None]
         return (
             self.says_owners
@@ -174,7 +173,6 @@ class ImportPlan:
 
     @property
     def revisions(self) -> tuple[tuple[Address, int, int], ...]:
-        """The numbers of new and of known revisions of each file."""
         new = Counter(each.address for each in self.placed)
         return tuple((address, new[address], self.known[address]) for address in self.over)
 
@@ -183,7 +181,6 @@ class ImportPlan:
         return self.on_conflict is OnConflict.NEW_REVISION
 
     def add(self, unit: ImportUnit) -> None:
-        """Compare a document or a version of a definition with the storage."""
         known = [modified for each in unit.revisions if each.address.is_main and (modified := each.modified)]
         first = min(known, default=None)
         files: dict[Address, list[ImportedRevision]] = {}

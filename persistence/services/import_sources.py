@@ -107,7 +107,6 @@ NamedEntry = tuple[ArchiveEntry, bool]  # The revision that a name stands for, a
 
 
 def named_entry(name: str) -> NamedEntry:
-    """Read the name of a file in either hierarchy."""
     parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
@@ -585,12 +584,10 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
 
 
 def is_importable(content_type: str | None) -> bool:
-    """Return whether the content type of a request is that of an archive or of JSON lines."""
     return _kind(content_type) in _ZIP_TYPES | _JSON_TYPES
 
 
 def sent_source(file: BinaryIO, content_type: str | None, *, largest: int) -> ImportSource:
-    """Open the body of a request, which was spooled."""
     if _kind(content_type) in _ZIP_TYPES:
         return FilesSource(ZipFiles(file, LARGEST_SENT_DIRECTORY, largest=largest))
     return JsonLines(file)

@@ -99,12 +99,10 @@ class ImportWriter:
     _holders: dict[tuple[Collection, str], str] | None = None
 
     def check(self) -> None:
-        """Receive and check everything, and store nothing."""
         for _ in self._batches():
             continue
 
     def write(self) -> int:
-        """Store everything, and return the number of new revisions."""
         count = 0
         for batch in self._batches():
             first = batch[0].revision.address
@@ -310,7 +308,6 @@ class Importer:
     begins_indexes: bool = True
 
     def run(self, source: ImportSource, options: ImportOptions) -> Iterator[TransferOutcome]:
-        """Import everything, and yield the outcome for each document and version."""
         ahead = timedelta(days=1)  # The clock of another machine may be ahead by this
         latest, begun = from_datetime(to_datetime(next_after(None)) + ahead), set[Form]()
         for found in source.units():

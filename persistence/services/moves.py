@@ -384,7 +384,6 @@ class Move:
     """Versions whose flat views in the destination will be made or dropped."""
 
     def count(self) -> int:
-        """Count the outcomes: one for each document with its draft, and each version of a definition."""
         return sum(1 for form in self._forms(self.source.storage) for _ in self.source.storage.marks(form))
 
     def require_matches(self) -> None:
@@ -597,7 +596,6 @@ class AttachmentMove:
     size: int = 0
 
     def documents(self, form: Form) -> Iterator[list[str]]:
-        """Move the attachments of a form, and yield the problems of each document."""
         rewriter = RevisionRewriter(self.storage, self.bodies_of)
         for document in self.storage.documents_and_drafts(form):
             problems = list[str]()

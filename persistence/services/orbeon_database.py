@@ -190,7 +190,6 @@ class OrbeonDatabase:
         return found
 
     def example(self) -> Any:
-        """Return the time of some row; ``None`` if there is none."""
         for each in reversed(self._readable):
             for (value,) in self._read(self._select(each, func.max(_column("last_modified_time")))):
                 if value is not None:
@@ -411,7 +410,6 @@ def _url(address: str) -> tuple[URL, str | None]:
 
 
 def _beginning(connection: Connection) -> Connection:
-    """Begin the snapshot; what is stored later is not seen."""
     match connection.dialect.name:
         case "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)

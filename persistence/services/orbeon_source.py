@@ -191,7 +191,6 @@ class OrbeonSource:
                 yield from self._unit(form, f"{form}/data/{rows[0].document}", rows)
 
     def add(self, outcome: TransferOutcome) -> None:
-        """Count the rows of a unit that were stored, now or before."""
         app, _, rest = outcome.name.partition("/")
         name, _, rest = rest.partition("/")
         came = self._came.get(Form(app, name), Counter())

@@ -288,13 +288,11 @@ def _is_before(sidecar: Sidecar, cutoff: Instant | None) -> bool:
 
 
 def current_ids(store: Storage, main: DocumentAddress) -> tuple[str | None, ...]:
-    """Return the ids of the current revisions of the data and the draft of a document."""
     found = (store.sidecar(main.moved(collection)) for collection in Collection)
     return tuple(None if sidecar is None else sidecar.id for sidecar in found)
 
 
 def newest_of(store: Storage, main: DocumentAddress) -> Sidecar | None:
-    """Return the newest revision, or tombstone, of any file of a document or draft."""
     found = (store.sidecar(main.moved(main.collection, name)) for name in store.names(main))
     return max((each for each in found if each is not None), key=lambda each: each.modified, default=None)
 

@@ -140,11 +140,9 @@ class Reencryption:
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
-        """Return whether a form other than the designer's exists."""
         return not self._at_rest.dialect.is_designer(form) and form in self.store.forms(form.app)
 
     def forms(self) -> list[Form]:
-        """Return the forms of the storage other than the designer's, in order."""
         return sorted(form for form in self.store.forms() if not self._at_rest.dialect.is_designer(form))
 
     def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
@@ -223,7 +221,6 @@ class DocumentPlan:
         return [*self.to_decrypt, *self.data, *self.to_encrypt]
 
     def make(self, version: int | None) -> None:
-        """Examine every revision, or the revisions of one version."""
         revisions = [
             each
             for each in living_revisions(self.store, self.rewriter, self.form, self.document, self.problems)
@@ -478,7 +475,6 @@ class ReencryptionJobs(Closable):
         self._jobs.close()
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
-        """Return the progress of all forms, each with its state."""
         states = list[tuple[ReencryptionProgress, str]]()
         for record in self._records:
             has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped

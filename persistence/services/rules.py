@@ -223,7 +223,6 @@ RAW = "raw"
 
 
 def living(found: StoredRevision | None) -> StoredRevision | None:
-    """The revision, unless it is a tombstone."""
     return None if found is None or found.sidecar.deleted else found
 
 
@@ -606,6 +605,5 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
 
 
 def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
-    """Return whether a version of a form is a singleton, by its definition, else by the property."""
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own

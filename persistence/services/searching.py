@@ -88,7 +88,6 @@ class PublishedForms:
         return FormListAnswer(total, page, self._written)
 
     def names(self, app: str | None, user: User) -> set[Form]:
-        """Return the forms that the list shows to a user, or those of one application."""
         listed = self._listed(FormQuery(app=app, latest_only=True), user)
         return {one.published.form for one in select(listed, FormQuery())[1]}
 
@@ -148,7 +147,6 @@ def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -
 
 
 def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
-    """Return the number of versions that a query finds, and the page of them that it asks for."""
     found = []
     left = LARGEST_LIST
     for one in listed:
@@ -338,7 +336,6 @@ def scope_of(
 def operations_on(
     searched: SearchedVersions, defined: Permissions | None, hits: Iterable[Hit], user: User
 ) -> Callable[[Hit], Operations]:
-    """Return the operations of a user on each of the documents that were found."""
     if not searched.configured.restricts_searches:
         by_owner = on_data_of(defined, user)
         return lambda hit: by_owner(hit.facts.owner)
@@ -407,7 +404,6 @@ class Searching:
     def search(
         self, form: Form, version: int | Searched, sent: SentQuery, searcher: Searcher
     ) -> tuple[SearchAnswer, str | None]:
-        """Return the documents that a query finds, as far as the user may see them."""
         user = searcher.user
         request = read_search_request(sent, user, is_strict=self.dialect.is_strict)
         route = self.router.of(form)

@@ -304,7 +304,6 @@ def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text with at most so many characters, and a sign where there are more."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -337,7 +336,6 @@ class ShownChange:
 
 
 def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
-    """Yield differences as a person reads them."""
     alignment = Alignment(MOST_ALIGNED)
     for (added, removed), group in groupby(found, key=lambda each: (each.added_in, each.removed_in)):
         if added or removed:

@@ -54,7 +54,6 @@ class TransferUnit:
 
 
 def mains_of(storage: Readable, form: Form) -> Iterator[Address]:
-    """Yield the main resources of a form: of its versions, its documents and its drafts."""
     for version in storage.versions(form):
         yield DefinitionAddress(form, version, FORM_XHTML)
     for collection in Collection:
