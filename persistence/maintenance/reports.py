@@ -381,7 +381,7 @@ def report_document(reader: TreeReader, address: DocumentAddress, *, with_revisi
     other = address.counterpart
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
-        raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")
+        raise NotFoundError(f"{address.folder} does not exist")
     return DocumentReport(
         address,
         sidecar=None if found is None else found.sidecar,

@@ -490,7 +490,7 @@ class MarkCheck:
         older: Sequence[Instant] = ()
         path = str(address)
         if isinstance(address, DefinitionAddress):
-            path = f"{address.form}/form/{address.version}/{address.name}"
+            path = f"{address.folder}/{address.name}"
         else:
             older = storage.revisions(address)
         for instant in (None, *older):

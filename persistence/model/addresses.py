@@ -60,6 +60,11 @@ class DefinitionAddress:
         return self if self.is_main else replace(self, name=FORM_XHTML)
 
     @property
+    def folder(self) -> str:
+        """The path of the version, as people read it."""
+        return f"{self.form}/form/{self.version}"
+
+    @property
     def keeps_history(self) -> bool:
         """Return True: published definitions are journaled (spec crud 4.4)."""
         return True
@@ -93,6 +98,11 @@ class DocumentAddress:
         return self if self.is_main else replace(self, name=DATA_XML)
 
     @property
+    def folder(self) -> str:
+        """The path of the document or draft, as people read it."""
+        return f"{self.form}/{self.collection.value}/{self.document}"
+
+    @property
     def counterpart(self) -> DocumentAddress:
         """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
         other = Collection.DATA if self.is_draft else Collection.DRAFT
@@ -112,7 +122,7 @@ class DocumentAddress:
         return replace(self, collection=collection, name=name or self.name)
 
     def __str__(self) -> str:
-        return f"{self.form}/{self.collection.value}/{self.document}/{self.name}"
+        return f"{self.folder}/{self.name}"
 
 
 Address = DefinitionAddress | DocumentAddress

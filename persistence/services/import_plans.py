@@ -392,7 +392,7 @@ class ImportReport(TransferReport):
     _seen: dict[int, bool] = field(default_factory=dict)
 
     def add(self, outcome: TransferOutcome) -> None:
-        self.counts[outcome.is_definition, outcome.result] += 1
+        super().add(outcome)
         self.ignored += outcome.result is TransferResult.IGNORED
         for address, new, known in outcome.revisions:
             is_new, is_draft = new > 0, isinstance(address, DocumentAddress) and address.is_draft

@@ -73,7 +73,7 @@ from persistence.services.import_plans import (
     refused,
 )
 from persistence.services.purging import without_named
-from persistence.services.transfers import TransferOutcome, TransferResult, TransferUnit
+from persistence.services.transfers import TransferOutcome, TransferResult
 from persistence.storage import files
 from persistence.storage.layout import LAYOUT
 
@@ -137,8 +137,8 @@ class FilesSource:
 
     def __init__(self, files: SourceFiles) -> None:
         self._files = files
-        self._groups: dict[TransferUnit, list[str]] = {}
-        self._faults: dict[TransferUnit, TransferOutcome] = {}
+        self._groups: dict[Address, list[str]] = {}
+        self._faults: dict[Address, TransferOutcome] = {}
         self._others: list[TransferOutcome] = []
         added, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
@@ -161,12 +161,12 @@ class FilesSource:
 
     def units(self) -> Iterator[ImportUnit | TransferOutcome]:
         yield from self._others
-        for unit in sorted(self._groups, key=lambda each: not each.is_definition):
+        for main in sorted(self._groups, key=lambda each: isinstance(each, DocumentAddress)):
             try:
-                revisions = self._revisions((name, named_entry(name)) for name in self._groups[unit])
-                yield self._faults.get(unit) or ImportUnit(unit.name, _composed(tuple(revisions)), says_owners=True)
+                revisions = self._revisions((name, named_entry(name)) for name in self._groups[main])
+                yield self._faults.get(main) or ImportUnit(main.folder, _composed(tuple(revisions)), says_owners=True)
             except PersistenceError as error:
-                yield refused(unit.name, error, is_definition=unit.is_definition)
+                yield refused(main.folder, error, is_definition=isinstance(main, DefinitionAddress))
 
     def _add(self, name: str, *, is_added: bool = False) -> None:
         *folders, last = name.split("/")
@@ -182,12 +182,14 @@ class FilesSource:
         except BadRequestError as error:
             self._others.append(refused(name, error))
             return
-        unit = TransferUnit.of(entry.address)
-        self._groups.setdefault(unit, []).append(name)
+        main = entry.address.main
+        if isinstance(main, DocumentAddress):
+            main = main.moved(Collection.DATA)
+        self._groups.setdefault(main, []).append(name)
         fault = self._files.fault(name)
         if fault is not None:
-            outcome = refused(unit.name, f"{name}: {fault}", is_definition=unit.is_definition)
-            self._faults.setdefault(unit, outcome)
+            outcome = refused(main.folder, f"{name}: {fault}", is_definition=isinstance(main, DefinitionAddress))
+            self._faults.setdefault(main, outcome)
 
     def _revisions(self, entries: Iterable[tuple[str, NamedEntry]]) -> Iterator[ImportedRevision]:
         contents: dict[tuple[Address, Instant | None], tuple[str, NamedEntry]] = {}

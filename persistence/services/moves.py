@@ -35,7 +35,6 @@ from persistence.services.transfers import (
     TransferOutcome,
     TransferReport,
     TransferResult,
-    TransferUnit,
     batches,
     mains_of,
     store_next,
@@ -87,9 +86,9 @@ class UnitState:
     saved: FileStates
     draft: FileStates
 
-    @property
-    def revisions(self) -> int:
-        return sum(map(len, (*self.saved.values(), *self.draft.values())))
+    def each(self) -> Iterator[tuple[Address, RevisionState]]:
+        for address, states in {**self.saved, **self.draft}.items():
+            yield from ((address, state) for state in states)
 
     @property
     def etags_of_draft(self) -> list[str]:
@@ -98,30 +97,26 @@ class UnitState:
     def has(self, mark: StateMark) -> bool:
         """Return whether a mark was made from this very state."""
         if mark.is_sum:
-            return mark.value == str(
-                sum_of_revisions(
-                    (is_draft, address.name, each.instant, each.id, each is states[-1])
-                    for is_draft, files in ((False, self.saved), (True, self.draft))
-                    for address, states in files.items()
-                    for each in states
-                )
+            found = (
+                (not address.keeps_history, address.name, each.instant, each.id, each is states[-1])
+                for address, states in {**self.saved, **self.draft}.items()
+                for each in states
             )
+            return mark.value == str(sum_of_revisions(found))
         return bool(mark.value) and (mark.has_saved, mark.has_draft) == (bool(self.saved), bool(self.draft))
 
 
 NOTHING = UnitState({}, {})
 
 
-def state_of(storage: Readable, unit: TransferUnit) -> UnitState:
+def state_of(storage: Readable, main: Address) -> UnitState:
     """Read the state of a unit, without a draft that is older than the last save: the next writer removes it."""
-    saved = _file_states(storage, unit.main)
-    draft: FileStates = {}
-    if isinstance(unit.main, DocumentAddress):
-        main = unit.main.moved(Collection.DRAFT)
-        draft = _file_states(storage, main)
-        if main in draft and unit.main in saved and draft[main][-1].instant <= saved[unit.main][-1].instant:
-            draft = {}
-    return UnitState(saved, draft)
+    saved = _file_states(storage, main)
+    if isinstance(main, DefinitionAddress):
+        return UnitState(saved, {})
+    draft, other = _file_states(storage, main.counterpart), main.counterpart
+    is_older = other in draft and main in saved and draft[other][-1].instant <= saved[main][-1].instant
+    return UnitState(saved, {} if is_older else draft)
 
 
 def _file_states(storage: Readable, main: Address) -> FileStates:
@@ -199,7 +194,7 @@ class SourceContents:
 
 
 def copy_revisions(
-    source: SourceContents, destination: RevisionStorage, unit: TransferUnit, plan: CopyPlan, here: UnitState
+    source: SourceContents, destination: RevisionStorage, main: Address, plan: CopyPlan, here: UnitState
 ) -> int:
     """Copy the revisions of a unit by a plan; return the number of bytes of contents."""
     kept = {} if plan.discards_saved else dict(here.saved)
@@ -214,12 +209,12 @@ def copy_revisions(
     for number, batch in enumerate(batches(plan.copied, is_large)):
         with ExitStack() as opened:
             received = [(address, *_receive(source, destination, address, state, opened)) for address, state in batch]
-            with destination.writing(unit.main) as writer:
-                if number == 0 and isinstance(unit.main, DocumentAddress):
+            with destination.writing(main) as writer:
+                if number == 0 and isinstance(main, DocumentAddress):
                     if plan.discards_draft:
-                        writer.discard_draft(unit.main.form, unit.main.document)
+                        writer.discard_draft(main.form, main.document)
                     if plan.discards_saved:
-                        writer.discard_document(unit.main.form, unit.main.document)
+                        writer.discard_document(main.form, main.document)
                 for address, sidecar, upload in received:
                     changed = ConflictError(f"{address} was written in the destination meanwhile")
                     stored = store_next(writer, address, upload, ids, described=sidecar, changed=changed)
@@ -301,33 +296,36 @@ class MoveTarget:
         return self.storage if self.bodies is None else SplitStorage(self.storage, self.bodies)
 
     def fault(
-        self, unit: TransferUnit, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
+        self, main: Address, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
     ) -> str | None:
         """Return the first revision ``here`` whose body is missing, or in a place of an earlier move.
 
         ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
         """
-        apart = [each for each in _each(here) if each[1].is_apart]
+        apart = [each for each in here.each() if each[1].is_apart]
         wrong = apart
         if apart and keeps_apart:
-            known = {(address, state.id) for address, state in _each(there)}
+            known = {(address, state.id) for address, state in there.each()}
             wrong = [(address, state) for address, state in apart if (address, state.id) not in known]
-        elif apart and self.bodies is not None and isinstance(unit.main, DocumentAddress):
-            held = self.bodies.held(unit.main.form, unit.main.document)
+        elif apart and self.bodies is not None and isinstance(main, DocumentAddress):
+            held = self.bodies.held(main.form, main.document)
             wrong = [(address, state) for address, state in apart if held.get((address, state.id)) != state.size]
         if self.bodies is not None and is_ours:
             wrong += [
                 (address, state)
-                for address, state in _each(here)
+                for address, state in here.each()
                 if isinstance(address, DocumentAddress) and not (address.is_main or state.is_apart) and state.size > 0
             ]
         return None if not wrong else f"the body of {wrong[0][0]} of {wrong[0][1].instant} is not in its place"
 
 
-def _each(unit: UnitState) -> Iterator[tuple[Address, RevisionState]]:
-    for files in (unit.saved, unit.draft):
-        for address, states in files.items():
-            yield from ((address, state) for state in states)
+_RESULTS = (
+    TransferResult.MOVED,
+    TransferResult.THERE,
+    TransferResult.REMOVED,
+    TransferResult.CHANGING,
+    TransferResult.REFUSED,
+)  # reported also where there are none
 
 
 @dataclass
@@ -335,27 +333,27 @@ class MoveReport(TransferReport):
     """Counts the outcomes of one pass; ``size`` are the bytes of contents."""
 
     size: int = 0
-    results = (
-        TransferResult.MOVED,
-        TransferResult.THERE,
-        TransferResult.REMOVED,
-        TransferResult.CHANGING,
-        TransferResult.REFUSED,
-    )
 
     def add(self, outcome: TransferOutcome) -> None:
         super().add(outcome)
+        self.revisions += outcome.placed
         self.size += outcome.size
 
+    def _by_kind(self) -> dict[str, dict[str, int]]:
+        return {
+            kind: {each.value: self.counts[is_definition, each] for each in _RESULTS}
+            for is_definition, kind in KINDS.items()
+        }
+
     def facts(self) -> dict[str, object]:
-        return {**self.by_kind(), "revisions": self.revisions, "bytes": self.size}
+        return {**self._by_kind(), "revisions": self.revisions, "bytes": self.size}
 
     def line(self, *, is_dry: bool = False) -> str:
         parts = []
-        for is_definition, kind in KINDS.items():
-            moved, there = (self.counts[is_definition, each] for each in self.results[:2])
-            text = f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already"
-            parts.append(text + self.named(is_definition, *self.results[2:]))
+        for kind, counts in self._by_kind().items():
+            (_, moved), (_, there), *others = counts.items()
+            more = "".join(f", {count} {name}" for name, count in others if count)
+            parts.append(f"{moved} {kind} {'to be moved' if is_dry else 'moved'}, {there} there already{more}")
         return f"{'; '.join(parts)}; {self.revisions} revisions, {self.size / (1 << 20):.1f} MiB"
 
 
@@ -455,69 +453,68 @@ class Move:
             begun = deque[Future[TransferOutcome]]()
             try:
                 for mark in marks:
-                    unit = TransferUnit(mark.main)
                     if _key(mark) in self._known:
-                        yield TransferOutcome(unit.name, TransferResult.THERE, unit.is_definition)
+                        yield _outcome(mark.main, TransferResult.THERE)
                         continue
-                    begun.append(pool.submit(self._copy_unit, unit, mark, is_empty=is_empty, is_last=is_last))
-                    if unit.is_definition or len(begun) > MOVED_AT_ONCE:
+                    begun.append(pool.submit(self._copy_unit, mark, is_empty=is_empty, is_last=is_last))
+                    if isinstance(mark.main, DefinitionAddress) or len(begun) > MOVED_AT_ONCE:
                         yield begun.popleft().result()
                 while begun:
                     yield begun.popleft().result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def _copy_unit(self, unit: TransferUnit, mark: StateMark, *, is_empty: bool, is_last: bool) -> TransferOutcome:
+    def _copy_unit(self, mark: StateMark, *, is_empty: bool, is_last: bool) -> TransferOutcome:
         try:
             for attempt in range(_ATTEMPTS):
                 try:
-                    return self._compare_and_copy(unit, mark, is_new=is_empty and not attempt, is_last=is_last)
+                    return self._compare_and_copy(mark, is_new=is_empty and not attempt, is_last=is_last)
                 except SourceChangedError as error:
                     changed = error
             if not is_last:
-                return TransferOutcome(unit.name, TransferResult.CHANGING, unit.is_definition)
+                return _outcome(mark.main, TransferResult.CHANGING)
             raise changed
         # Errors of one document, which is named. Others end the move: a disk or a database that refuses.
         except (BadRequestError, ConflictError, DamagedError) as error:
-            return TransferOutcome(unit.name, TransferResult.REFUSED, unit.is_definition, cause=str(error))
+            return _outcome(mark.main, TransferResult.REFUSED, cause=str(error))
 
-    def _compare_and_copy(self, unit: TransferUnit, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
-        target, is_ours = self.target, unit.main.form in self._ours
-        contents = self.source.contents(unit.main.form, None if target is None else target.bodies)
-        there = state_of(self.source.storage, unit)
+    def _compare_and_copy(self, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
+        target, main, is_ours = self.target, mark.main, mark.main.form in self._ours
+        contents = self.source.contents(main.form, None if target is None else target.bodies)
+        there = state_of(self.source.storage, main)
         here, fault = NOTHING, None
         if target is not None and not is_new:
-            here = state_of(target.storage, unit)
-            fault = target.fault(unit, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
-        plan = self._plan(unit, there, here, fault)
+            here = state_of(target.storage, main)
+            fault = target.fault(main, there, here, keeps_apart=contents.keeps_apart, is_ours=is_ours)
+        plan = self._plan(main, there, here, fault)
         result = TransferResult.THERE if plan.is_empty else TransferResult.MOVED
-        size = self._carry_out(unit, plan, here, contents)
-        if isinstance(unit.main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
-            self._published[unit.main] = None
+        size = self._carry_out(main, plan, here, contents)
+        if isinstance(main, DefinitionAddress) and not self.is_dry and (plan.copied or not is_last):
+            self._published[main] = None
         if there.has(mark) and len(self._known) < MOST_REMEMBERED:
             self._known.add(_key(mark))
-        return TransferOutcome(unit.name, result, unit.is_definition, len(plan.copied), size)
+        return _outcome(main, result, placed=len(plan.copied), size=size)
 
-    def _plan(self, unit: TransferUnit, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
+    def _plan(self, main: Address, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
         """Compare a unit of the source (``there``) with the destination (``here``).
 
         If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move has
         stored is replaced or removed in any case.
         """
-        is_ours, saved = unit.main.form in self._ours, None if fault else _missing(there.saved, here.saved)
+        is_ours, saved = main.form in self._ours, None if fault else _missing(there.saved, here.saved)
         discards_saved = saved is None
         if saved is None:
-            if not is_ours or unit.is_definition:
-                raise ConflictError(fault or f"{unit.name} has other revisions in the destination")
+            if not is_ours or isinstance(main, DefinitionAddress):
+                raise ConflictError(fault or f"{main.folder} has other revisions in the destination")
             saved = _missing(there.saved, {}) or []
         is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
         is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
         if is_lost and not self._drafts.issuperset(here.etags_of_draft):
-            raise ConflictError(f"{unit.name} has a draft in the destination that would be lost")
+            raise ConflictError(f"{main.folder} has a draft in the destination that would be lost")
         draft = [] if is_same_draft else _missing(there.draft, {}) or []
         return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
 
-    def _carry_out(self, unit: TransferUnit, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
+    def _carry_out(self, main: Address, plan: CopyPlan, here: UnitState, contents: SourceContents) -> int:
         if self.target is None or self.is_dry:
             size = 0
             for address, state in plan.copied:
@@ -525,8 +522,8 @@ class Move:
                     size += sum(map(len, _checked_pieces(address, found)))
             return size
         known = (*here.saved, *here.draft)
-        if known and unit.main.form in self._begun_before:
-            with self.target.storage.writing(unit.main) as writer:
+        if known and main.form in self._begun_before:
+            with self.target.storage.writing(main) as writer:
                 for address in known:
                     writer.current(address)  # it finishes a commit
         if plan.is_empty:
@@ -535,7 +532,7 @@ class Move:
         if drafts:
             self.target.arrivals.bring_drafts(self.source.name, drafts)
             self._drafts.update(drafts)
-        return copy_revisions(contents, self.target.attached, unit, plan, here)
+        return copy_revisions(contents, self.target.attached, main, plan, here)
 
     def _remove_others(self, form: Form, found: set[int]) -> Iterator[TransferOutcome]:
         if self.target is None or self.is_dry:
@@ -547,7 +544,7 @@ class Move:
             main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             if not is_ours:  # only a draft that a move has stored
                 try:
-                    here = state_of(storage, TransferUnit(main))
+                    here = state_of(storage, main)
                 except DamagedError:
                     continue
                 if here.saved or not here.draft or not self._drafts.issuperset(here.etags_of_draft):
@@ -556,7 +553,7 @@ class Move:
                 writer.discard_draft(form, main.document)
                 if is_ours:
                     writer.discard_document(form, main.document)
-            yield TransferOutcome(TransferUnit(main).name, TransferResult.REMOVED)
+            yield _outcome(main, TransferResult.REMOVED)
 
     @cached_property
     def _drafts(self) -> set[str]:
@@ -569,6 +566,12 @@ def _recording(found: set[int], marks: Iterator[StateMark]) -> Iterator[StateMar
         if isinstance(mark.main, DocumentAddress):
             found.add(hash(mark.main.document))
         yield mark
+
+
+def _outcome(
+    main: Address, result: TransferResult, *, placed: int = 0, size: int = 0, cause: str = ""
+) -> TransferOutcome:
+    return TransferOutcome(main.folder, result, isinstance(main, DefinitionAddress), placed, size, cause=cause)
 
 
 def _key(mark: StateMark) -> int:
