@@ -117,7 +117,7 @@ def count_documents(place: TreeReader, form: Form) -> FormCounts:
     deleted = list[DeletedDocument]()
     for collection in (Collection.DATA, Collection.DRAFT):
         for document in place.store.documents(form, collection):
-            main = DocumentAddress(form, collection, document, DATA_XML)
+            main = DocumentAddress(form, collection, document)
             try:
                 sidecar = place.store.sidecar(main)
             except DamagedError:
@@ -327,7 +327,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
     number = Catalog(reader.store).latest_version(form) if version is None else version
     if number is None:
         raise NotFoundError(f"{form} has no published version")
-    address = DefinitionAddress(form, number, FORM_XHTML)
+    address = DefinitionAddress(form, number)
     found, published = reader.store.read(address, content=False), reader.catalog_of(form).of(form, number).published
     if found is not None and found.sidecar.deleted:
         by = "" if found.sidecar.modifier is None else f" by {found.sidecar.modifier}"

@@ -37,15 +37,7 @@ from persistence.maintenance.tree_walk import (
     readable,
     without_repetitions,
 )
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
 from persistence.s3.body_references import BodyReference, stray_objects
@@ -358,9 +350,9 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
         return any(True for _ in found)
     folder = names[_OF_FOLDER - 1]
     if kind != _DEFINITIONS:
-        main: Address = DocumentAddress(form, Collection(kind), folder, DATA_XML)
+        main: Address = DocumentAddress(form, Collection(kind), folder)
     elif folder.isascii() and folder.isdecimal():
-        main = DefinitionAddress(form, int(folder), FORM_XHTML)
+        main = DefinitionAddress(form, int(folder))
     else:
         return False
     if len(names) == _OF_FILE:
@@ -480,10 +472,10 @@ class MarkCheck:
         """Yield the findings in a storage that has no files."""
         for form in storage.forms():
             for version in storage.versions(form):
-                yield from self._of_resource(storage, DefinitionAddress(form, version, FORM_XHTML), is_deep=is_deep)
+                yield from self._of_resource(storage, DefinitionAddress(form, version), is_deep=is_deep)
             for collection in Collection if is_deep else ():
                 for document in storage.documents(form, collection):
-                    address = DocumentAddress(form, collection, document, DATA_XML)
+                    address = DocumentAddress(form, collection, document)
                     yield from self._of_resource(storage, address, is_deep=is_deep)
 
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:

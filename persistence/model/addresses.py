@@ -49,7 +49,7 @@ class DefinitionAddress:
 
     form: Form
     version: int
-    name: str
+    name: str = FORM_XHTML
     is_main: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class DocumentAddress:
     form: Form
     collection: Collection
     document: str
-    name: str
+    name: str = DATA_XML
     is_main: bool = field(init=False, repr=False, compare=False)
     is_draft: bool = field(init=False, repr=False, compare=False)
 
@@ -106,7 +106,7 @@ class DocumentAddress:
     def counterpart(self) -> DocumentAddress:
         """The ``data.xml`` of the draft of a saved document, and of the saved document of a draft."""
         other = Collection.DATA if self.is_draft else Collection.DRAFT
-        return DocumentAddress(self.form, other, self.document, DATA_XML)
+        return DocumentAddress(self.form, other, self.document)
 
     @property
     def keeps_history(self) -> bool:

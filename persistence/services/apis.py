@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from persistence.errors import BadAddressError, BadRequestError
 from persistence.limits import LONGEST_SHOWN
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import ANONYMOUS, Admin
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import in_latin_1
@@ -115,7 +115,7 @@ class DocumentsBehindProxy(Documents):
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:
         """Remove a draft: perhaps only attachments, whose records another service has (spec crud 11)."""
-        address = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DRAFT, document)
         route, version = self.router.of(form), versions.must_be_sent(delete.version.number, address)
         with route.storage.writing(address) as writer, protecting(route, address, delete.user):
             writer.discard_draft(form, document)

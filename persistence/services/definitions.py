@@ -24,7 +24,6 @@ from persistence.forms.definition_metadata import Announcement, PreparedDefiniti
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model import versions
 from persistence.model.addresses import (
-    DATA_XML,
     DESIGNER_FORM,
     FORM_XHTML,
     LIBRARY_FORM,
@@ -96,7 +95,7 @@ class Definitions:
             version = versions.to_read(asked, _latest_if_needed(route, asked))
         else:
             collection = Collection.DRAFT if of.is_draft else Collection.DATA
-            document = DocumentAddress(form, collection, of.document, DATA_XML)
+            document = DocumentAddress(form, collection, of.document)
             sidecar = route.storage.sidecar(document)
             if sidecar is None or (sidecar.deleted and of.is_draft):
                 raise NotFoundError(f"{document} does not exist, so its form definition is not known")
@@ -133,7 +132,7 @@ class Definitions:
         put = next((part.put for part in parts if part.name == FORM_XHTML), None)
         has_flat_views = put is not None and wants_flat_views(route, is_asked=put.flat_view)
         written = list[Written]()
-        with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
+        with route.definition.storage.writing(DefinitionAddress(form, 1)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
             for part in parts:
                 address = DefinitionAddress(form, version, part.name)
@@ -246,7 +245,7 @@ class Publishing:
     def from_designer(self, document: str, publication: Publication) -> PublishedForm:
         """Publish an unpublished definition, which the user must be allowed to read."""
         designer = Form(self.dialect.designer_app, DESIGNER_FORM)
-        address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
+        address = DocumentAddress(designer, Collection.DATA, document)
         read = self.documents.read(address, Get(user=publication.user))
         return self._publish(_whole(read.pieces(), read.found.size), publication)
 
@@ -270,7 +269,7 @@ class Publishing:
             put = Put(
                 user=publication.user, content_type=XHTML, source=publication.source, flat_view=publication.flat_view
             )
-            address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
+            address = DefinitionAddress(prepared.form, 1)
             upload, received = stack.enter_context(self.definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             if publication.target is None:

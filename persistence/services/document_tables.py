@@ -29,7 +29,7 @@ from persistence.forms.diffs import read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.queries import (
     Comparison,
     DraftFilter,
@@ -350,7 +350,7 @@ class DocumentTable:
         found = list[Hit]()
         for document in names[:STORED_LISTED]:
             with suppress(DamagedError):
-                sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document, DATA_XML))
+                sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document))
                 if sidecar is not None and not sidecar.deleted and self.version in {None, sidecar.version}:
                     found.append(Hit(document=document, is_draft=False, facts=sidecar.facts))
         found.sort(key=lambda hit: (hit.facts.modified, hit.document), reverse=True)
@@ -377,7 +377,7 @@ class DocumentTable:
         def documents() -> Iterator[SheetDocument]:
             for hit in self._by_creation(query, drafts):
                 collection = Collection.DRAFT if hit.is_draft else Collection.DATA
-                address = DocumentAddress(self.route.form, collection, hit.document, DATA_XML)
+                address = DocumentAddress(self.route.form, collection, hit.document)
                 version = hit.facts.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(self.route, version))
                 try:

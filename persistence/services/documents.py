@@ -26,7 +26,7 @@ from persistence.errors import (
 )
 from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
 from persistence.model.permissions import Bearer, Operations, User
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
@@ -105,7 +105,7 @@ def living_revisions(
 ) -> Iterator[DataRevision]:
     """Yield the living revisions of a document, its attachments and its draft; add what is damaged to ``problems``."""
     for collection in (Collection.DRAFT, Collection.DATA):
-        main = DocumentAddress(form, collection, document, DATA_XML)
+        main = DocumentAddress(form, collection, document)
         for name in store.names(main):
             address, current = main.moved(collection, name), ""
             for instant in (None, *store.revisions(address)):
@@ -348,7 +348,7 @@ class Documents:
         storage = self.router.of(form).data.storage
         change.require_possible(form, storage)
         for each in (document,) if document is not None else storage.documents(form):
-            address = DocumentAddress(form, Collection.DATA, each, DATA_XML)
+            address = DocumentAddress(form, Collection.DATA, each)
             try:
                 found = storage.read(address, content=False)
                 if document is None and (
@@ -427,7 +427,7 @@ class Documents:
         damage: DamagedError | None = None
         refusal = ""
         for document in route.data.storage.documents(form):
-            address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            address = DocumentAddress(form, Collection.DATA, document)
             try:
                 count += self._delete_one(route, address, number, delete)
             except DamagedError as error:

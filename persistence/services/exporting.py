@@ -27,9 +27,7 @@ from persistence.errors import (
 from persistence.forms.archive_metadata import write_metadata
 from persistence.limits import CHUNK, MOST_EXPORT_PROBLEMS, SPOOLED_DIRECTORY
 from persistence.model.addresses import (
-    DATA_XML,
     ERRORS_ENTRY,
-    FORM_XHTML,
     Address,
     Collection,
     DefinitionAddress,
@@ -100,7 +98,7 @@ class SelectedForm:
         if ExportedContent.DEFINITIONS in contents:
             storage = self.route.definition.storage
             for version in filter(self.versions.__contains__, storage.versions(self.route.form)):
-                main = DefinitionAddress(self.route.form, version, FORM_XHTML)
+                main = DefinitionAddress(self.route.form, version)
                 yield _left_out(_Folder(storage, main, self.query, self.versions).found())
         if ExportedContent.DATA in contents:
             for address in self.documents():
@@ -111,7 +109,7 @@ class SelectedForm:
         for collection in collections:
             storage, named = self.route.data.storage, self.query.document
             for document in storage.documents(self.route.form, collection) if named is None else (named,):
-                yield DocumentAddress(self.route.form, collection, document, DATA_XML)
+                yield DocumentAddress(self.route.form, collection, document)
 
     def of_document(self) -> SelectedForm:
         """Return the form in the version of the document that the query names."""

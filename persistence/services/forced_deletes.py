@@ -17,7 +17,7 @@ from persistence.errors import BadRequestError, BusyError, ConflictError, NotFou
 from persistence.forms.messages import attribute, element, text
 from persistence.limits import MOST_PURGE_PROBLEMS
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.permissions import Operations, User
 from persistence.model.queries import ExportQuery, RevisionHistory
 from persistence.model.sidecar import Sidecar
@@ -204,7 +204,7 @@ class PurgeRequests:
                     continue
                 form = chosen.route.form
                 for each in purge.store.documents(form) if document is None else _one(purge, form, document):
-                    data = DocumentPurge(chosen, purge, DocumentAddress(form, Collection.DATA, each, DATA_XML), user)
+                    data = DocumentPurge(chosen, purge, DocumentAddress(form, Collection.DATA, each), user)
                     try:
                         yield data.totals() if dry else data.purge()
                     except PersistenceError as error:
@@ -295,4 +295,4 @@ class DocumentPurge:
 def _one(purge: StoragePurge, form: Form, document: str) -> list[str]:
     if purge.has(form, document):
         return [document]
-    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document, DATA_XML)} does not exist")
+    raise NotFoundError(f"{DocumentAddress(form, Collection.DATA, document)} does not exist")

@@ -24,7 +24,7 @@ from persistence.errors import (
 )
 from persistence.index.protocol import ReportTables
 from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
-from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.network_addresses import Bucket
 from persistence.model.queries import FormPattern
 from persistence.model.sidecar import SCHEMA, HashedPieces, Sidecar, described
@@ -541,7 +541,7 @@ class Move:
         collections = Collection if is_ours else (Collection.DRAFT,)
         every = (each for collection in collections for each in storage.documents(form, collection))
         for document in {each for each in every if hash(each) not in found}:
-            main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            main = DocumentAddress(form, Collection.DATA, document)
             if not is_ours:  # only a draft that a move has stored
                 try:
                     here = state_of(storage, main)
@@ -605,7 +605,7 @@ class AttachmentMove:
             try:
                 if not self.is_dry:
                     for collection in Collection:
-                        rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+                        rewriter.finish(DocumentAddress(form, collection, document))
                 for revision in list(living_revisions(self.storage, rewriter, form, document, problems)):
                     record = revision.sidecar
                     if not revision.address.is_main and record.body is None and record.size:

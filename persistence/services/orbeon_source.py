@@ -232,7 +232,7 @@ class OrbeonSource:
             try:
                 left = int((self._clock.moment(expiration)[0] - datetime.now(UTC)).total_seconds())
                 if left > 0 and router.of(form).properties.has_leases:
-                    address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+                    address = DocumentAddress(form, Collection.DATA, document)
                     router.of(form).data.storage.leases.lock(address, LeaseHolder(user, group or None), left)
                     count += 1
             except LockedError as error:

@@ -26,7 +26,7 @@ from persistence.errors import (
 )
 from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
 from persistence.limits import CHUNK, PURGE_PAUSE, PURGED_AT_ONCE
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import LAST, Instant, RetentionPeriods, before, one_later
 from persistence.providers.router import Route
@@ -185,7 +185,7 @@ class PurgePlan:
 
     @property
     def main(self) -> DocumentAddress:
-        return DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML)
+        return DocumentAddress(self.form, Collection.DATA, self.document)
 
     def make(self) -> None:
         """Find what rules let go. Raises ``DamagedError`` where nobody knows what belongs to the document."""
@@ -326,7 +326,7 @@ class StoragePurge:
         return plan.totals.documents > 0
 
     def has(self, form: Form, document: str) -> bool:
-        mains = (DocumentAddress(form, collection, document, DATA_XML) for collection in Collection)
+        mains = (DocumentAddress(form, collection, document) for collection in Collection)
         return any(self.store.names(main) for main in mains)
 
     def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
@@ -337,7 +337,7 @@ class StoragePurge:
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
         """Remove the parts of a document that rules let go, and finish interrupted writes."""
         for collection in Collection:
-            self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+            self._rewriter.finish(DocumentAddress(form, collection, document))
         plan = self.plan(form, document, rules)
         if not plan.totals.is_empty:
             self._carry_out(plan)
@@ -493,7 +493,7 @@ class Erasing:
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
-                mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+                mains = [DocumentAddress(form, each, document) for each in Collection]
                 files = (main.moved(main.collection, name) for main in mains for name in self.store.names(main))
                 deciding = list(self._current(mains)) or list(self._current(files))
                 if any(each is not None and each.creator == user for each in deciding):
@@ -508,7 +508,7 @@ class Erasing:
             found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:
             raise NotFoundError(f"{form}/data/{document} does not exist")
-        mains = [DocumentAddress(form, each, document, DATA_XML) for each in Collection]
+        mains = [DocumentAddress(form, each, document) for each in Collection]
         owner = next((each.creator for each in self._current(mains) if each is not None and each.creator), None)
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
@@ -517,7 +517,7 @@ class Erasing:
 
         The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
         """
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         places = list(self._files(form, document))
         with disk_errors("looking for links to", main):
             links = [list(each.links()) for each in places]

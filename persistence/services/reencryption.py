@@ -29,7 +29,7 @@ from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import attribute, element, text
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import CHUNK
-from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
+from persistence.model.addresses import AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.permissions import removing, require_second_key
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import Place
@@ -149,7 +149,7 @@ class Reencryption:
         """Encrypt a document of the version with its draft again; return the number of revisions, and problems."""
         self._at_rest.keys.ring().to_write()
         for collection in Collection:  # an interrupted rewrite may have left plain content
-            self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+            self._rewriter.finish(DocumentAddress(form, collection, document))
         count, problems = 0, list[str]()
         for _ in range(_PASSES):
             plan = self.plan(form, document, version)
@@ -293,7 +293,7 @@ class DocumentPlan:
             self.data.append(Rewriting(revision, content, sidecar))
 
     def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
-        cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
+        cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document))
         with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
             return survey.read(from_start(found.opened))
 

@@ -37,7 +37,7 @@ from persistence.errors import (
 )
 from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form, TokenSubject
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form, TokenSubject
 from persistence.model.permissions import (
     ANONYMOUS,
     CREATE,
@@ -473,7 +473,7 @@ class Issuing:
 
     def issue(self, form: Form, document: str, asked: VersionRequest, operations: Iterable[str], seconds: float) -> str:
         """Return a token for a saved document in the version that it has."""
-        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DATA, document)
         route = self.router.of(form)
         number = versions.number_only(asked, "an access token")
         version = must_live(route.storage.read(address, content=False), address).sidecar.version
@@ -591,7 +591,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
             exists = owners != NOBODY and route.data.index.search(form, scope, Query(size=1)).total > 0
         except (BusyError, DiskError):  # no PUT depends on an index
             names = route.data.storage.documents(form)
-            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in names)
+            saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name)) for name in names)
             exists = any(
                 sidecar is not None
                 and not sidecar.deleted

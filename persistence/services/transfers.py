@@ -17,15 +17,7 @@ from typing import TypeVar
 from persistence.errors import PersistenceError
 from persistence.index.protocol import ReportTables
 from persistence.limits import MOST_AT_ONCE
-from persistence.model.addresses import (
-    DATA_XML,
-    FORM_XHTML,
-    Address,
-    Collection,
-    DefinitionAddress,
-    DocumentAddress,
-    Form,
-)
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.storage.commit import Upload
 from persistence.storage.storage import Readable, Revisions, Writing
@@ -34,10 +26,10 @@ from persistence.storage.stored_revision import StoredRevision
 
 def mains_of(storage: Readable, form: Form) -> Iterator[Address]:
     for version in storage.versions(form):
-        yield DefinitionAddress(form, version, FORM_XHTML)
+        yield DefinitionAddress(form, version)
     for collection in Collection:
         for document in storage.documents(form, collection):
-            yield DocumentAddress(form, collection, document, DATA_XML)
+            yield DocumentAddress(form, collection, document)
 
 
 _T = TypeVar("_T")

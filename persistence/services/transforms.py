@@ -42,14 +42,7 @@ from persistence.limits import (
     PARSING_PATIENCE,
     SMALL,
 )
-from persistence.model.addresses import (
-    DATA_XML,
-    Collection,
-    DocumentAddress,
-    Form,
-    document_holder_path,
-    parse_holder_path,
-)
+from persistence.model.addresses import Collection, DocumentAddress, Form, document_holder_path, parse_holder_path
 from persistence.model.permissions import User
 from persistence.model.texts import require_plain
 from persistence.model.versions import DATA_FORMATS, Tags, VersionRequest
@@ -176,7 +169,7 @@ class Attachments:
 
     def of_document(self, form: Form, document: str, user: User) -> bytes:
         """Return the XML of the list of a document's own attachments that its data names in controls of its version."""
-        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        address = DocumentAddress(form, Collection.DATA, document)
         read = self.documents.read(address, Get(user=user))
         holders = holders_in(address, read.found.opened, read.found.size)
         version = read.found.sidecar.version
@@ -223,7 +216,7 @@ class Duplicating:
         found = reader.text.strip()
         if reader.root != _ID or not found or len(found) > LONGEST_NAME:
             raise BadRequestError(f"the body must be <{_ID}> with the id of the document to duplicate")
-        source = DocumentAddress(form, Collection.DATA, found, DATA_XML)
+        source = DocumentAddress(form, Collection.DATA, found)
         require_plain(source.document)
         new = replace(source, document=secrets.token_hex(20))  # as the runtime's own ids
         read = self.documents.read(source, Get(user=user))
