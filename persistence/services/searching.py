@@ -315,9 +315,10 @@ def searched_versions(
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them."""
     configured, indexed = searched.configured, searched.indexed
+    defined = searched.permissions()  # a damaged definition is an error, and other versions only show nothing
     by_definition = (indexed.version, indexed.fingerprint)
     if not configured.restricts_searches:
-        owners = frozenset({searchable_owners(searched.permissions(), user, any_of)} - {EVERYBODY})
+        owners = frozenset({searchable_owners(defined, user, any_of)} - {EVERYBODY})
         return Scope(searched.numbers, drafts, VisibleOwners(lambda _: owners), any_of, by_definition)
 
     @cache  # each partition of an index asks
