@@ -164,9 +164,10 @@ def export(  # noqa: PLR0913 - click passes each option
         raise click.UsageError(f"{shown_path(target)} would be a ZIP archive: --{wanted[1:]} writes a table")
     if is_json() and target == _STDOUT:
         raise click.UsageError("--json goes with a FILE: standard output has the export")
-    begin: Callable[[Exporting], Export | TableExport] = partial(Exporting.begin, query=query)
-    if tables:
-        begin = partial(TableExport, query=query, language=lang, has_all_controls=all_controls)
+
+    def begin(exporting: Exporting) -> Export | TableExport:
+        return TableExport(exporting, query, lang, has_all_controls=all_controls) if tables else exporting(query)
+
     return _export(effective, target, begin, has_mark=bom if as_csv else None, is_workbook=as_xlsx)
 
 
@@ -210,8 +211,8 @@ def _export(
             if each.is_service:
                 say_error(f"forms of provider {each.name} are with another service: export them there, or over HTTP")
         with Providers(settings, properties, listener_at=unheard) as providers:
-            exporting = Exporting(providers.router, EncryptionCodec(at_rest(settings, properties, providers.router)))
-            export = begin(exporting)
+            codec = EncryptionCodec(at_rest(settings, properties, providers.router))
+            export = begin(partial(Export, providers.router, codec))
             pieces = export.archive if isinstance(export, Export) else export.json_lines
             if isinstance(export, TableExport) and is_workbook:
                 with usage_errors():

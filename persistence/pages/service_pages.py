@@ -51,7 +51,7 @@ from persistence.providers.locations import (
 )
 from persistence.providers.opened import Providers
 from persistence.providers.router import Route
-from persistence.services.changes import ChangeFeed
+from persistence.services.changes import ChangeFeed, facts_of, targets_of
 from persistence.services.rules import permissions_of
 from persistence.settings import Effective, Settings, Webhook
 from persistence.storage import files, root
@@ -508,7 +508,8 @@ class EventsPage:
         site.action(Action("events-replay", self._ask_to_replay, self._replay, ("datasource", "target", "after")))
 
     def show(self) -> str:
-        places = [(name, self.feed.facts(name), self.feed.targets(name)) for name in self.feed.datasources]
+        outboxes = [(name, self.feed.outbox(name)) for name in self.feed.datasources]
+        places = [(name, facts_of(outbox), targets_of(outbox)) for name, outbox in outboxes]
         return render_template("events.html", places=places, webhooks=self.webhooks)
 
     def _ask(self, values: Values, *, is_paused: bool) -> Question:
@@ -543,7 +544,7 @@ class EventsPage:
         return Done(text, _back())
 
     def _target(self, values: Values) -> str:
-        if all(each.name != values["target"] for each in self.feed.targets(values["datasource"])):
+        if all(each.name != values["target"] for each in targets_of(self.feed.outbox(values["datasource"]))):
             raise NotFoundError(f"nothing was delivered to {values['target']} yet")
         return values["target"]
 

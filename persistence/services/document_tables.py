@@ -49,7 +49,7 @@ from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.model.texts import Instant
 from persistence.model.typed_values import OrderedType
 from persistence.providers.router import Route
-from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm, select_forms
+from persistence.services.exporting import LEFT_OUT, ExportedRevision, Exporting, SelectedForm
 from persistence.services.spreadsheets import SheetDocument, workbook
 
 FACTS = ("document", "created", "last-modified", "owner", "last-modified-by", "stage", "form-version")
@@ -131,11 +131,8 @@ class TableExport:
     def __init__(
         self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
     ) -> None:
-        query = replace(query, contents=frozenset({ExportedContent.DATA}))
-        selected = select_forms(exporting.router, query)
-        self.forms = selected if query.document is None else [each.of_document() for each in selected]
-        self._exporting = exporting
-        self._query = query
+        self._export = exporting(replace(query, contents=frozenset({ExportedContent.DATA})))
+        self.forms = self._export.forms
         self._language, self._has_all_controls = language, has_all_controls
         self._columns: dict[tuple[Form, int], Columns] = {}
 
@@ -174,7 +171,7 @@ class TableExport:
                 version = found.sidecar.version
                 outline = outlines.get(version) or outlines.setdefault(version, outline_of(form.route, version))
                 try:
-                    with closing(self._exporting.opened(found, self._query)) as file:
+                    with closing(self._export.opened(found)) as file:
                         data = read_data(file.pieces(), outline)
                 except (*LEFT_OUT, MalformedXmlError) as error:
                     note(f"{found.address}: {error}")
@@ -226,7 +223,7 @@ class TableExport:
                 report(str(error))
 
     def _row(self, columns: Columns, revision: ExportedRevision, address: DocumentAddress) -> Row:
-        with closing(self._exporting.opened(revision, self._query)) as file, CellReader(columns.matcher) as reader:
+        with closing(self._export.opened(revision)) as file, CellReader(columns.matcher) as reader:
             try:
                 cells = reader.read(file.pieces()).cells
             except BadRequestError as error:

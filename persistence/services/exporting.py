@@ -136,7 +136,7 @@ def select_forms(router: Router, query: ExportQuery) -> list[SelectedForm]:
         versions = query.versions(form, cache(lambda route=route: route.catalog.latest_version(route.form) or 1))
         if versions is not None:
             selected.append(SelectedForm(route, query, versions))
-    return selected
+    return selected if query.document is None else [each.of_document() for each in selected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,23 +374,20 @@ class ExportedFile:
         self.found.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Exporting:
-    """Exports from the providers of a router."""
+class Export:
+    """One export from the providers of a router, which has not begun."""
 
-    router: Router
-    codec: Codec
+    def __init__(self, router: Router, codec: Codec, query: ExportQuery) -> None:
+        self.forms = select_forms(router, query)
+        self._codec = codec
+        self._query = query
 
-    def begin(self, query: ExportQuery) -> Export:
-        selected = select_forms(self.router, query)
-        return Export(self, selected if query.document is None else [each.of_document() for each in selected], query)
-
-    def opened(self, revision: ExportedRevision, query: ExportQuery) -> ExportedFile:
+    def opened(self, revision: ExportedRevision) -> ExportedFile:
         """Open a revision, decrypted if that is asked for; then it was read once, so that it will not fail."""
         address, content = revision.address, None
         read = Read(address, revision.opened(), None)
-        if query.decrypts and isinstance(address, DocumentAddress):
-            read = self.codec.decode(read, address, Get(decrypt=True))
+        if self._query.decrypts and isinstance(address, DocumentAddress):
+            read = self._codec.decode(read, address, Get(decrypt=True))
         sidecar, size = read.found.sidecar, read.size
         if read.decryption is not None:
             content = transformed(read, only_relevant=False)
@@ -408,15 +405,6 @@ class Exporting:
         if is_decrypted:
             sidecar = msgspec.structs.replace(sidecar, encrypted=None, sealed_hash=None)
         return ExportedFile(sidecar, size, content, read.found, is_decrypted)
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """One export, which has not begun."""
-
-    exporting: Exporting
-    forms: list[SelectedForm]
-    query: ExportQuery
 
     def count(self) -> int:
         return sum(1 for form in self.forms for _ in form.groups())
@@ -452,7 +440,7 @@ class Export:
         times = sidecar.modified, sidecar.created
         if not sidecar.deleted:
             try:
-                file = self.exporting.opened(revision, self.query)
+                file = self.opened(revision)
             except LEFT_OUT as error:
                 leave_out(str(error))
                 return
@@ -471,3 +459,6 @@ class Export:
         metadata = write_metadata(sidecar, is_decrypted=is_decrypted)
         beside = replace(entry, is_metadata=True).path
         yield from archive.add(beside, times, [metadata], len(metadata), compresses=True)
+
+
+Exporting = Callable[[ExportQuery], Export]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import msgspec
 
@@ -220,15 +220,9 @@ class PurgeRequests:
                     totals.add(result)
                 elif len(problems) < MOST_PURGE_PROBLEMS:
                     problems.append(str(result))
-        numbers = {
-            "revisions": totals.revisions,
-            "documents": totals.documents,
-            "drafts": totals.drafts,
-            "attachments": totals.attachments,
-            "bytes": totals.freed,
-        }
         attributes = attribute("dry-run", "true" if dry else "false")
-        attributes += "".join(attribute(name, str(number)) for name, number in numbers.items())
+        for name, number in asdict(totals).items():
+            attributes += attribute("bytes" if name == "freed" else name, str(number))
         return element("purged", attributes, "".join(element("problem", "", text(each)) for each in problems)).encode()
 
 

@@ -17,7 +17,7 @@ from persistence.forms.messages import attribute, element, text
 from persistence.limits import LONGEST_ENTRY, LONGEST_TEXT, MOST_LEVELS, MOST_NAMED, MOST_NOTES
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress
 from persistence.model.permissions import ANONYMOUS, User
-from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, tombstone
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, described, owned, tombstone
 from persistence.model.texts import LAST, Instant, next_after
 from persistence.services.codec import EncodedContent
 from persistence.services.rules import Put, Received, living, next_revision
@@ -347,9 +347,7 @@ def _composed_sidecar(received: ReceivedRevision, content: Received, over: Store
     is_new = living(over) is None
     created = facts.created or (modified if is_new else sidecar.created)
     if is_document and facts.creator is not None:
-        sidecar = msgspec.structs.replace(
-            sidecar, creator=owner.name, group=owner.group, organization=owner.organization
-        )
+        sidecar = owned(sidecar, owner)
     return msgspec.structs.replace(sidecar, modified=modified, created=min(created, modified), tag=facts.tag)
 
 

@@ -43,7 +43,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.permissions import ANONYMOUS
 from persistence.model.queries import Query, Scope
-from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of
+from persistence.model.sidecar import HashedPieces, Sidecar, described, digest_of, owned
 from persistence.model.texts import Instant, from_datetime, next_after, to_datetime
 from persistence.model.versions import V4_0_0
 from persistence.providers.router import Route, Router
@@ -249,14 +249,8 @@ class ImportWriter:
             own = sidecar.id if content is None else content.id
             sidecar = msgspec.structs.replace(sidecar, id=own, tag=None, modified=modified, created=modified)
             if there is not None:
-                known = there.sidecar
-                sidecar = msgspec.structs.replace(
-                    sidecar,
-                    created=known.created,
-                    creator=known.creator,
-                    group=known.group,
-                    organization=known.organization,
-                )
+                created, owner = there.sidecar.created, there.sidecar.facts.owner
+                sidecar = owned(msgspec.structs.replace(sidecar, created=created), owner)
         if isinstance(revision.address, DefinitionAddress) and revision.address.is_main and not sidecar.deleted:
             has_views = False
             try:

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from html import unescape
@@ -141,11 +141,8 @@ class PurgeTotals:
     freed: int = 0
 
     def add(self, other: PurgeTotals) -> None:
-        self.revisions += other.revisions
-        self.documents += other.documents
-        self.drafts += other.drafts
-        self.attachments += other.attachments
-        self.freed += other.freed
+        for name, number in asdict(other).items():
+            setattr(self, name, getattr(self, name) + number)
 
     @property
     def is_empty(self) -> bool:
