@@ -411,10 +411,10 @@ def _filling(
     place_at(settings, location).init()
     with moving(settings, properties, location) as place:
         target = MoveTarget(place.storage, place.arrivals, place.provider.reports, bodies)
-        run = StorageRestore(chosen, part, target, partial(_bodies_in, choice, chosen))
+        source = source_in(chosen, part, partial(_bodies_in, choice, chosen))
         if attachments is None:
-            run.bucket_of = partial(bucket_of, properties)
-        yield run
+            source = replace(source, bucket_of=partial(bucket_of, properties))
+        yield StorageRestore(chosen, part, source, target)
 
 
 def _bodies_in(choice: TreeChoice, chosen: ChosenBackup, form: Form) -> BodiesReader | None:

@@ -21,7 +21,6 @@ from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import SECRET_MODE, SUMS, BackupPart, Manifest, chunks
 from persistence.maintenance.tree_walk import OWN
 from persistence.model.addresses import Form
-from persistence.model.network_addresses import Bucket
 from persistence.model.sidecar import HashedPieces, digest_of, digest_text, fresh_id
 from persistence.model.texts import next_after
 from persistence.services.moves import Move, MoveReport, MoveSource, MoveTarget
@@ -359,12 +358,7 @@ BasesOf = Callable[[Form], BodiesReader | None]
 # Then all that can be read is moved there. Like a restore into a directory, it goes on when it is called again.
 
 
-def source_in(
-    backup: ChosenBackup,
-    part: BackupPart,
-    bodies_of: BasesOf,
-    bucket_of: Callable[[Form], Bucket | None] = lambda _: None,
-) -> MoveSource:
+def source_in(backup: ChosenBackup, part: BackupPart, bodies_of: BasesOf) -> MoveSource:
     """Return the tree ``part`` of a backup, to be read."""
     path = f"{backup.path}/{part.directory}".rstrip("/")
     reader = StoreReader(path, Integrity(HandEdits.NONE))
@@ -375,30 +369,24 @@ def source_in(
             return reader
         return SplitStorage(cast("Storage", reader), cast("Bodies", bodies))  # of both, only reading is asked
 
-    return MoveSource(path, reader, revisions, bucket_of)
+    return MoveSource(path, reader, revisions)
 
 
 @dataclass(slots=True)
 class StorageRestore:
-    """Restores the tree ``part`` of a backup into a storage; ``bodies_of`` has its attachments in the backup.
-
-    ``bucket_of`` returns where the bodies of a form's attachments are, if they are in an object store and may
-    stay there.
-    """
+    """Restores the tree ``part`` of a backup, which is the ``source``, into a storage."""
 
     backup: ChosenBackup
     part: BackupPart
+    source: MoveSource
     target: MoveTarget
-    bodies_of: BasesOf
-    bucket_of: Callable[[Form], Bucket | None] = lambda _: None
     report: MoveReport = field(default_factory=MoveReport)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file or document that is done, and a line for a problem."""
-        source = self._source()
         self.require_empty()
         yield from backup_files.verify(self.backup.path, self.part)
-        move = Move(source, self.target)
+        move = Move(self.source, self.target)
         for outcome in move.first():
             if outcome.result in (TransferResult.MOVED, TransferResult.THERE):
                 self.report.add(outcome)
@@ -412,17 +400,14 @@ class StorageRestore:
         if not self.report.refused:
             move.end()
 
-    def _source(self) -> MoveSource:
-        return source_in(self.backup, self.part, self.bodies_of, self.bucket_of)
-
     def is_whole(self) -> bool:
         """Return whether the storage has forms, and none of this restore is on its way."""
         forms = self.target.storage.forms()
-        return not self.target.arrivals.begun(self._source().name) and next(iter(forms), None) is not None
+        return not self.target.arrivals.begun(self.source.name) and next(iter(forms), None) is not None
 
     def require_empty(self) -> None:
         """Check that the storage has no forms but those that an earlier call has begun to restore."""
-        begun = self.target.arrivals.begun(self._source().name)
+        begun = self.target.arrivals.begun(self.source.name)
         for form in self.target.storage.forms():
             if form not in begun:
                 raise StartupError(f"the destination is not empty: it has the form {form}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from persistence.maintenance.backup import Backup, Sources
-from persistence.maintenance.restore import Restore, StorageRestore, choose
+from persistence.maintenance.restore import Restore, StorageRestore, choose, source_in
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.postgresql.database_check import maintained
 from persistence.services.moves import MoveTarget
@@ -101,7 +101,9 @@ def test_what_is_stored_meanwhile_is_not_in_it(
 
 def _into_database(backup: str, target: MaintainedDatabase) -> tuple[StorageRestore, list[str]]:
     chosen = choose(backup)
-    run = StorageRestore(chosen, chosen.manifest.parts[0], MoveTarget(target.storage, target.arrivals), lambda _: None)
+    part = chosen.manifest.parts[0]
+    source = source_in(chosen, part, lambda _: None)
+    run = StorageRestore(chosen, part, source, MoveTarget(target.storage, target.arrivals))
     return run, [line for line in run.run() if line is not None]
 
 
