@@ -263,7 +263,7 @@ def _route(  # noqa: PLR0913, PLR0917 - each is a thing that some route needs
         settings.largest_xml,
         KeySetting("administrators", frozenset(settings.administrators), may_be_trusted=True),
         KeySetting("token_issuers", frozenset(settings.token_issuers)),
-        PurgeRequests(local.values(), purge_of, router),
+        PurgeRequests(tuple(local.values()), purge_of, router),
         Documents(router, dialect, AdministratorAccess(dialect)),
         partial(Export, router, codec),
         SpooledImports(Importer(router, codec, settings.max_body, settings.largest_xml), providers.spooled),

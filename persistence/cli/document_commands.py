@@ -284,7 +284,7 @@ def diff(
         codec = EncryptionCodec(at_rest(settings, tree.properties, router)) if decrypt else AS_STORED
         comparing = RevisionDiffs(Documents(router, dialect, AdministratorAccess(dialect), codec))
         pair = _pair(router.of(address.form).storage, address, older, newer)
-        lines = comparing.lines(address, pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
+        lines = comparing.lines(pair, Bearer(ANONYMOUS), DiffOptions(**shown), as_json=is_json())
     if is_json():
         for line in lines:
             click.echo(line)
@@ -308,7 +308,7 @@ def _pair(
     before = older or next((each.instant for each in listed if _lives(each)), None)
     if before is None:
         raise NotFoundError(f"{address} has no revision before {after.instant}")
-    return RevisionPair(after.sidecar.version, before, after.instant)
+    return RevisionPair(address, after.sidecar.version, before, after.instant)
 
 
 def _lives(revision: ListedRevision) -> bool:

@@ -219,7 +219,7 @@ def diff(app: str, form: str, document: str) -> Response:
     if not version or older is None or newer is None:
         raise BadRequestError("send form-version, older-modified-time and newer-modified-time")
     options, reader = _diff_options(request), api.parser.bearer(request)
-    answer = api.services.histories.diffs.between(address, RevisionPair(version, older, newer), reader, options)
+    answer = api.services.histories.diffs.between(RevisionPair(address, version, older, newer), reader, options)
     return answered(request.environ, answer)
 
 

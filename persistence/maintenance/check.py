@@ -536,10 +536,6 @@ def _is_file(path: str) -> bool:
     return True
 
 
-class _CheckedFile(msgspec.Struct, frozen=True):
-    slices: list[str]
-
-
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """The oldest deep check of a slice, ``None`` without any, and how many slices were never checked deeply."""
@@ -563,7 +559,7 @@ class Slices:
     def record(self, slices: frozenset[int], began: Instant) -> None:
         for each in slices:
             self._checked[each] = began
-        files.write_durably(self._path, msgspec.json.encode(_CheckedFile(list(self._checked))) + b"\n")
+        files.write_durably(self._path, msgspec.json.encode({"slices": self._checked}) + b"\n")
 
     def oldest_first(self) -> list[int]:
         return sorted(range(STRIPES), key=lambda each: self._checked[each])
@@ -571,8 +567,8 @@ class Slices:
     def _read(self) -> list[str]:
         try:
             with open(files.open_to_read(self._path), "rb") as file:
-                checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=_CheckedFile).slices
-        except (FileNotFoundError, msgspec.DecodeError):
+                checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=dict[str, list[str]])["slices"]
+        except (FileNotFoundError, msgspec.DecodeError, KeyError):
             checked = []
         return checked if len(checked) == STRIPES else [_NEVER] * STRIPES
 

@@ -247,12 +247,12 @@ class DocumentPages:
         found = self.documents.router.of(address.form).storage.read_revision(address, newer, content=False)
         if found is None:
             raise NotFoundError(f"{address} has no revision of {newer}")
-        pair, shown = RevisionPair(found.sidecar.version, older, newer), self._shown(address, None)
+        pair, shown = RevisionPair(address, found.sidecar.version, older, newer), self._shown(address, None)
         language = request.args.get("lang") or None
         options = DiffOptions(language, in_removed=True)
         before = shown.route.storage.read_revision(address, older, content=False)
         facts = [] if before is None else list(_changed_facts(before.sidecar, found.sidecar))
-        differing = RevisionDiffs(self.documents).compared(address, pair, Bearer(ANONYMOUS), options)
+        differing = RevisionDiffs(self.documents).compared(pair, Bearer(ANONYMOUS), options)
         rows, left, has_more = list[ShownChange](), MOST_SHOWN, False
         for row in shown_changes(differing, address, language):
             if has_more := len(rows) == VALUES_SHOWN or left <= 0:

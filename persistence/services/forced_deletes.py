@@ -7,8 +7,8 @@ before would become current.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
@@ -172,22 +172,22 @@ def _has_older(route: Route, address: DocumentAddress) -> bool:
     return history is not None and history.total > 1
 
 
+@dataclass(frozen=True, slots=True)
 class PurgeRequests:
     """Purges for one caller at a time in a process; forms of another service are left to it."""
 
-    def __init__(self, purges: Iterable[StoragePurge], purge_of: PurgeOf, router: Router) -> None:
-        self._purges = tuple(purges)
-        self._purge_of = purge_of
-        self._router = router
-        self._turn = threading.Lock()
+    purges: Sequence[StoragePurge]
+    purge_of: PurgeOf
+    router: Router
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def purge(self, app: str | None, name: str | None, document: str | None, rules: PurgeRules, *, dry: bool) -> bytes:
         """Purge all that is old enough, or with ``dry`` find out how much that is; return the answer in XML."""
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
-            for purge in self._purges:
+            for purge in self.purges:
                 for form in sorted(purge.store.forms(app)):
-                    if name not in (None, form.name) or self._purge_of(self._router.of(form)) is not purge:
+                    if name not in (None, form.name) or self.purge_of(self.router.of(form)) is not purge:
                         continue
                     every = purge.store.documents_and_drafts(form) if document is None else _one(purge, form, document)
                     yield from purge_documents(purge, form, every, rules, is_trial=dry)
@@ -196,7 +196,7 @@ class PurgeRequests:
 
     def purge_data(self, query: ExportQuery, document: str | None, user: User, *, dry: bool) -> bytes:
         """Purge form data as the real system chooses it: by form, version, history and dates (spec runtime 6)."""
-        selected = [(each, self._purge_of(each.route)) for each in select_forms(self._router, query)]
+        selected = [(each, self.purge_of(each.route)) for each in select_forms(self.router, query)]
 
         def results() -> Iterator[PurgeTotals | PersistenceError]:
             for chosen, purge in selected:

@@ -83,8 +83,9 @@ class DiffOptions:
 
 @dataclass(frozen=True, slots=True)
 class RevisionPair:
-    """Two revisions of data of a version of a form, by their instants."""
+    """Two revisions of a document in a version of its form, by their instants."""
 
+    address: DocumentAddress
     version: int
     older: Instant
     newer: Instant
@@ -96,31 +97,20 @@ class RevisionDiffs:
 
     documents: Documents
 
-    def between(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions
-    ) -> DiffsAnswer:
-        by_position = self.documents.dialect.has_proxy
-        found = self.compared(address, pair, reader, options, by_position=by_position)
+    def between(self, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> DiffsAnswer:
+        found = self.compared(pair, reader, options, by_position=self.documents.dialect.has_proxy)
         return DiffsAnswer(ComparedRevisions(pair.older, pair.newer, found), options.writer)
 
-    def lines(
-        self, address: DocumentAddress, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool
-    ) -> list[str]:
+    def lines(self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool) -> list[str]:
         write = diffs.as_json if as_json else diffs.as_line
-        found = self.compared(address, pair, reader, options)
+        found = self.compared(pair, reader, options)
         return [write(each, options.language, options.truncation) for each in found]
 
     def compared(
-        self,
-        address: DocumentAddress,
-        pair: RevisionPair,
-        reader: Bearer,
-        options: DiffOptions,
-        *,
-        by_position: bool = False,
+        self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, by_position: bool = False
     ) -> Iterator[Difference]:
-        language = options.language
-        reading, version = _Reading(self.documents, address, reader), pair.version
+        language, address, version = options.language, pair.address, pair.version
+        reading = _Reading(self.documents, address, reader)
         with ExitStack() as opened:
             older = reading.read(version, pair.older)
             opened.callback(older.found.close)

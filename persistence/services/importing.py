@@ -82,19 +82,12 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(slots=True)
 class ImportWriter:
-    """Stores the revisions of one document, or of one version of a definition, by its plan.
+    """Stores one document, or one version of a definition, by its plan; no revision may be after ``latest``."""
 
-    ``latest`` is the last instant that a revision may have, ``largest`` the bytes of an attachment, and ``largest_xml``
-    of data and definitions.
-    """
-
+    importer: Importer
     route: Route
-    storage: RevisionStorage
-    codec: EncryptionCodec
     plan: ImportPlan
     latest: Instant
-    largest: int
-    largest_xml: int
     notes: list[str] = field(default_factory=list)
     _holders: dict[tuple[Collection, str], str] | None = None
 
@@ -107,7 +100,7 @@ class ImportWriter:
         for batch in self._batches():
             first = batch[0].revision.address
             with ExitStack() as held:
-                writer = held.enter_context(self.storage.writing(first))
+                writer = held.enter_context(self.plan.storage.writing(first))
                 if isinstance(first, DocumentAddress):
                     held.enter_context(protecting(self.route, first.main, ANONYMOUS))
                 for received in batch:
@@ -115,7 +108,7 @@ class ImportWriter:
             reports = self.route.data.reports
             has_main = any(each.revision.address.is_main for each in batch)
             if reports is not None and isinstance(first, DefinitionAddress) and has_main:
-                update_views(reports, self.storage, first.main)
+                update_views(reports, self.plan.storage, first.main)
             count += len(batch)
         return count
 
@@ -136,7 +129,7 @@ class ImportWriter:
                 yield [self._receive(revision, opened) for revision in batch]
 
     def _controls(self, address: Address, version: int) -> EncryptedControls | None:
-        if self.codec.at_rest.dialect.is_designer(address.form):
+        if self.importer.codec.at_rest.dialect.is_designer(address.form):
             return None
         controls = self.route.catalog.of(address.form, version).encrypted
         return controls if controls is not None and controls.paths else None
@@ -144,12 +137,12 @@ class ImportWriter:
     def _receive(self, revision: ImportedRevision, opened: ExitStack) -> ReceivedRevision:
         address, version = revision.address, self._version_of(revision)
         if isinstance(address, DocumentAddress) and self.route.properties.needs_publication:
-            is_designer = self.codec.at_rest.dialect.is_designer(address.form)
+            is_designer = self.importer.codec.at_rest.dialect.is_designer(address.form)
             if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
                 raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
         if revision.content is None:
             return ReceivedRevision(revision, version)
-        chunks = _as_described(revision, self.largest_xml if address.is_main else self.largest)
+        chunks = _as_described(revision, self.importer.largest_xml if address.is_main else self.importer.largest)
         encoded = None
         is_encrypted = revision.exact is not None and bool(revision.exact.encrypted)
         if isinstance(address, DocumentAddress) and not is_encrypted and not revision.facts.is_as_stored:
@@ -157,7 +150,7 @@ class ImportWriter:
             chunks = iter(encoded.chunks)
         sidecar = revision.facts.sidecar
         kind = revision.facts.content_type if sidecar is None else sidecar.content_type
-        receipt = receiving(self.storage, address, kind or type_by_name(address), chunks)
+        receipt = receiving(self.plan.storage, address, kind or type_by_name(address), chunks)
         upload, content = opened.enter_context(receipt)
         self.notes += (mark.cause for mark in marks_without_effect(upload, content))
         if isinstance(address, DocumentAddress) and is_encrypted and sidecar is not None:
@@ -168,26 +161,27 @@ class ImportWriter:
         address = revision.address
         if isinstance(address, DefinitionAddress):
             return versions.must_be_possible(address.version, address)
-        dialect = self.codec.at_rest.dialect
+        dialect = self.importer.codec.at_rest.dialect
         if dialect.is_designer(address.form):
             return DESIGNER_VERSION
         if revision.version is not None:
             return versions.must_be_possible(revision.version, address)
-        stored = self.storage.sidecar(address.main)
-        return version_of_new(self.storage, self.route.catalog, dialect, address) if stored is None else stored.version
+        storage = self.plan.storage
+        stored = storage.sidecar(address.main)
+        return version_of_new(storage, self.route.catalog, dialect, address) if stored is None else stored.version
 
     def _encoded(
         self, address: DocumentAddress, revision: ImportedRevision, definition: Definition, chunks: Iterator[bytes]
     ) -> EncodedContent:
-        over = self.storage.read(address, content=False)
+        over = self.plan.storage.read(address, content=False)
         controls = self._controls(address, definition.version)
         holder = revision.facts.holder
         if controls is not None and not address.is_main and holder is None:
             holder = self._holder_of(address)
-        pieces: Iterable[bytes] = chunks
+        pieces, codec = chunks, self.importer.codec
         if controls is not None and address.is_main:
-            pieces = self.codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
-        return self.codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
+            pieces = codec.at_rest.decrypted(address, chunks)  # of the real system, which may have encrypted it
+        return codec.encode(ReceivedContent(address, definition, over, holder, lambda _: True, pieces))
 
     def _holder_of(self, address: DocumentAddress) -> str | None:
         def is_own(held: AttachmentRef) -> bool:
@@ -205,7 +199,7 @@ class ImportWriter:
         return self._holders.get((address.collection, address.name))
 
     def _require_key(self, address: DocumentAddress, sidecar: Sidecar, upload: Upload) -> None:
-        at_rest = self.codec.at_rest
+        at_rest = self.importer.codec.at_rest
         with cast("BinaryIO", upload.opened()) as file:
             if address.is_main:
                 for _ in at_rest.decrypted(address, iter(lambda: file.read(CHUNK), b"")):
@@ -228,7 +222,7 @@ class ImportWriter:
         if not isinstance(address, DocumentAddress) or not (address.is_main or address.is_draft):
             return
         other = Collection.DATA if address.is_draft else Collection.DRAFT
-        counterpart = self.storage.sidecar(address.main.moved(other))
+        counterpart = self.plan.storage.sidecar(address.main.moved(other))
         modified = revision.modified
         if counterpart is None or (address.is_draft and (modified is None or counterpart.modified < modified)):
             return
@@ -290,8 +284,8 @@ class ImportOptions:
 class Importer:
     """Imports into the providers of a router, of which ``calls_others`` admits other services.
 
-    ``largest`` are the bytes of a content, ``largest_xml`` of data. With ``begins_indexes`` the index of a form is
-    begun at its first document, so that the others go into it as they are stored.
+    ``largest`` are the bytes of an attachment, ``largest_xml`` of data and definitions. With ``begins_indexes`` the
+    index of a form is begun at its first document, so that the others go into it as they are stored.
     """
 
     router: Router
@@ -325,7 +319,7 @@ class Importer:
             storage, is_exact = self._storage(route, unit)
             plan = ImportPlan(storage, self._has_same_content, options.on_conflict, is_exact)
             plan.add(unit)
-            writer = ImportWriter(route, storage, self.codec, plan, latest, self.largest, self.largest_xml)
+            writer = ImportWriter(self, route, plan, latest)
             count = len(plan.placed)
             if options.is_dry:
                 writer.check()

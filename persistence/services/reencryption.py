@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,19 +49,21 @@ _ATTEMPTS = 3
 # Older revisions, drafts and deleted documents count. A revision that cannot be read is a problem: it may need the key.
 
 
+@dataclass(slots=True)
 class KeyReferences:
     """Finds the revisions of one storage that are encrypted with a key.
 
     Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
     """
 
-    def __init__(
-        self, store: Storage, bodies_of: BodiesOf, key_id: str, keeps_bodies_elsewhere: Callable[[Form], bool]
-    ) -> None:
-        self._store = store
-        self._rewriter = RevisionRewriter(store, bodies_of)
-        self._key_id = key_id
-        self._keeps_bodies_elsewhere = keeps_bodies_elsewhere
+    store: Storage
+    bodies_of: BodiesOf
+    key_id: str
+    keeps_bodies_elsewhere: Callable[[Form], bool]
+    _rewriter: RevisionRewriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rewriter = RevisionRewriter(self.store, self.bodies_of)
 
     def of(self, form: Form, document: str) -> tuple[int, list[str]]:
         """Return how many revisions of a document, its attachments and its draft need the key, and problems."""
@@ -69,8 +71,8 @@ class KeyReferences:
             problems = list[str]()
             found = [
                 self._needs_key(each, problems)
-                for each in living_revisions(self._store, self._rewriter, form, document, problems)
-                if each.sidecar.body is None or not self._keeps_bodies_elsewhere(form)
+                for each in living_revisions(self.store, self._rewriter, form, document, problems)
+                if each.sidecar.body is None or not self.keeps_bodies_elsewhere(form)
             ]
             if None not in found:  # else a revision was moved meanwhile to a place that was read before
                 return sum(map(bool, found)), problems
@@ -78,7 +80,7 @@ class KeyReferences:
 
     def _needs_key(self, revision: DataRevision, problems: list[str]) -> bool | None:
         hashed = revision.sidecar.sealed_hash
-        if hashed is not None and key_of(hashed) == self._key_id:
+        if hashed is not None and key_of(hashed) == self.key_id:
             return True
         try:
             found = opened_revision(self._rewriter, revision)
@@ -95,7 +97,7 @@ class KeyReferences:
     def _is_in(self, revision: DataRevision, found: StoredRevision) -> bool:
         if not revision.address.is_main:
             header = crypto.read_header(found.opened)
-            return header is not None and header.key_id == self._key_id
+            return header is not None and header.key_id == self.key_id
         if revision.sidecar.encrypted is False and not found.is_edited:  # noted while the content was stored
             return False
         used = set[str | None]()
@@ -109,7 +111,7 @@ class KeyReferences:
                 pass
             if reading.seal is not None:
                 used.add(key_of(reading.seal))
-        return self._key_id in used
+        return self.key_id in used
 
 
 _PASSES = 3  # Passes over a document: a save during the first may have been encrypted by the definition before
@@ -430,31 +432,27 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
         return []
 
 
+@dataclass(eq=False)
 class ReencryptionJobs(Closable):
     """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures.
 
     Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
     """
 
-    def __init__(
-        self,
-        records: Iterable[JobRecord],
-        job_of: Callable[[Form, int | None], ReencryptionJob],
-        log: Callable[[Form, str], None],
-        *,
-        is_append_only: bool = False,
-    ) -> None:
-        self._records = tuple(records)
-        self._job_of = job_of
-        self._log = log
-        self._is_append_only = is_append_only
-        self._lock = threading.Lock()
-        self._jobs = Jobs[Form]("re-encryption", self._failed)
+    records: Sequence[JobRecord]
+    job_of: Callable[[Form, int | None], ReencryptionJob]
+    log: Callable[[Form, str], None]
+    is_append_only: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _jobs: Jobs[Form] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._jobs = Jobs("re-encryption", self._failed)
 
     def begin(self, form: Form, version: int | None) -> bool:
         """Begin to encrypt a form again in the background, and return whether the form exists."""
-        job = self._job_of(form, version)
-        if self._is_append_only:
+        job = self.job_of(form, version)
+        if self.is_append_only:
             require_second_key()
         if not job.reencryption.has_key:
             raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
@@ -476,7 +474,7 @@ class ReencryptionJobs(Closable):
 
     def states(self) -> list[tuple[ReencryptionProgress, str]]:
         states = list[tuple[ReencryptionProgress, str]]()
-        for record in self._records:
+        for record in self.records:
             has_begun = record.is_taken()  # first: a job that ends meanwhile has finished, and was not stopped
             forms = _progress_in(record)
             for each in forms:
@@ -507,13 +505,13 @@ class ReencryptionJobs(Closable):
     def _run(self, job: ReencryptionJob) -> None:
         def log_all(problems: list[str]) -> None:
             for problem in problems:
-                self._log(job.form, problem)
+                self.log(job.form, problem)
 
         try:
-            with removing() if self._is_append_only else nullcontext():  # the second key was shown to ``begin``
+            with removing() if self.is_append_only else nullcontext():  # the second key was shown to ``begin``
                 job.run(log_all, self._jobs.is_ending)
         finally:
             job.begun.set()
 
     def _failed(self, form: Form, error: Exception) -> None:
-        self._log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
+        self.log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
