@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.catalog import NOTHING_ENCRYPTED, Catalog
 from persistence.crypto import is_bound
@@ -47,7 +47,7 @@ from persistence.storage.attachments import BodiesReader, FileBodies
 from persistence.storage.findings import Finding, FindingKind, Quarantine
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 from persistence.storage.storage import MaintainedDatabase, Readable, Storage
-from persistence.storage.stored_revision import StoredRevision, digest_of_open
+from persistence.storage.stored_revision import digest_of_open
 
 if TYPE_CHECKING:
     from persistence.s3.object_bodies import ObjectBodies
@@ -363,18 +363,7 @@ def _has(storage: Storage, names: tuple[str, ...]) -> bool:
 # Judging what is stored by its record and the marks of definitions: bodies in other places, and values in contents.
 
 
-class BodyFinder(Protocol):
-    """Bodies that are no files of this machine."""
-
-    @property
-    def root(self) -> str:
-        """The place as it is shown."""
-
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """Return the body of a record; see ``Bodies``."""
-
-
-BodiesOf = Callable[[Form], BodiesReader | BodyFinder | None]
+BodiesOf = Callable[[Form], "BodiesReader | ObjectBodies | None"]
 """Returns the bodies of a form's attachments, if they have a place that is known."""
 
 
@@ -394,7 +383,7 @@ def body_faults(
 
 
 def body_fault(
-    bodies: BodiesReader | BodyFinder, address: Address, record: Sidecar, *, deep: bool
+    bodies: BodiesReader | ObjectBodies, address: Address, record: Sidecar, *, deep: bool
 ) -> tuple[FindingKind, str] | None:
     """Find fault with the body of a record; ``deep`` reads it and compares its digest."""
     body, where = record.body, bodies.root

@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import FileIO
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError, DiskError, DiskFullError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
-from persistence.maintenance.storage_check import BodiesOf, BodyFinder
+from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_walk import Folder, FolderTree, History, OlderRevision, list_folder, list_history
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, described, shows_stamp
@@ -33,8 +33,11 @@ from persistence.storage.root import FORMAT, LayoutFile
 from persistence.storage.storage import MaintainedDatabase
 from persistence.storage.stored_revision import HandEdits, Integrity, StoredRevision
 
+if TYPE_CHECKING:
+    from persistence.s3.object_bodies import ObjectBodies
 
-def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | BodyFinder | None:
+
+def _bodies(bodies_of: BodiesOf, form: Form) -> BodiesReader | ObjectBodies | None:
     with suppress(ConfigurationError):  # the form has no provider any more
         return bodies_of(form)
     return None

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from io import FileIO
-from typing import Annotated, BinaryIO, Protocol, cast
+from typing import Annotated, BinaryIO, cast
 from unicodedata import normalize
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
 
@@ -87,22 +87,6 @@ _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names
 _RECOMPOSED = "the name of an attachment was composed (NFC), as the data has it"
 
 
-class SourceFiles(Protocol):
-    """The files of an archive or a folder, by their paths below it."""
-
-    def names(self) -> Iterator[str]:
-        """Yield the paths of all files."""
-
-    def fault(self, name: str) -> str | None:
-        """Return the reason why a file cannot be read, as far as that is known without reading it."""
-
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a file, which is opened by the first piece."""
-
-    def times(self, name: str) -> tuple[Instant | None, Instant | None]:
-        """Return when the revision in a file was modified, and when it was created, as far as that is known."""
-
-
 NamedEntry = tuple[ArchiveEntry, bool]  # The revision that a name stands for, and whether the name has the form version
 
 
@@ -135,7 +119,7 @@ def _may_be_added(name: str) -> bool:
 class FilesSource:
     """An ``ImportSource`` of files: a ZIP archive or a folder. Their names are in memory, grouped by document."""
 
-    def __init__(self, files: SourceFiles) -> None:
+    def __init__(self, files: FolderFiles | ZipFiles) -> None:
         self._files = files
         self._groups: dict[Address, list[str]] = {}
         self._faults: dict[Address, TransferOutcome] = {}
@@ -271,7 +255,7 @@ def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision
 
 
 class FolderFiles:
-    """The ``SourceFiles`` of a folder; ``largest`` are the bytes that a content may have."""
+    """The files of a folder, by their paths below it; ``largest`` are the bytes that a content may have."""
 
     def __init__(self, path: str, *, largest: int) -> None:
         self._root = os.path.realpath(path)
@@ -283,6 +267,7 @@ class FolderFiles:
         return self._names("", DEEPEST_FOLDER)
 
     def fault(self, name: str) -> str | None:
+        """Return the reason why a file cannot be read, as far as that is known without reading it."""
         try:
             status = os.lstat(f"{self._root}/{name}")
             name.encode()
@@ -296,7 +281,7 @@ class FolderFiles:
             return f"it has {status.st_size} bytes; the limit is {self._largest}"
         return None
 
-    def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - see ``SourceFiles``
+    def times(self, name: str) -> tuple[None, None]:  # noqa: ARG002 - an archive has some
         return None, None
 
     def pieces(self, name: str) -> Iterator[bytes]:
@@ -338,7 +323,7 @@ _NOT_READ = (BadZipFile, LargeZipFile, zlib.error, EOFError, OSError, RuntimeErr
 
 
 class ZipFiles:
-    """The ``SourceFiles`` of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
+    """The files of an open, seekable ZIP file. ``most_bytes`` of its directory are read into memory."""
 
     def __init__(self, file: BinaryIO, most_bytes: int, *, largest: int) -> None:
         self._largest = largest
@@ -380,6 +365,7 @@ class ZipFiles:
         return None
 
     def times(self, name: str) -> tuple[Instant | None, Instant | None]:
+        """Return when the revision in a file was modified, and when it was created, as far as that is known."""
         info = self._entries[name]
         with suppress(OSError, struct.error):
             self._file.seek(info.header_offset)
