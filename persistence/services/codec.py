@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import or_
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -267,20 +267,6 @@ def type_by_name(address: Address) -> str:
 # 4).
 
 
-class EncodedContent(Protocol):
-    """A content on its way in, as it will be stored."""
-
-    @property
-    def chunks(self) -> Iterable[bytes]:
-        """The bytes, which are read once."""
-
-    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar with the facts about the bytes, by the definition that is current under the lock.
-
-        ``BusyError``: the definition or the key was replaced since the bytes were encrypted.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class ReceivedContent:
     """A content as it is received; ``holder`` is as in ``Put``, and ``may_read`` is about another resource."""
@@ -293,6 +279,7 @@ class ReceivedContent:
     chunks: Iterable[bytes]
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
+        """Return the sidecar with the facts about the bytes, by the definition that is current under the lock."""
         del over, definition
         return sidecar
 
@@ -487,6 +474,10 @@ class _EncryptedAttachment:
             yield from crypto.decrypted(chunks, header, self.at_rest.keys.ring())
         except DamagedError as error:
             raise BadRequestError("the body is an encrypted attachment that was changed") from error
+
+
+EncodedContent = ReceivedContent | _EncryptedData | _EncryptedAttachment
+"""A content on its way in, as it will be stored; its chunks are read once."""
 
 
 def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None) -> bool:
