@@ -357,15 +357,15 @@ def _restore_all(  # noqa: PLR0913 - options of the command
     remark = encryption_remark(choice.settings, choice.properties, chosen.manifest.needed_keys)
     lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
     seconds = time.monotonic() - started
-    count, shown = run.count, ", ".join(roots.values())
-    files = f": {count.files} files ({count.bytes / MEBIBYTE:.1f} MiB), {count.known} were there already"
-    has_files = directories or count.files or count.known
+    shown = ", ".join(roots.values())
+    files = f": {run.files} files ({run.bytes / MEBIBYTE:.1f} MiB), {run.known} were there already"
+    has_files = directories or run.files or run.known
     facts = {
         "backup": shown_path(run.source),
         "places": dict(roots),
-        "files": count.files,
-        "bytes": count.bytes,
-        "files_there": count.known,
+        "files": run.files,
+        "bytes": run.bytes,
+        "files_there": run.known,
         "problems": problems,
         "missing": {part.name: part.missing for part in lacking},
         "seconds": seconds,

@@ -77,20 +77,14 @@ def choose(source: str) -> ChosenBackup:
         return ChosenBackup(found[-1], backup_files.read(found[-1]))
 
 
-@dataclass(slots=True)
-class RestoreCount:
-    """How many files and bytes were restored, and how many files an interrupted restore had left."""
-
-    files: int = 0
-    bytes: int = 0
-    known: int = 0
-
-
 class Restore:
-    """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file."""
+    """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file.
+
+    It counts ``files`` and ``bytes`` that were restored, and ``known`` files that an interrupted restore had left.
+    """
 
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
-        self.count = RestoreCount()
+        self.files = self.bytes = self.known = 0
         self.source = backup.path
         self._extra = extra
         for path in roots.values():
@@ -201,14 +195,14 @@ class Restore:
             return
         files.ensure(os.path.dirname(there))
         files.write_durably(there, data, SECRET_MODE)
-        self.count.files += 1
+        self.files += 1
 
     def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
         if files.exists(target) and digest_of_file(target) == digest_text(digest) and self._has_time(path, target):
-            self.count.known += 1
+            self.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
         files.make_all(os.path.dirname(target))
@@ -227,8 +221,8 @@ class Restore:
                 problem = f"{error}; what there is of it is in {QUARANTINE}"
             else:
                 if pieces.digest == digest_text(digest):
-                    self.count.files += 1
-                    self.count.bytes += status.st_size
+                    self.files += 1
+                    self.bytes += status.st_size
                     return None
         files.move_away(target, f"{to.quarantine}/{inside}")
         return problem

@@ -245,7 +245,7 @@ class DocumentPurge:
             return PurgeTotals()
         if self._is_removed(current):
             return PurgeTotals(documents=1, freed=self.purging.store.freed_by_folder(self.main))
-        return self.purging.plan(self.main.form, self.main.document, self._rules).totals
+        return self.purging.plan(self.main, self._rules).totals
 
     def purge(self) -> PurgeTotals:
         totals = self.totals()

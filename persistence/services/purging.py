@@ -170,8 +170,7 @@ class PurgePlan:
 
     store: Storage
     rules: PurgeRules
-    form: Form
-    document: str
+    main: DocumentAddress
     older: list[tuple[DocumentAddress, Sequence[Instant]]] = field(default_factory=list)
     tombstone: Sidecar | None = None
     newest: Sidecar | None = None
@@ -179,10 +178,6 @@ class PurgePlan:
     files: list[RemovedFile] = field(default_factory=list)
     seen_ids: tuple[str | None, ...] = ()
     totals: PurgeTotals = field(default_factory=PurgeTotals)
-
-    @property
-    def main(self) -> DocumentAddress:
-        return DocumentAddress(self.form, Collection.DATA, self.document)
 
     def make(self) -> None:
         """Find what rules let go. Raises ``DamagedError`` where nobody knows what belongs to the document."""
@@ -316,7 +311,7 @@ class StoragePurge:
         if not all(each.deleted for each in later):
             return False
         newest = max((each.modified for each in later), default=tombstone.modified)
-        plan = self.plan(main.form, main.document, PurgeRules(tombstones=one_later(newest)))
+        plan = self.plan(main, PurgeRules(tombstones=one_later(newest)))
         if plan.tombstone is None or plan.tombstone.id != tombstone.id:
             return False
         self._carry_out(plan)
@@ -326,16 +321,17 @@ class StoragePurge:
         mains = (DocumentAddress(form, collection, document) for collection in Collection)
         return any(self.store.names(main) for main in mains)
 
-    def plan(self, form: Form, document: str, rules: PurgeRules) -> PurgePlan:
-        plan = PurgePlan(self.store, rules, form, document)
+    def plan(self, main: DocumentAddress, rules: PurgeRules) -> PurgePlan:
+        plan = PurgePlan(self.store, rules, main)
         plan.make()
         return plan
 
     def purge(self, form: Form, document: str, rules: PurgeRules) -> PurgeTotals:
         """Remove the parts of a document that rules let go, and finish interrupted writes."""
-        for collection in Collection:
-            self._rewriter.finish(DocumentAddress(form, collection, document))
-        plan = self.plan(form, document, rules)
+        main = DocumentAddress(form, Collection.DATA, document)
+        for each in (main, main.counterpart):
+            self._rewriter.finish(each)
+        plan = self.plan(main, rules)
         if not plan.totals.is_empty:
             self._carry_out(plan)
         return plan.totals
@@ -346,7 +342,7 @@ class StoragePurge:
         return self.store if bodies is None else SplitStorage(self.store, bodies)
 
     def _carry_out(self, plan: PurgePlan) -> None:
-        storage = self.storage_of(plan.form)
+        storage = self.storage_of(plan.main.form)
         for address, instants in plan.older:
             remove_older(storage, address, instants)
         for each in plan.files:
@@ -355,7 +351,7 @@ class StoragePurge:
         if plan.tombstone is not None:
             with storage.writing(plan.main) as writer:
                 if self._is_still_deleted(plan, plan.tombstone):
-                    writer.discard_document(plan.form, plan.document)
+                    writer.discard_document(plan.main.form, plan.main.document)
                 else:
                     plan.totals.documents = 0
         if plan.draft is not None:
@@ -363,7 +359,7 @@ class StoragePurge:
             with storage.writing(draft) as writer:
                 found = newest_of(self.store, draft)
                 if found is not None and found.id == plan.draft.id:
-                    writer.discard_draft(plan.form, plan.document)
+                    writer.discard_draft(plan.main.form, plan.main.document)
                 else:
                     plan.totals.drafts = 0
 
@@ -426,7 +422,8 @@ def purge_documents(
     """Purge documents of a form, or with ``is_trial`` only plan that; yield the result or error of each."""
     for document in documents:
         try:
-            yield purging.plan(form, document, rules).totals if is_trial else purging.purge(form, document, rules)
+            main = DocumentAddress(form, Collection.DATA, document)
+            yield purging.plan(main, rules).totals if is_trial else purging.purge(form, document, rules)
         except PersistenceError as error:
             yield error
 
