@@ -101,16 +101,16 @@ class DataRevision:
 
 
 def living_revisions(
-    store: Storage, rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
+    rewriter: RevisionRewriter, form: Form, document: str, problems: list[str]
 ) -> Iterator[DataRevision]:
     """Yield the living revisions of a document, its attachments and its draft; add what is damaged to ``problems``."""
     for collection in (Collection.DRAFT, Collection.DATA):
         main = DocumentAddress(form, collection, document)
-        for name in store.names(main):
+        for name in rewriter.store.names(main):
             address, current = main.moved(collection, name), ""
-            for instant in (None, *store.revisions(address)):
+            for instant in (None, *rewriter.store.revisions(address)):
                 try:
-                    if instant is not None and store.is_older_name_of(address, instant, current):
+                    if instant is not None and rewriter.store.is_older_name_of(address, instant, current):
                         continue  # it goes with the first name, when that is rewritten
                     record = rewriter.record(address, instant)
                 except DamagedError as error:

@@ -606,7 +606,7 @@ class AttachmentMove:
                 if not self.is_dry:
                     for collection in Collection:
                         rewriter.finish(DocumentAddress(form, collection, document))
-                for revision in list(living_revisions(self.storage, rewriter, form, document, problems)):
+                for revision in list(living_revisions(rewriter, form, document, problems)):
                     record = revision.sidecar
                     if not revision.address.is_main and record.body is None and record.size:
                         self._move(rewriter, revision, problems)

@@ -49,21 +49,16 @@ _ATTEMPTS = 3
 # Older revisions, drafts and deleted documents count. A revision that cannot be read is a problem: it may need the key.
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class KeyReferences:
     """Finds the revisions of one storage that are encrypted with a key.
 
     Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
     """
 
-    store: Storage
-    bodies_of: BodiesOf
+    rewriter: RevisionRewriter
     key_id: str
     keeps_bodies_elsewhere: Callable[[Form], bool]
-    _rewriter: RevisionRewriter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._rewriter = RevisionRewriter(self.store, self.bodies_of)
 
     def of(self, form: Form, document: str) -> tuple[int, list[str]]:
         """Return how many revisions of a document, its attachments and its draft need the key, and problems."""
@@ -71,7 +66,7 @@ class KeyReferences:
             problems = list[str]()
             found = [
                 self._needs_key(each, problems)
-                for each in living_revisions(self.store, self._rewriter, form, document, problems)
+                for each in living_revisions(self.rewriter, form, document, problems)
                 if each.sidecar.body is None or not self.keeps_bodies_elsewhere(form)
             ]
             if None not in found:  # else a revision was moved meanwhile to a place that was read before
@@ -83,7 +78,7 @@ class KeyReferences:
         if hashed is not None and key_of(hashed) == self.key_id:
             return True
         try:
-            found = opened_revision(self._rewriter, revision)
+            found = opened_revision(self.rewriter, revision)
             if found is None:
                 return None
             with found.opened, disk_errors("reading", revision.address):
@@ -169,7 +164,7 @@ class Reencryption:
 
     def plan(self, form: Form, document: str, version: int | None = None) -> DocumentPlan:
         """Return the rewritings of a document and its draft, or of those revisions that have the version."""
-        plan = DocumentPlan(self.store, self._rewriter, self._at_rest, form, document)
+        plan = DocumentPlan(self._rewriter, self._at_rest, form, document)
         plan.make(version)
         return plan
 
@@ -206,7 +201,6 @@ class DocumentPlan:
     ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
 
-    store: Storage
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form
@@ -225,7 +219,7 @@ class DocumentPlan:
     def make(self, version: int | None) -> None:
         revisions = [
             each
-            for each in living_revisions(self.store, self.rewriter, self.form, self.document, self.problems)
+            for each in living_revisions(self.rewriter, self.form, self.document, self.problems)
             if version in (None, each.sidecar.version)
         ]
         data = [each for each in revisions if each.address.is_main]
@@ -306,7 +300,9 @@ class DocumentPlan:
         if self._is_own(held) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
-                sidecar = self.store.sidecar(DocumentAddress(held.form, held.collection, held.document, held.name))
+                sidecar = self.rewriter.store.sidecar(
+                    DocumentAddress(held.form, held.collection, held.document, held.name)
+                )
                 return will_be and sidecar is not None and not sidecar.deleted
         return self.at_rest.is_encrypted(held, is_labelled)
 
