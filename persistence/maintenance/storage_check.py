@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.catalog import NOTHING_ENCRYPTED, Catalog
@@ -460,20 +460,11 @@ class MarkCheck:
     def of_storage(self, storage: Storage, *, is_deep: bool) -> Iterator[Finding]:
         """Yield the findings in a storage that has no files."""
         for form in storage.forms():
-            for version in storage.versions(form):
-                yield from self._of_resource(storage, DefinitionAddress(form, version), is_deep=is_deep)
-            for collection in Collection if is_deep else ():
-                for document in storage.documents(form, collection):
-                    address = DocumentAddress(form, collection, document)
-                    yield from self._of_resource(storage, address, is_deep=is_deep)
+            for main in takewhile(lambda each: is_deep or isinstance(each, DefinitionAddress), mains_of(storage, form)):
+                yield from self._of_resource(storage, main, is_deep=is_deep)
 
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
-        older: Sequence[Instant] = ()
-        path = str(address)
-        if isinstance(address, DefinitionAddress):
-            path = f"{address.folder}/{address.name}"
-        else:
-            older = storage.revisions(address)
+        older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
         for instant in (None, *older):
             with suppress(PersistenceError):
                 found = (
@@ -484,4 +475,4 @@ class MarkCheck:
                 if found is not None and found.file is not None:
                     with found.file as file:
                         for kind, what in self.faults(address, found.sidecar, file, is_deep=is_deep):
-                            yield kind.at(path, what)
+                            yield kind.at(f"{address.folder}/{address.name}", what)

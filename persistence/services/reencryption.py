@@ -300,9 +300,8 @@ class DocumentPlan:
         if self._is_own(held) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
-                sidecar = self.rewriter.store.sidecar(
-                    DocumentAddress(held.form, held.collection, held.document, held.name)
-                )
+                address = DocumentAddress(held.form, held.collection, held.document, held.name)
+                sidecar = self.rewriter.store.sidecar(address)
                 return will_be and sidecar is not None and not sidecar.deleted
         return self.at_rest.is_encrypted(held, is_labelled)
 
