@@ -10,17 +10,9 @@ from functools import cache, partial
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, BinaryIO
 
+from persistence import errors
 from persistence.catalog import NOTHING_ENCRYPTED, Catalog
 from persistence.crypto import is_bound
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    PersistenceError,
-    StartupError,
-    disk_errors,
-)
 from persistence.forms.controls import unusable_marks
 from persistence.forms.encryption import EncryptionSurvey
 from persistence.limits import CHUNK, LARGEST_TREE
@@ -93,7 +85,7 @@ class _Records:
 
     def _read(self, place: FilePaths) -> Sidecar | None:
         record = None
-        with suppress(DamagedError, OSError):
+        with suppress(errors.DamagedError, OSError):
             record = stored_revision.read_sidecar(place)
         if record is None:
             self.doubtful.add(place.name)
@@ -108,7 +100,7 @@ class AttachmentsCheck:
     def __init__(self, base: str, root_of: PlaceOf, trees: Mapping[str, FolderTree], lock_timeout: float) -> None:
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
-            raise StartupError(f"there is no directory {self.tree.root} for attachments")
+            raise errors.StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
         self._trees = trees
         self._quarantine = Quarantine(self.tree.root)
@@ -118,7 +110,7 @@ class AttachmentsCheck:
 
     def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
         """Check the documents below some names; yield ``None`` for a document that is done."""
-        with disk_errors(f"directory of attachments {self.tree.root}"):
+        with errors.disk_errors(f"directory of attachments {self.tree.root}"):
             for only in parts:
                 for finding in () if only else tree_walk.strays(self.tree.layout):
                     yield finding.mended_by(self._repair)
@@ -135,7 +127,7 @@ class AttachmentsCheck:
             return
         try:
             root = self._root_of(folder.form)
-        except (ConfigurationError, StartupError):  # the form has no provider any more
+        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
             root = None
         if root is None and folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
             self._unrouted = folder.form
@@ -150,7 +142,7 @@ class AttachmentsCheck:
                     is_unfinished = finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE}
                     finish = partial(self._finish, tree, folder)
                     yield finding.mended_by(finish if is_unfinished else self._repair)
-        except BusyError as error:
+        except errors.BusyError as error:
             yield FindingKind.BUSY.at(folder.path, str(error))
 
     def _repair(self, finding: Finding) -> None:
@@ -270,7 +262,7 @@ class ObjectsCheck:
     def _place(self, form: Form) -> str | None:
         try:
             return self._records_of(form)
-        except (ConfigurationError, StartupError):  # the form has no provider any more
+        except (errors.ConfigurationError, errors.StartupError):  # the form has no provider any more
             return None
 
     def _is_known(self, form: Form) -> bool:
@@ -308,7 +300,7 @@ class StorageCheck:
                 return None
             try:
                 bodies = self.bodies_of(address.form)
-            except ConfigurationError:  # the form has no provider any more
+            except errors.ConfigurationError:  # the form has no provider any more
                 return None
             if bodies is None:
                 return FindingKind.BODY_MISSING, f"of {record.modified}: no property leads to its body"
@@ -325,7 +317,7 @@ class StorageCheck:
     def part(self, path: str) -> tuple[str, ...]:
         names = tuple(path.strip("/").split("/"))
         if not _has(self.database.storage, names):
-            raise BadRequestError(f"{path} is not in the database")
+            raise errors.BadRequestError(f"{path} is not in the database")
         return names
 
     def count(self) -> int:
@@ -375,7 +367,7 @@ def body_faults(
         older = ((revision.place, record) for revision, record in readable(history, name))
         for place, record in ((folder.paths(name), sidecar), *older):
             if record.body is not None and not record.deleted:
-                with suppress(ConfigurationError):  # the form has no provider any more
+                with suppress(errors.ConfigurationError):  # the form has no provider any more
                     bodies = bodies_of(folder.form)
                     fault = None if bodies is None else body_fault(bodies, folder.address(name), record, deep=deep)
                     if fault is not None:
@@ -398,7 +390,7 @@ def body_fault(
                 return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
             if (deep or found.is_edited) and digest_of_open(found.opened) != body.digest:
                 return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
-    except DamagedError as error:
+    except errors.DamagedError as error:
         return FindingKind.BODY_DAMAGED, f"{error} in {where}"
     except OSError as error:
         return FindingKind.UNREADABLE, f"its body in {where}: {error.strerror}"
@@ -424,7 +416,7 @@ class MarkCheck:
         self, address: Address, sidecar: Sidecar, file: BinaryIO, *, is_deep: bool
     ) -> list[tuple[FindingKind, str]]:
         """Find fault with the content of a main resource. Data is read if the check ``is_deep``."""
-        with suppress(PersistenceError):
+        with suppress(errors.PersistenceError):
             if isinstance(address, DefinitionAddress):
                 return [
                     (_KINDS[each.is_encryption], each.cause) for each in unusable_marks(file.read(LARGEST_TREE + 1))
@@ -466,7 +458,7 @@ class MarkCheck:
     def _of_resource(self, storage: Storage, address: Address, *, is_deep: bool) -> Iterator[Finding]:
         older = () if isinstance(address, DefinitionAddress) else storage.revisions(address)
         for instant in (None, *older):
-            with suppress(PersistenceError):
+            with suppress(errors.PersistenceError):
                 found = (
                     storage.read(address, content=True)
                     if instant is None

@@ -14,37 +14,15 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from persistence import crypto
+from persistence import crypto, errors, limits
 from persistence.bounded_cache import BoundedCache
 from persistence.catalog import NOTHING_ENCRYPTED, Definition, EncryptedControls
 from persistence.crypto import DataCipher, EncryptionKeys, FileHeader, PlainFile, ValueCipher
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadAddressError,
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    ForbiddenError,
-    MalformedXmlError,
-    as_disk_error,
-    disk_errors,
-)
 from persistence.forms.controls import UnusableMark, unusable_marks
 from persistence.forms.definition_metadata import MetadataReader
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits import (
-    CHUNK,
-    LARGEST_TREE,
-    LONGEST_TEXT,
-    LOOKED_AT,
-    LOOKED_AT_BYTES,
-    MOST_ENCRYPTED,
-    MOST_HOLDERS,
-    SEARCHED_AT_ONCE,
-)
 from persistence.model.addresses import PUBLIC_PREFIX, Address, AttachmentRef, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.model.versions import Place
@@ -81,7 +59,7 @@ class EncryptionAtRest:
             return encrypted
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"{address} is encrypted, and the definition of version {definition.version}, with its encrypted"
                 " controls, is gone"
             )
@@ -92,7 +70,7 @@ class EncryptionAtRest:
         for each in (definition,) if published else every:
             sidecar = route.definition.storage.sidecar(each.address)
             if sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts:
-                raise ConfigurationError(
+                raise errors.ConfigurationError(
                     f"the definition of version {definition.version} of {form}, with its encrypted controls, is gone"
                 )
         return reduce(or_, published) if published else None
@@ -117,7 +95,7 @@ class EncryptionAtRest:
                 return False
             with found.file:
                 return self.plain_file(found, address) is not None
-        except (BadAddressError, ConfigurationError, DamagedError):
+        except (errors.BadAddressError, errors.ConfigurationError, errors.DamagedError):
             return is_labelled
 
     def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
@@ -138,7 +116,7 @@ class EncryptionAtRest:
     def require_kept(self, key_id: str | None, address: DocumentAddress) -> None:
         """Refuse a content if the key with which it was encrypted was retired since."""
         if key_id not in self.keys.ring().keys:
-            raise BusyError(
+            raise errors.BusyError(
                 f"the key that {address} was encrypted with was retired while it was received: send it again"
             )
 
@@ -154,10 +132,10 @@ class EncryptionAtRest:
             with ValueDecrypter(values.decrypt) as opening:
                 yield from opening.edited(pieces)
                 values.verify(opening.seal)
-        except MalformedXmlError as error:
-            raise DamagedError(f"{address} cannot be decrypted: {error}") from error
+        except errors.MalformedXmlError as error:
+            raise errors.DamagedError(f"{address} cannot be decrypted: {error}") from error
         if must_have and not values.count:
-            raise DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
+            raise errors.DamagedError(f"{address} has no encrypted value, but its sidecar says that it has")
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
@@ -177,7 +155,7 @@ class EncryptionAtRest:
         try:
             text = self.cipher(address).decrypt(sidecar.sealed_hash, _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
-        except (ConfigurationError, DamagedError, msgspec.DecodeError):
+        except (errors.ConfigurationError, errors.DamagedError, msgspec.DecodeError):
             return sidecar
 
 
@@ -210,8 +188,8 @@ def receiving(
     if address.is_main:  # XML resources are XML, even if another type is sent (spec crud 4.5)
         is_xhtml = isinstance(address, DefinitionAddress) and kind.partition(";")[0].strip().lower() == XHTML
         kind = XHTML if is_xhtml else XML
-    elif sent.strip() and (len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(kind)):
-        raise BadRequestError(f"the content type is not a media type: {sent!r}")
+    elif sent.strip() and (len(sent) > limits.LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(kind)):
+        raise errors.BadRequestError(f"the content type is not a media type: {sent!r}")
     is_main = address.is_main
     reader = definition_reader(address)
     check = reader or checking or (XmlCheck() if is_main else None)
@@ -221,7 +199,7 @@ def receiving(
             try:
                 upload.write(chunk)
             except OSError as error:
-                raise as_disk_error(error, "receiving", address) from error
+                raise errors.as_disk_error(error, "receiving", address) from error
             if watch is not None:
                 watch.feed(chunk)
             if check is not None:
@@ -233,7 +211,7 @@ def receiving(
         try:
             upload.flush()
         except OSError as error:
-            raise as_disk_error(error, "receiving", address) from error
+            raise errors.as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
@@ -245,9 +223,9 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
         return ()
     try:
         with upload.opened() as file:
-            return unusable_marks(file.read(LARGEST_TREE + 1), is_checked=True)
+            return unusable_marks(file.read(limits.LARGEST_TREE + 1), is_checked=True)
     except OSError as error:
-        raise as_disk_error(error, "receiving") from error
+        raise errors.as_disk_error(error, "receiving") from error
 
 
 def definition_reader(address: Address) -> MetadataReader | None:
@@ -309,7 +287,9 @@ class EncryptionCodec(Codec):
     """Encrypts content that is stored, and decrypts content that is answered."""
 
     at_rest: EncryptionAtRest
-    _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
+    _mentions: BoundedCache[bool] = field(
+        default_factory=lambda: BoundedCache(limits.LOOKED_AT, limits.LOOKED_AT_BYTES), init=False
+    )
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
         """Return a content in which the encrypted controls of the version's definition are encrypted.
@@ -350,7 +330,7 @@ class EncryptionCodec(Codec):
                 found = replace(found, size=plain.size, file=cast("BinaryIO", plain))
                 return replace(read, found=found, is_decrypted=True)
             # Read once in each process where the sidecar does not say it, such as one of an older service.
-            with disk_errors("reading", address):
+            with errors.disk_errors("reading", address):
                 if found.is_edited:
                     has_encrypted = _mentions_encryption(file)
                 elif found.sidecar.encrypted is not None:
@@ -383,7 +363,7 @@ class _EncryptedData:
         if not paths:
             for chunk in source:
                 head += chunk
-                if len(head) > SEARCHED_AT_ONCE:
+                if len(head) > limits.SEARCHED_AT_ONCE:
                     break
             else:
                 watch = WordWatch(MARKER_WORD)
@@ -416,14 +396,14 @@ class _EncryptedData:
 
     def _encrypt(self, text: str, place: Place) -> str:
         self._values += 1
-        if self._values > MOST_ENCRYPTED:
-            raise BodyTooLargeError(f"the form data has more than {MOST_ENCRYPTED} values to encrypt")
+        if self._values > limits.MOST_ENCRYPTED:
+            raise errors.BodyTooLargeError(f"the form data has more than {limits.MOST_ENCRYPTED} values to encrypt")
         return self._encrypting.encrypt(text, place)
 
     def _is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self._holders += 1
-        if self._holders > MOST_HOLDERS:
-            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        if self._holders > limits.MOST_HOLDERS:
+            raise errors.BadRequestError(f"the form data names more than {limits.MOST_HOLDERS} attachments")
         return self._at_rest.is_encrypted(held, is_labelled)
 
 
@@ -451,7 +431,7 @@ class _EncryptedAttachment:
         elif self.content.may_read(header.address):
             plain = self._decrypted(chain((head[len(header.raw) :],), source), header)
         else:
-            raise ForbiddenError("the body is an encrypted attachment of a document that you may not read")
+            raise errors.ForbiddenError("the body is an encrypted attachment of a document that you may not read")
         self.is_encrypted = self.is_encrypted_control or header is not None
         if self.is_encrypted:
             ring = self.at_rest.keys.ring()
@@ -472,8 +452,8 @@ class _EncryptedAttachment:
     def _decrypted(self, chunks: Iterable[bytes], header: FileHeader) -> Iterator[bytes]:
         try:
             yield from crypto.decrypted(chunks, header, self.at_rest.keys.ring())
-        except DamagedError as error:
-            raise BadRequestError("the body is an encrypted attachment that was changed") from error
+        except errors.DamagedError as error:
+            raise errors.BadRequestError("the body is an encrypted attachment that was changed") from error
 
 
 EncodedContent = ReceivedContent | _EncryptedData | _EncryptedAttachment
@@ -489,10 +469,10 @@ def _is_encrypted_control(holder: str | None, controls: EncryptedControls | None
 
 
 def _mentions_encryption(file: BinaryIO) -> bool:
-    mentions = may_mention(iter(partial(file.read, CHUNK), b""), MARKER_WORD)
+    mentions = may_mention(iter(partial(file.read, limits.CHUNK), b""), MARKER_WORD)
     file.seek(0)
     return mentions
 
 
-def _published_meanwhile(address: DocumentAddress) -> BusyError:
-    return BusyError(f"the form of {address} was published again while this was received: send it again")
+def _published_meanwhile(address: DocumentAddress) -> errors.BusyError:
+    return errors.BusyError(f"the form of {address} was published again while this was received: send it again")

@@ -29,22 +29,8 @@ from persistence.forms.diffs import read_data
 from persistence.forms.form_data import CellPlace, CellReader, Column, PathState, cell_matcher, readable
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK, MOST_OPTIONS, ROWS_AT_ONCE, STORED_LISTED, VERSIONS_JOINED
+from persistence.model import queries
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.queries import (
-    Comparison,
-    DraftFilter,
-    Drafts,
-    ExportedContent,
-    ExportQuery,
-    Field,
-    FieldFilter,
-    Hit,
-    Hits,
-    Query,
-    Scope,
-    Sort,
-    TextMatch,
-)
 from persistence.model.sidecar import DocumentFacts, Sidecar
 from persistence.model.texts import Instant
 from persistence.model.typed_values import OrderedType
@@ -129,9 +115,9 @@ class TableExport:
     """One export of tables, with labels in a language: of all controls, or only of indexed ones."""
 
     def __init__(
-        self, exporting: Exporting, query: ExportQuery, language: str | None, *, has_all_controls: bool
+        self, exporting: Exporting, query: queries.ExportQuery, language: str | None, *, has_all_controls: bool
     ) -> None:
-        self._export = exporting(replace(query, contents=frozenset({ExportedContent.DATA})))
+        self._export = exporting(replace(query, contents=frozenset({queries.ExportedContent.DATA})))
         self.forms = self._export.forms
         self._language, self._has_all_controls = language, has_all_controls
         self._columns: dict[tuple[Form, int], Columns] = {}
@@ -290,10 +276,10 @@ class TableColumn:
         return 0 < len(self.choices) <= MOST_OPTIONS
 
     @property
-    def match(self) -> TextMatch:
+    def match(self) -> queries.TextMatch:
         if not self.has_options:
-            return TextMatch.SUBSTRING
-        return TextMatch.TOKEN if self.selects_many else TextMatch.EXACT
+            return queries.TextMatch.SUBSTRING
+        return queries.TextMatch.TOKEN if self.selects_many else queries.TextMatch.EXACT
 
     def shown(self, values: Iterable[str]) -> str:
         items = (each for value in values for each in (value.split() if self.selects_many else (value,)))
@@ -332,28 +318,28 @@ class DocumentTable:
         columns = (replace(each, label=label) for each, label in zip(found.values(), labels, strict=True))
         return cls(route, version, latest, tuple(columns))
 
-    def find(self, query: Query, drafts: Drafts, until: float = math.inf) -> Hits:
+    def find(self, query: queries.Query, drafts: queries.Drafts, until: float = math.inf) -> queries.Hits:
         """Return a page; no document is looked at after ``until``, by the monotonic clock."""
-        scope = Scope(None if self.version is None else (self.version,), DraftFilter(drafts))
+        scope = queries.Scope(None if self.version is None else (self.version,), queries.DraftFilter(drafts))
         return self.route.data.index.search(self.route.form, scope, query, Budget(until))
 
-    def stored(self, offset: int, size: int) -> Hits:
+    def stored(self, offset: int, size: int) -> queries.Hits:
         """Return a part of the saved documents without an index or values of controls, those saved last first.
 
         Of a large form, ``STORED_LISTED`` documents in any order are read.
         """
         storage = self.route.data.storage
         names = list(islice(storage.documents(self.route.form), STORED_LISTED + 1))
-        found = list[Hit]()
+        found = list[queries.Hit]()
         for document in names[:STORED_LISTED]:
             with suppress(DamagedError):
                 sidecar = storage.sidecar(DocumentAddress(self.route.form, Collection.DATA, document))
                 if sidecar is not None and not sidecar.deleted and self.version in {None, sidecar.version}:
-                    found.append(Hit(document=document, is_draft=False, facts=sidecar.facts))
+                    found.append(queries.Hit(document=document, is_draft=False, facts=sidecar.facts))
         found.sort(key=lambda hit: (hit.facts.modified, hit.document), reverse=True)
-        return Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
+        return queries.Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
-    def csv(self, query: Query, drafts: Drafts) -> Iterator[bytes]:
+    def csv(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[bytes]:
         """Return all documents that a query finds as CSV, in pieces, in the order in which they were created.
 
         Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
@@ -363,7 +349,7 @@ class DocumentTable:
         rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
         yield from csv_pieces([column.label for column in self.columns], rows)
 
-    def xlsx(self, query: Query, drafts: Drafts, language: str | None) -> Iterator[bytes]:
+    def xlsx(self, query: queries.Query, drafts: queries.Drafts, language: str | None) -> Iterator[bytes]:
         """Return all documents that a query finds as a workbook, with all controls; values stay encrypted.
 
         Its last sheet names what is left out or cut, if anything is.
@@ -394,16 +380,18 @@ class DocumentTable:
         numbered = [outlines[number] for number in self.numbers]
         yield from workbook(documents(), numbered, language, problems, lists_problems=True)
 
-    def _by_creation(self, query: Query, drafts: Drafts) -> Iterator[Hit]:
+    def _by_creation(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[queries.Hit]:
         paths = tuple(column.path for column in self.columns)
         since: Instant | None = None
         offset, seen = 0, set[tuple[str, bool]]()
         while True:
-            begin = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+            begin = (
+                () if since is None else (queries.FieldFilter(queries.Field.CREATED, queries.Comparison.GTE, since),)
+            )
             asked = replace(
                 query,
                 fields=(*query.fields, *begin),
-                sort=Sort(Field.CREATED, is_descending=False),
+                sort=queries.Sort(queries.Field.CREATED, is_descending=False),
                 offset=offset,
                 size=ROWS_AT_ONCE,
                 paths=paths,

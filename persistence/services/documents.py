@@ -8,22 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from persistence import errors
 from persistence.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadAddressError,
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    DamagedError,
-    DeletedError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PreconditionError,
-    VersionError,
-)
 from persistence.forms.messages import read_lock, write_lock
 from persistence.model import versions
 from persistence.model.addresses import DESIGNER_VERSION, Address, Collection, DocumentAddress, Form
@@ -70,7 +57,7 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
         return must_live(route.storage.read(address, content=content), address)
     found = route.storage.read_revision(address, get.instant, content=content)
     if found is None:
-        raise NotFoundError(f"{address} has no revision of {get.instant}")
+        raise errors.NotFoundError(f"{address} has no revision of {get.instant}")
     return must_live(found, address)
 
 
@@ -88,7 +75,7 @@ def as_of(storage: Revisions, address: Address, moment: Instant, *, content: boo
         older = storage.read_revision(address, revisions.instant(position), content=content)
         if older is not None:
             return older
-    raise NotFoundError(f"{address} did not exist at {moment}")
+    raise errors.NotFoundError(f"{address} did not exist at {moment}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +100,7 @@ def living_revisions(
                     if instant is not None and rewriter.store.is_older_name_of(address, instant, current):
                         continue  # it goes with the first name, when that is rewritten
                     record = rewriter.record(address, instant)
-                except DamagedError as error:
+                except errors.DamagedError as error:
                     problems.append(str(error))
                     continue
                 if record is not None and instant is None:
@@ -183,11 +170,11 @@ class Leasing:
         route = self.router.of(address.form)
         if not route.properties.has_leases:
             name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.lease"
-            raise ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
+            raise errors.ForbiddenError(f"leases of {address.form} are switched off: the property {name} is false")
         return route
 
 
-def holder_document(error: LockedError) -> bytes:
+def holder_document(error: errors.LockedError) -> bytes:
     """Return the document that names the holder of a lease, for the others; empty where the holder is not known."""
     return b"" if error.user is None else write_lock(LeaseHolder(error.user, error.group))
 
@@ -246,7 +233,7 @@ class FactsChange:
     def require_possible(self, form: Form, storage: Storage) -> None:
         """Refuse another owner where another service has the data: it would keep the one before, and not say so."""
         if self.owner is not None and storage.is_remote:
-            raise NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
+            raise errors.NotSupportedError(f"the data of {form} is with another service, where no owner is changed")
 
 
 class ChangedDocument(NamedTuple):
@@ -361,9 +348,14 @@ class Documents:
                 found = must_live(found, address)
                 if not is_trial:
                     self.change_facts(address, found.etag, change)
-            except (BusyError, DamagedError, LockedError, PreconditionError) as error:
+            except (errors.BusyError, errors.DamagedError, errors.LockedError, errors.PreconditionError) as error:
                 yield ChangedDocument(each, None, str(error))
-            except (BadRequestError, BodyTooLargeError, DeletedError, NotFoundError) as error:
+            except (
+                errors.BadRequestError,
+                errors.BodyTooLargeError,
+                errors.DeletedError,
+                errors.NotFoundError,
+            ) as error:
                 if document is not None:
                     raise
                 yield ChangedDocument(each, None, str(error))  # what refuses one document does not keep back the others
@@ -411,7 +403,7 @@ class Documents:
 
     def discard_draft(self, form: Form, document: str, delete: Delete) -> Removed:  # noqa: ARG002 - others do it
         """Refuse: a draft is deleted by its ``data.xml``, and this path is one between services (spec crud 11)."""
-        raise BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
+        raise errors.BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
@@ -424,15 +416,15 @@ class Documents:
         if not route.properties.has_versions:
             versions.only_first(delete.version)
         count = refused = 0
-        damage: DamagedError | None = None
+        damage: errors.DamagedError | None = None
         refusal = ""
         for document in route.data.storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, document)
             try:
                 count += self._delete_one(route, address, number, delete)
-            except DamagedError as error:
+            except errors.DamagedError as error:
                 damage = damage or error
-            except (ForbiddenError, LockedError) as error:
+            except (errors.ForbiddenError, errors.LockedError) as error:
                 refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
@@ -464,7 +456,7 @@ class Documents:
             return False
         try:
             self.access.allow(READING, subject_of(route, address, main, 0), asked.user, token)
-        except ForbiddenError:
+        except errors.ForbiddenError:
             return False
         return True
 
@@ -475,13 +467,13 @@ class Documents:
         configured = route.properties
         if address.is_draft and not configured.has_drafts:
             name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
-            raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
+            raise errors.ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         stored = configured.data_format_name
         if data_format and data_format not in (RAW, stored):  # spec crud 3.1
             if versions.is_data_format(data_format):
-                raise BadRequestError(f"form data is stored in format {stored}, not {data_format}")
+                raise errors.BadRequestError(f"form data is stored in format {stored}, not {data_format}")
             formats = ", ".join((*versions.DATA_FORMATS, RAW))
-            raise BadRequestError(f"data-format-version must be one of {formats}, not {data_format!r}")
+            raise errors.BadRequestError(f"data-format-version must be one of {formats}, not {data_format!r}")
         number = versions.number_only(asked, "form data")
         if not configured.has_versions:
             versions.only_first(asked)
@@ -491,7 +483,9 @@ class Documents:
         """Decide about a PUT without a lock. The designer's data has one version only (spec crud 5.4)."""
         number = self.admitted(route, address, put.version, put.data_format)
         if number not in (None, DESIGNER_VERSION) and self.dialect.is_designer(address.form):
-            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+            raise errors.VersionError(
+                f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}"
+            )
         with route.storage.deciding(address):
             over = route.storage.read(address, content=False)
             decision = self.decided(route, address, put, number, over)
@@ -507,7 +501,7 @@ class Documents:
         is_settled = own is not None and (address.is_main or main is not None)
         is_exempt = is_settled or number is not None or not route.properties.has_versions
         if self.dialect.requires_version and not (is_exempt or self.dialect.is_designer(route.form)):
-            raise VersionError(f"{address} is new: its form definition version must be sent")
+            raise errors.VersionError(f"{address} is new: its form definition version must be sent")
         known = over or main
         version = number or (
             version_of_new(route.storage, route.catalog, self.dialect, address)
@@ -571,7 +565,7 @@ class Documents:
         if definition.is_stored or self.dialect.is_designer(route.form):
             return
         name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"version {definition.version} of {route.form} was never published, and data is stored of published"
             f" versions only: the property {name} is true"
         )

@@ -29,21 +29,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, LargeZipFile, ZipFile,
 
 import msgspec
 
+from persistence import limits
 from persistence.errors import BadRequestError, PersistenceError, disk_errors
 from persistence.forms.archive_metadata import ForeignFacts, read_metadata
-from persistence.limits import (
-    CHUNK,
-    DEEPEST_FOLDER,
-    FREE_OF_RATIO,
-    LARGEST_DIRECTORY,
-    LARGEST_RATIO,
-    LARGEST_SENT_DIRECTORY,
-    LONGEST_ENTRY,
-    LONGEST_LINE,
-    LONGEST_NAME,
-    LONGEST_PATH,
-    MOST_FILES,
-)
 from persistence.model import texts
 from persistence.model.addresses import (
     DATA_XML,
@@ -80,7 +68,7 @@ from persistence.storage.layout import LAYOUT
 _CRUD = ("crud",)
 _PREFIXES = ((*PUBLIC_PREFIX.strip("/").split("/"), *_CRUD), _CRUD)
 _COLLECTIONS = frozenset(each.value for each in Collection)
-_LONGEST_PART = LONGEST_NAME + len(METADATA_SUFFIX)
+_LONGEST_PART = limits.LONGEST_NAME + len(METADATA_SUFFIX)
 
 _INCOMPLETE = f"the archive is incomplete: its last entry, {ERRORS_ENTRY}, names the revisions that it lacks"
 
@@ -91,7 +79,7 @@ NamedEntry = tuple[ArchiveEntry, bool]  # The revision that a name stands for, a
 
 
 def named_entry(name: str) -> NamedEntry:
-    parts = tuple(name.split("/")) if len(name) <= LONGEST_PATH else ()
+    parts = tuple(name.split("/")) if len(name) <= limits.LONGEST_PATH else ()
     if not all(parts) or any(part in {".", ".."} or len(part) > _LONGEST_PART for part in parts) or "\\" in name:
         raise BadRequestError("its name has empty parts, dots, backslashes, or is too long")
     with suppress(BadRequestError):
@@ -126,8 +114,8 @@ class FilesSource:
         self._others: list[TransferOutcome] = []
         added, described = list[str](), set[str]()
         for count, name in enumerate(files.names(), 1):
-            if count > MOST_FILES:
-                raise BadRequestError(f"there are more than {MOST_FILES} files: import them in parts")
+            if count > limits.MOST_FILES:
+                raise BadRequestError(f"there are more than {limits.MOST_FILES} files: import them in parts")
             if _may_be_added(name):
                 added.append(name)
                 described.add(name)
@@ -159,7 +147,7 @@ class FilesSource:
         is_hidden = any(part.startswith(".") and part.strip(".") for part in folders)
         if is_added or not folders or is_apples or is_hidden:
             notes = (_INCOMPLETE,) if name == ERRORS_ENTRY else ()
-            self._others.append(TransferOutcome(name[:LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
+            self._others.append(TransferOutcome(name[: limits.LONGEST_ENTRY], TransferResult.IGNORED, notes=notes))
             return
         try:
             entry, _ = named_entry(name)
@@ -264,7 +252,7 @@ class FolderFiles:
             raise BadRequestError(f"{path} is a data directory: export it, or use persistence backup and restore")
 
     def names(self) -> Iterator[str]:
-        return self._names("", DEEPEST_FOLDER)
+        return self._names("", limits.DEEPEST_FOLDER)
 
     def fault(self, name: str) -> str | None:
         """Return the reason why a file cannot be read, as far as that is known without reading it."""
@@ -287,7 +275,7 @@ class FolderFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with FileIO(files.open_file(f"{self._root}/{name}")) as file:
-                while piece := file.read(CHUNK):
+                while piece := file.read(limits.CHUNK):
                     yield piece
         except OSError as error:
             raise BadRequestError(f"{name} cannot be read: {error.strerror}") from error
@@ -305,7 +293,7 @@ class FolderFiles:
             elif levels:
                 yield from self._names(path, levels - 1)
             else:
-                raise BadRequestError(f"{path} is deeper than {DEEPEST_FOLDER} folders")
+                raise BadRequestError(f"{path} is deeper than {limits.DEEPEST_FOLDER} folders")
 
 
 _HERE = re.compile(r"(?:\./)+")
@@ -340,7 +328,7 @@ class ZipFiles:
             if info.header_offset < end:
                 raise BadRequestError(f"the entry {info.filename!r} overlaps another one")
             end = info.header_offset + _LOCAL_HEADER + info.compress_size
-        if total > max(LARGEST_RATIO * size, FREE_OF_RATIO):
+        if total > max(limits.LARGEST_RATIO * size, limits.FREE_OF_RATIO):
             raise BadRequestError(f"refusing an archive of {size} bytes that unpacks to {total}")
         self._entries = {_name(each): each for each in self._zip.infolist() if each.filename == each.orig_filename}
 
@@ -377,7 +365,7 @@ class ZipFiles:
     def pieces(self, name: str) -> Iterator[bytes]:
         try:
             with self._zip.open(self._entries[name]) as file:
-                while piece := file.read(CHUNK):
+                while piece := file.read(limits.CHUNK):
                     yield piece
         except _NOT_READ as error:
             raise BadRequestError(f"{name} cannot be read: {error}") from error
@@ -473,14 +461,14 @@ class JsonLines:
         while line := self._read():
             number += 1
             line = line.removeprefix(BOM_UTF8) if number == 1 else line
-            is_long = len(line) > LONGEST_LINE
+            is_long = len(line) > limits.LONGEST_LINE
             end = line
-            while is_long and not end.endswith(b"\n") and (end := self._read(CHUNK)):
+            while is_long and not end.endswith(b"\n") and (end := self._read(limits.CHUNK)):
                 continue
             if line.strip():
                 yield number, None if is_long else line
 
-    def _read(self, most: int = LONGEST_LINE + 1) -> bytes:
+    def _read(self, most: int = limits.LONGEST_LINE + 1) -> bytes:
         try:
             return self._file.readline(most)
         except OSError as error:
@@ -489,7 +477,7 @@ class JsonLines:
 
 def _decoded(line: bytes | None) -> JsonDocument:
     if line is None:
-        raise BadRequestError(f"it is longer than {LONGEST_LINE} bytes: import it from a folder or a ZIP file")
+        raise BadRequestError(f"it is longer than {limits.LONGEST_LINE} bytes: import it from a folder or a ZIP file")
     try:
         found = _decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -565,7 +553,7 @@ def open_source(path: str, file: BinaryIO | None, *, largest: int) -> ImportSour
         begin = file.read(4).removeprefix(BOM_UTF8).lstrip()
         file.seek(0)
     if begin in _ZIP_BEGINS:
-        return FilesSource(ZipFiles(file, LARGEST_DIRECTORY, largest=largest))
+        return FilesSource(ZipFiles(file, limits.LARGEST_DIRECTORY, largest=largest))
     if begin[:1] in {b"{", b"[", b""}:
         return JsonLines(file)
     raise BadRequestError("it is not a ZIP file or JSON lines")
@@ -577,7 +565,7 @@ def is_importable(content_type: str | None) -> bool:
 
 def sent_source(file: BinaryIO, content_type: str | None, *, largest: int) -> ImportSource:
     if _kind(content_type) in _ZIP_TYPES:
-        return FilesSource(ZipFiles(file, LARGEST_SENT_DIRECTORY, largest=largest))
+        return FilesSource(ZipFiles(file, limits.LARGEST_SENT_DIRECTORY, largest=largest))
     return JsonLines(file)
 
 

@@ -13,21 +13,10 @@ from typing import BinaryIO, cast
 
 import msgspec
 
+from persistence import errors
 from persistence.catalog import Definition, EncryptedControls
 from persistence.closable import taking
 from persistence.dialect import DIALECTS
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    ConflictError,
-    DiskFullError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    ReplacedError,
-    disk_errors,
-)
 from persistence.forms.form_data import HolderReader
 from persistence.index.protocol import Budget
 from persistence.limits import CHUNK
@@ -139,7 +128,9 @@ class ImportWriter:
         if isinstance(address, DocumentAddress) and self.route.properties.needs_publication:
             is_designer = self.importer.codec.at_rest.dialect.is_designer(address.form)
             if not is_designer and not self.route.catalog.of(address.form, version).is_stored:
-                raise NotFoundError(f"version {version} of {address.form} was never published, as a property requires")
+                raise errors.NotFoundError(
+                    f"version {version} of {address.form} was never published, as a property requires"
+                )
         if revision.content is None:
             return ReceivedRevision(revision, version)
         chunks = _as_described(revision, self.importer.largest_xml if address.is_main else self.importer.largest)
@@ -209,7 +200,7 @@ class ImportWriter:
 
     def _commit(self, writer: Writing, received: ReceivedRevision) -> None:
         address = received.revision.address
-        changed = ReplacedError(f"{address} was written by another request meanwhile: import again")
+        changed = errors.ReplacedError(f"{address} was written by another request meanwhile: import again")
         described = partial(self._sidecar, received)
         store_next(writer, address, received.upload, self.plan.over, described=described, changed=changed)
         if isinstance(address, DocumentAddress) and address.is_main and not address.is_draft:
@@ -227,7 +218,7 @@ class ImportWriter:
         if counterpart is None or (address.is_draft and (modified is None or counterpart.modified < modified)):
             return
         if address.is_draft or not (counterpart.deleted or self.plan.replaces_drafts):
-            raise ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
+            raise errors.ReplacedError(f"{address.main} was saved or drafted meanwhile: import again")
 
     def _sidecar(self, received: ReceivedRevision, over: StoredRevision | None) -> Sidecar:
         revision, content, there = received.revision, received.content, living(over)
@@ -249,7 +240,7 @@ class ImportWriter:
             has_views = False
             try:
                 has_views = wants_flat_views(self.route, is_asked=sidecar.flat_view)
-            except NotSupportedError:
+            except errors.NotSupportedError:
                 self.notes.append(f"flat views need the definition where the data is, and data in format {V4_0_0}")
             sidecar = msgspec.structs.replace(sidecar, flat_view=has_views)
         return sidecar
@@ -263,10 +254,10 @@ def _as_described(revision: ImportedRevision, largest: int) -> Iterator[bytes]:
     for piece in pieces if expected is None else hashed:
         size += len(piece)
         if size > largest:
-            raise BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
+            raise errors.BodyTooLargeError(f"{revision.name} is larger than the limit of {largest} bytes")
         yield piece
     if expected not in (None, hashed.digest):
-        raise BadRequestError(f"{revision.name} does not have the digest in its metadata")
+        raise errors.BadRequestError(f"{revision.name} does not have the digest in its metadata")
 
 
 # Permissions of forms and singleton forms do not count: an administrator imports.
@@ -309,7 +300,7 @@ class Importer:
                 begun.add(form)
                 data = self.router.of(form).data
                 if not data.storage.is_remote:
-                    with suppress(PersistenceError):  # which the next search reports
+                    with suppress(errors.PersistenceError):  # which the next search reports
                         data.index.search(form, Scope(), Query(size=0), Budget())
 
     def _import(self, unit: ImportUnit, options: ImportOptions, latest: Instant) -> TransferOutcome:
@@ -325,13 +316,13 @@ class Importer:
                 writer.check()
             else:
                 count = writer.write()
-        except DiskFullError:
+        except errors.DiskFullError:
             raise
-        except ConflictError as error:
+        except errors.ConflictError as error:
             if options.on_conflict is OnConflict.SKIP:
                 return TransferOutcome(unit.name, TransferResult.SKIPPED, unit.is_definition, cause=str(error))
             return refused(unit.name, error, is_definition=unit.is_definition)
-        except PersistenceError as error:
+        except errors.PersistenceError as error:
             return refused(unit.name, error, is_definition=unit.is_definition)
         return TransferOutcome(
             unit.name,
@@ -350,7 +341,9 @@ class Importer:
         apart = None if unit.is_definition else names.attachments
         for each in (configured, *(() if apart is None else (apart,))):
             if each.is_service and not self.calls_others:
-                raise NotSupportedError(f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP")
+                raise errors.NotSupportedError(
+                    f"{each.name!r} is another service, {each.uri}: import it there, or over HTTP"
+                )
         provider = route.definition if unit.is_definition else route.data
         return provider.storage if unit.is_definition else route.storage, not provider.storage.is_remote
 
@@ -373,7 +366,7 @@ class Importer:
         address, at_rest = revision.address, self.codec.at_rest
         if revision.content is None:
             return False
-        with found.opened as file, disk_errors("reading", address):
+        with found.opened as file, errors.disk_errors("reading", address):
             stored: Iterable[bytes] = iter(lambda: file.read(CHUNK), b"")
             incoming: Iterable[bytes] = revision.content()
             if isinstance(address, DocumentAddress) and found.sidecar.encrypted:
@@ -402,9 +395,9 @@ class SpooledImports:
 
     def run(self, content_type: str | None, chunks: Iterable[bytes], options: ImportOptions) -> bytes:
         report = ImportReport()
-        with taking(self._running, BusyError("another import is running", 30)), self.spool() as upload:
+        with taking(self._running, errors.BusyError("another import is running", 30)), self.spool() as upload:
             for chunk in chunks:
-                with disk_errors("receiving an import"):
+                with errors.disk_errors("receiving an import"):
                     upload.write(chunk)
             with BufferedReader(upload.opened()) as file:
                 source = sent_source(file, content_type, largest=self.importer.largest)

@@ -11,17 +11,7 @@ from functools import cached_property, partial
 
 import msgspec
 
-from persistence.errors import (
-    BadRequestError,
-    ConflictError,
-    DamagedError,
-    DiskError,
-    DiskFullError,
-    NotFoundError,
-    PersistenceError,
-    ReplacedError,
-    disk_errors,
-)
+from persistence import errors
 from persistence.index.protocol import ReportTables
 from persistence.limits import CHUNK, LARGEST_AT_ONCE, MOST_REMEMBERED, MOVED_AT_ONCE
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
@@ -131,7 +121,7 @@ def _file_states(storage: Readable, main: Address) -> FileStates:
 # Copying revisions between storages: byte for byte, with their sidecars, each compared with its digest.
 
 
-class SourceChangedError(DamagedError):
+class SourceChangedError(errors.DamagedError):
     """A revision that was replaced in the source since its document was looked at."""
 
 
@@ -170,24 +160,26 @@ class SourceContents:
     @contextmanager
     def opened(self, address: Address, state: RevisionState) -> Iterator[StoredRevision]:
         if state.is_apart and self.are_there:
-            raise ConflictError(f"the body of {address} is in the destination's place: without --attachments it stays")
+            raise errors.ConflictError(
+                f"the body of {address} is in the destination's place: without --attachments it stays"
+            )
         try:
             found = self.revisions.read_revision(address, state.instant, content=True)
-        except DiskFullError:
+        except errors.DiskFullError:
             raise
-        except DiskError as error:  # one unreadable sector does not end a move
-            raise DamagedError(str(error)) from error
+        except errors.DiskError as error:  # one unreadable sector does not end a move
+            raise errors.DamagedError(str(error)) from error
         if found is None:
             raise SourceChangedError(f"{address} of {state.instant} was replaced while it was copied")
         try:
             if found.sidecar.id != state.id:
                 raise SourceChangedError(f"{address} of {state.instant} was replaced while it was copied")
             if found.is_edited:
-                raise DamagedError(
+                raise errors.DamagedError(
                     f"{address} of {state.instant} was edited by hand: 'persistence check --adopt' adopts it"
                 )
             if found.sidecar.body is not None and not self.keeps_apart:
-                raise DamagedError(f"no provider is configured for the attachment {address}")
+                raise errors.DamagedError(f"no provider is configured for the attachment {address}")
             yield found
         finally:
             found.close()
@@ -216,10 +208,10 @@ def copy_revisions(
                     if plan.discards_saved:
                         writer.discard_document(main.form, main.document)
                 for address, sidecar, upload in received:
-                    changed = ConflictError(f"{address} was written in the destination meanwhile")
+                    changed = errors.ConflictError(f"{address} was written in the destination meanwhile")
                     stored = store_next(writer, address, upload, ids, described=sidecar, changed=changed)
                     if (stored.modified, stored.etag) != (sidecar.modified, sidecar.etag):
-                        raise ConflictError(
+                        raise errors.ConflictError(
                             f"{address} of {sidecar.modified} got another time or entity tag in the destination"
                         )
             size += sum(upload.size for _, _, upload in received if upload is not None)
@@ -237,9 +229,9 @@ def _receive(
             return sidecar, None
         upload = opened.enter_context(destination.upload(address))
         for piece in _checked_pieces(address, found):
-            with disk_errors("receiving", address):
+            with errors.disk_errors("receiving", address):
                 upload.write(piece)
-    with disk_errors("receiving", address):
+    with errors.disk_errors("receiving", address):
         upload.flush()
     return sidecar, upload
 
@@ -248,14 +240,14 @@ def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
     sidecar, file = found.sidecar, found.file
     pieces = HashedPieces(() if file is None else iter(partial(file.read, CHUNK), b""))
     try:
-        with disk_errors("reading", address):
+        with errors.disk_errors("reading", address):
             yield from pieces
-    except DiskError as error:
-        raise DamagedError(str(error)) from error
-    except ReplacedError as error:
+    except errors.DiskError as error:
+        raise errors.DamagedError(str(error)) from error
+    except errors.ReplacedError as error:
         raise SourceChangedError(str(error)) from error
     if pieces.size != sidecar.size or sidecar.digest not in (None, pieces.digest):
-        raise DamagedError(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
+        raise errors.DamagedError(f"{address} of {sidecar.modified} does not have the digest of its sidecar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +383,7 @@ class Move:
             forms.extend(self.target.arrivals.begun(self.source.name))
         for pattern in self.patterns:
             if pattern != FormPattern() and not any(map(pattern.matches, forms)):
-                raise NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
+                raise errors.NotFoundError(f"no form here matches {pattern.app or '*'}/{pattern.name or '*'}")
 
     def first(self) -> Iterator[TransferOutcome]:
         """Copy everything, or again all that was changed since, while others may write to the source."""
@@ -425,7 +417,7 @@ class Move:
             address, _ = self._published.popitem()
             try:
                 update_views(reports, self.target.storage, address)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 yield f"no flat views of {address.form}, version {address.version}: {error}"
 
     def end(self) -> None:
@@ -475,7 +467,7 @@ class Move:
                 return _outcome(mark.main, TransferResult.CHANGING)
             raise changed
         # Errors of one document, which is named. Others end the move: a disk or a database that refuses.
-        except (BadRequestError, ConflictError, DamagedError) as error:
+        except (errors.BadRequestError, errors.ConflictError, errors.DamagedError) as error:
             return _outcome(mark.main, TransferResult.REFUSED, cause=str(error))
 
     def _compare_and_copy(self, mark: StateMark, *, is_new: bool, is_last: bool) -> TransferOutcome:
@@ -505,12 +497,12 @@ class Move:
         discards_saved = saved is None
         if saved is None:
             if not is_ours or isinstance(main, DefinitionAddress):
-                raise ConflictError(fault or f"{main.folder} has other revisions in the destination")
+                raise errors.ConflictError(fault or f"{main.folder} has other revisions in the destination")
             saved = _missing(there.saved, {}) or []
         is_same_draft = there.draft == here.draft and not discards_saved and not any(each.is_main for each, _ in saved)
         is_lost = here.draft and not is_ours and (not is_same_draft or bool(saved))
         if is_lost and not self._drafts.issuperset(here.etags_of_draft):
-            raise ConflictError(f"{main.folder} has a draft in the destination that would be lost")
+            raise errors.ConflictError(f"{main.folder} has a draft in the destination that would be lost")
         draft = [] if is_same_draft else _missing(there.draft, {}) or []
         return CopyPlan((*saved, *draft), bool(here.draft) and not is_same_draft, discards_saved)
 
@@ -545,7 +537,7 @@ class Move:
             if not is_ours:  # only a draft that a move has stored
                 try:
                     here = state_of(storage, main)
-                except DamagedError:
+                except errors.DamagedError:
                     continue
                 if here.saved or not here.draft or not self._drafts.issuperset(here.etags_of_draft):
                     continue
@@ -610,7 +602,7 @@ class AttachmentMove:
                     record = revision.sidecar
                     if not revision.address.is_main and record.body is None and record.size:
                         self._move(rewriter, revision, problems)
-            except PersistenceError as error:
+            except errors.PersistenceError as error:
                 problems.append(str(error))
             yield problems
 
@@ -622,18 +614,20 @@ class AttachmentMove:
                 return  # it was replaced meanwhile: a new one goes to the new place
             with found.opened as file, rewriter.upload_apart(address) as upload:
                 if found.is_edited:
-                    raise DamagedError(f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it")
+                    raise errors.DamagedError(
+                        f"{address} was edited by hand: 'persistence check --adopt PATH' adopts it"
+                    )
                 pieces = HashedPieces(from_start(file))
                 for piece in pieces:
-                    with disk_errors("moving", address):
+                    with errors.disk_errors("moving", address):
                         upload.write(piece)
-                with disk_errors("moving", address):
+                with errors.disk_errors("moving", address):
                     upload.flush()
                 if (pieces.size, pieces.digest) != (old.size, old.digest or pieces.digest):
-                    raise DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
+                    raise errors.DamagedError(f"{address} of {old.modified} does not have the digest of its sidecar")
                 moved = msgspec.structs.replace(old, id=upload.id, tag=old.etag)
                 if self.is_dry or rewriter.place_apart(address, revision.instant, old, moved, upload):
                     self.revisions += 1
                     self.size += upload.size
-        except PersistenceError as error:
+        except errors.PersistenceError as error:
             problems.append(str(error))

@@ -15,15 +15,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from persistence import xml
-from persistence.errors import (
-    BadRequestError,
-    DamagedError,
-    MalformedXmlError,
-    NotFoundError,
-    PersistenceError,
-    disk_errors,
-)
+from persistence import errors, xml
 from persistence.forms.form_data import MARKER_WORD, EncryptedValueWatch
 from persistence.limits import CHUNK, PURGE_PAUSE, PURGED_AT_ONCE
 from persistence.model.addresses import Collection, DocumentAddress, Form
@@ -51,7 +43,7 @@ def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Calla
     left = set(names)
     for content in _contents(store, main, stays):
         with content:
-            with disk_errors("reading form data"):
+            with errors.disk_errors("reading form data"):
                 left = without_named(iter(partial(content.read, CHUNK), b""), left)
             if left and _has_encrypted_values(content):
                 return set()
@@ -62,7 +54,7 @@ def unnamed(store: Storage, main: DocumentAddress, names: set[str], stays: Calla
 
 def _has_encrypted_values(content: BinaryIO) -> bool:
     """Return whether a content has encrypted values, or cannot be parsed."""
-    with disk_errors("reading form data"):
+    with errors.disk_errors("reading form data"):
         content.seek(0)
         if not xml.may_mention(iter(partial(content.read, CHUNK), b""), MARKER_WORD):
             return False
@@ -70,7 +62,7 @@ def _has_encrypted_values(content: BinaryIO) -> bool:
         try:
             with EncryptedValueWatch() as reader:
                 return reader.read(iter(partial(content.read, CHUNK), b"")).is_one
-        except (BadRequestError, MalformedXmlError):
+        except (errors.BadRequestError, errors.MalformedXmlError):
             return True
 
 
@@ -418,13 +410,13 @@ def forget_history(route: Route, writer: Writing, address: DocumentAddress) -> N
 
 def purge_documents(
     purging: StoragePurge, form: Form, documents: Iterable[str], rules: PurgeRules, *, is_trial: bool
-) -> Iterator[PurgeTotals | PersistenceError]:
+) -> Iterator[PurgeTotals | errors.PersistenceError]:
     """Purge documents of a form, or with ``is_trial`` only plan that; yield the result or error of each."""
     for document in documents:
         try:
             main = DocumentAddress(form, Collection.DATA, document)
             yield purging.plan(main, rules).totals if is_trial else purging.purge(form, document, rules)
-        except PersistenceError as error:
+        except errors.PersistenceError as error:
             yield error
 
 
@@ -498,10 +490,10 @@ class Erasing:
         return found, mentions, damaged
 
     def describe(self, form: Form, document: str) -> ErasedDocument:
-        with disk_errors("looking for the files of", f"{form}/data/{document}"):
+        with errors.disk_errors("looking for the files of", f"{form}/data/{document}"):
             found = [file for files in self._files(form, document) for file in files.listed()]
         if not found:
-            raise NotFoundError(f"{form}/data/{document} does not exist")
+            raise errors.NotFoundError(f"{form}/data/{document} does not exist")
         mains = [DocumentAddress(form, each, document) for each in Collection]
         owner = next((each.creator for each in self._current(mains) if each is not None and each.creator), None)
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
@@ -513,12 +505,12 @@ class Erasing:
         """
         main = DocumentAddress(form, Collection.DATA, document)
         places = list(self._files(form, document))
-        with disk_errors("looking for links to", main):
+        with errors.disk_errors("looking for links to", main):
             links = [list(each.links()) for each in places]
         storage = self.purge.storage_of(form)
         for name in () if storage is self.store else self.store.names(main):
             address = main.moved(Collection.DATA, name)
-            with suppress(DamagedError):
+            with suppress(errors.DamagedError):
                 current = None if address.is_main else self.store.sidecar(address)
                 if current is not None:
                     remove_file(storage, RemovedFile(address, current, self.store.revisions(address)))
@@ -526,10 +518,10 @@ class Erasing:
             writer.discard_document(form, document)
             writer.discard_draft(form, document)
             # Under the lock: otherwise somebody may have saved the document again.
-            with disk_errors("erasing", main):
+            with errors.disk_errors("erasing", main):
                 for each, own in zip(places, links, strict=True):
                     each.remove(own)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             self.store.leases.broken(document)
 
     def _files(self, form: Form, document: str) -> Iterator[DocumentFiles]:
@@ -542,7 +534,7 @@ class Erasing:
         for address in addresses:
             try:
                 sidecar = self.store.sidecar(address)
-            except DamagedError:
+            except errors.DamagedError:
                 yield None
             else:
                 if sidecar is not None:
@@ -551,7 +543,7 @@ class Erasing:
     def _revisions(self, main: DocumentAddress) -> Iterator[Sidecar]:
         try:
             history = self.store.history(main)
-        except DamagedError:
+        except errors.DamagedError:
             return
         found = (history.revision(position) for position in range(history.total)) if history is not None else ()
         yield from (each.sidecar for each in found if each is not None and each.sidecar is not None)

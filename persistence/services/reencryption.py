@@ -11,19 +11,9 @@ from time import monotonic
 
 import msgspec
 
-from persistence import crypto
+from persistence import crypto, errors
 from persistence.closable import Closable, Jobs, closed
 from persistence.crypto import DataCipher, key_of
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    MalformedXmlError,
-    NotSupportedError,
-    PersistenceError,
-    disk_errors,
-)
 from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, HolderReader
 from persistence.forms.messages import attribute, element, text
@@ -81,11 +71,11 @@ class KeyReferences:
             found = opened_revision(self.rewriter, revision)
             if found is None:
                 return None
-            with found.opened, disk_errors("reading", revision.address):
+            with found.opened, errors.disk_errors("reading", revision.address):
                 return self._is_in(revision, found)
-        except MalformedXmlError as error:
+        except errors.MalformedXmlError as error:
             problems.append(f"{revision.address} cannot be read: {error}")
-        except (BusyError, ConfigurationError, DamagedError) as error:
+        except (errors.BusyError, errors.ConfigurationError, errors.DamagedError) as error:
             problems.append(str(error))
         return False
 
@@ -156,7 +146,7 @@ class Reencryption:
             for rewriting in plan.rewritings:
                 try:
                     count += self._rewrite(rewriting)
-                except PersistenceError as error:
+                except errors.PersistenceError as error:
                     problems.append(str(error))
             if problems:
                 break
@@ -177,10 +167,10 @@ class Reencryption:
         action, watch = f"re-encrypting {address}", WordWatch(MARKER_WORD)
         with found.opened, self._rewriter.upload(address, old) as upload:
             for piece in rewriting.content(found):
-                with disk_errors(action):
+                with errors.disk_errors(action):
                     upload.write(piece)
                 watch.feed(piece)
-            with disk_errors(action):
+            with errors.disk_errors(action):
                 upload.flush()
             described = rewriting.sidecar(old, address)
             rewritten = msgspec.structs.replace(
@@ -242,7 +232,7 @@ class DocumentPlan:
                     self.problems.append(f"{path} was edited by hand: 'persistence check --adopt PATH' adopts it")
                 else:
                     look(revision, found)
-        except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:
+        except (errors.BadRequestError, errors.BusyError, errors.ConfigurationError, errors.DamagedError) as error:
             self.problems.append(str(error))
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
@@ -411,7 +401,7 @@ class ReencryptionJob:
 
     def _report(self, own: ReencryptionProgress, stays: Callable[[ReencryptionProgress], bool] | None = None) -> None:
         """Record the progress beside that of other jobs, which is all that ``stays``."""
-        with suppress(PersistenceError):
+        with suppress(errors.PersistenceError):
             others = filter(stays or (lambda each: not _is_same(each, own)), _progress_in(self.record))
             self.record.write(msgspec.json.encode([*others, own]))
 
@@ -450,14 +440,14 @@ class ReencryptionJobs(Closable):
         if self.is_append_only:
             require_second_key()
         if not job.reencryption.has_key:
-            raise NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
+            raise errors.NotSupportedError("there is no encryption key: make one with persistence encryption-key new")
         if not job.reencryption.has_form(form):
             return False
         with self._lock:
             if self._jobs.is_ending():
                 raise closed("re-encryption")
             if len(self._jobs) > _MOST_WAITING:
-                raise BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
+                raise errors.BusyError("too many forms wait to be re-encrypted", _RETRY_AFTER)
             job.note_waiting()
             self._jobs.begin(form, partial(self._run, job))
         job.begun.wait(_LONGEST_BEGIN)
@@ -509,4 +499,4 @@ class ReencryptionJobs(Closable):
             job.begun.set()
 
     def _failed(self, form: Form, error: Exception) -> None:
-        self.log(form, str(error) if isinstance(error, PersistenceError) else f"{type(error).__name__}: {error}")
+        self.log(form, str(error) if isinstance(error, errors.PersistenceError) else f"{type(error).__name__}: {error}")

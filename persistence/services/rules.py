@@ -21,20 +21,9 @@ import msgspec
 from itsdangerous import BadData, Signer
 from itsdangerous.encoding import base64_decode, base64_encode
 
+from persistence import errors
 from persistence.catalog import Definition
 from persistence.dialect import Dialect
-from persistence.errors import (
-    BadRequestError,
-    BusyError,
-    ConfigurationError,
-    ConflictError,
-    DeletedError,
-    DiskError,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    disk_errors,
-)
 from persistence.limits import CHUNK, LONGEST_ACCESS_TOKEN
 from persistence.model import permissions, versions
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form, TokenSubject
@@ -180,7 +169,7 @@ class Read:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the open content as it is stored, and close it."""
-        with self.found.opened as file, disk_errors(f"reading {self.address}"):
+        with self.found.opened as file, errors.disk_errors(f"reading {self.address}"):
             yield from iter(partial(file.read, CHUNK), b"")
 
     @property
@@ -229,11 +218,11 @@ def living(found: StoredRevision | None) -> StoredRevision | None:
 def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     """The revision, which must be there (spec crud 4.1)."""
     if found is None:
-        raise NotFoundError(f"{address} does not exist")
+        raise errors.NotFoundError(f"{address} does not exist")
     if found.sidecar.deleted:
         if not address.keeps_history:
-            raise NotFoundError(f"{address} does not exist")
-        raise DeletedError(f"{address} was deleted")
+            raise errors.NotFoundError(f"{address} does not exist")
+        raise errors.DeletedError(f"{address} was deleted")
     return found
 
 
@@ -259,7 +248,7 @@ def check_precondition(
         edited = ", and edited by hand since" if last.is_edited else ""
         reason = f'current ETag "{last.etag}", saved at {sidecar.modified}{by}{edited}: {reason}'
     if reason is not None:
-        raise PreconditionError(reason)
+        raise errors.PreconditionError(reason)
 
 
 def _reason(
@@ -323,7 +312,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
         origin = Origin(None, owner) if there is None else Origin(there.sidecar.created, there.sidecar.facts.owner)
     created = origin.created or modified
     if put.origin is not None and created > modified:
-        raise BadRequestError(f"a resource cannot have been created at {created}, which is in the future")
+        raise errors.BadRequestError(f"a resource cannot have been created at {created}, which is in the future")
     sidecar = Sidecar(
         schema=SCHEMA,
         id=received.id,
@@ -407,9 +396,9 @@ def verify_token(token: str, subject: TokenSubject, keys: Sequence[bytes]) -> To
         raise _token_refused() from error
 
 
-def _token_refused() -> ForbiddenError:
+def _token_refused() -> errors.ForbiddenError:
     """Return the same error for every reason, which would only help to guess tokens."""
-    return ForbiddenError("the access token is not valid here, or not any more")
+    return errors.ForbiddenError("the access token is not valid here, or not any more")
 
 
 def _token_signer(subject: TokenSubject, keys: Sequence[bytes]) -> Signer:
@@ -438,15 +427,19 @@ class AccessTokens:
         """Return a token that expires in so many seconds; ``validity`` is the property, in minutes."""
         wanted = frozenset(operations)
         for name in sorted(wanted.difference(GRANTABLE)):
-            raise BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
+            raise errors.BadRequestError(f"a token cannot grant {name!r}, only {', '.join(GRANTABLE)}")
         if not wanted:
-            raise BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
+            raise errors.BadRequestError(f"a token needs operations: some of {', '.join(GRANTABLE)}")
         if not 0 < seconds <= validity * 60:
             allowed = f"are valid for at most {validity} minutes" if validity else "are not issued"
-            raise BadRequestError(f"access tokens of {subject.form} {allowed}: the property access-token.validity")
+            raise errors.BadRequestError(
+                f"access tokens of {subject.form} {allowed}: the property access-token.validity"
+            )
         keys = self.keys()
         if not keys:
-            raise ConfigurationError("there is no key that signs tokens: make one with persistence signing-key new")
+            raise errors.ConfigurationError(
+                "there is no key that signs tokens: make one with persistence signing-key new"
+            )
         now = int(self.clock())
         granted = tuple(name for name in GRANTABLE if name in wanted)
         return sign_token(TokenGrant(now, now + int(seconds), granted), subject, keys)
@@ -561,7 +554,7 @@ class Access:
                 reason = f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
             elif missing:
                 reason = f": the request was sent without {' or '.join(map(self.dialect.header, missing))}"
-            raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
+            raise errors.ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
 
 
@@ -589,7 +582,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         scope = Scope((version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
         try:
             exists = owners != NOBODY and route.data.index.search(form, scope, Query(size=1)).total > 0
-        except (BusyError, DiskError):  # no PUT depends on an index
+        except (errors.BusyError, errors.DiskError):  # no PUT depends on an index
             names = route.data.storage.documents(form)
             saved = (route.storage.sidecar(DocumentAddress(form, Collection.DATA, name)) for name in names)
             exists = any(
@@ -600,7 +593,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
                 for sidecar in saved
             )
         if exists:
-            raise ConflictError(f"{form} version {version} has only one document, and it exists already")
+            raise errors.ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
 
 

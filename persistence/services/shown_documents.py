@@ -11,6 +11,7 @@ from operator import itemgetter
 
 import nh3
 
+from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.controls import DESIGNER_COLUMNS, NO_OUTLINE, Control, Outline, OutlineNode
 from persistence.forms.definition_tree import DefinitionTree, on_definition, text_in
@@ -26,19 +27,6 @@ from persistence.forms.diffs import (
     read_data,
 )
 from persistence.forms.form_data import readable
-from persistence.limits import (
-    ITEMS_SHOWN,
-    LARGEST_SHOWN,
-    LARGEST_XML_SHOWN,
-    LONGEST_HEADING,
-    LONGEST_VALUE,
-    MOST_ALIGNED,
-    MOST_SHOWN,
-    REPEAT_COLUMNS,
-    REPEAT_ROWS,
-    VALUES_SHOWN,
-    XML_LINES_SHOWN,
-)
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.providers.router import Route
 from persistence.services.rules import Read
@@ -117,17 +105,17 @@ class ShownDocument:
 def shown_document(address: DocumentAddress, read: Read, outline: Outline, language: str | None) -> ShownDocument:
     """Return the values of a revision, whose open content is closed."""
     with read.found.opened as file, disk_errors(f"reading {address}"):
-        data = file.read(LARGEST_SHOWN + 1)
+        data = file.read(limits.LARGEST_SHOWN + 1)
     shown = _shown(address, data, outline, language)
-    lines = islice(indented(decoded(data[:LARGEST_XML_SHOWN])), XML_LINES_SHOWN + 1)
-    shown.xml = [cut(line, LONGEST_VALUE) for line in lines]
-    shown.is_xml_cut = len(data) > LARGEST_XML_SHOWN or len(shown.xml) > XML_LINES_SHOWN
+    lines = islice(indented(decoded(data[: limits.LARGEST_XML_SHOWN])), limits.XML_LINES_SHOWN + 1)
+    shown.xml = [cut(line, limits.LONGEST_VALUE) for line in lines]
+    shown.is_xml_cut = len(data) > limits.LARGEST_XML_SHOWN or len(shown.xml) > limits.XML_LINES_SHOWN
     return shown
 
 
 def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: str | None) -> ShownDocument:
-    if len(data) > LARGEST_SHOWN:
-        return ShownDocument(cause=f"The data has more than {LARGEST_SHOWN >> 20} MiB: download it to read it.")
+    if len(data) > limits.LARGEST_SHOWN:
+        return ShownDocument(cause=f"The data has more than {limits.LARGEST_SHOWN >> 20} MiB: download it to read it.")
     if not outline.root.inside and (metadata := on_definition(data, _metadata_lines)):
         return ShownDocument(metadata[0].values[0].text, metadata)
     if not outline.root.inside:
@@ -140,14 +128,14 @@ def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: st
     if tree is None:
         return ShownDocument(cause="The data has too many elements to be shown: see the XML.")
     reader = _Reader(address, language)
-    lines = list(islice(reader.lines(tree, outline.root, 0), VALUES_SHOWN + 1))
+    lines = list(islice(reader.lines(tree, outline.root, 0), limits.VALUES_SHOWN + 1))
     headings = [text for _, text in sorted(reader.headings, key=itemgetter(0))[:_HEADED]]
     shown = ShownDocument(" · ".join(headings), file_names=reader.file_names)
-    if len(lines) > VALUES_SHOWN or reader.left <= 0:
-        count = min(len(lines), VALUES_SHOWN)
+    if len(lines) > limits.VALUES_SHOWN or reader.left <= 0:
+        count = min(len(lines), limits.VALUES_SHOWN)
         shown.cause = f"Only the first {count} lines are shown: download the XML for the rest."
-    shown.lines = list(_headed(lines[:VALUES_SHOWN], is_folded=False))
-    shown.folded = list(_headed(lines[:VALUES_SHOWN], is_folded=True))
+    shown.lines = list(_headed(lines[: limits.VALUES_SHOWN], is_folded=False))
+    shown.folded = list(_headed(lines[: limits.VALUES_SHOWN], is_folded=True))
     return shown
 
 
@@ -156,7 +144,7 @@ def _metadata_lines(definition: DefinitionTree) -> list[ShownLine]:
     found = {} if definition.metadata is None else {each.tag: text_in(each) for each in definition.metadata}
     named = ((label, found.get(name)) for name, label in DESIGNER_COLUMNS.items())
     return [
-        ShownLine(0, label, label, is_control=True, values=(DisplayedValue(cut(text, LONGEST_VALUE)),))
+        ShownLine(0, label, label, is_control=True, values=(DisplayedValue(cut(text, limits.LONGEST_VALUE)),))
         for label, text in named
         if text
     ]
@@ -181,7 +169,7 @@ class _Reader:
 
     def __init__(self, address: DocumentAddress, language: str | None) -> None:
         self.address, self.language = address, language
-        self.left = MOST_SHOWN
+        self.left = limits.MOST_SHOWN
         self.headings: list[tuple[bool, str]] = []  # values of indexed controls, with false for those that name a thing
         self.file_names: dict[str, str] = {}
 
@@ -205,7 +193,7 @@ class _Reader:
                         values = self._values(inner, known)
                         if known.is_indexed and values and values[0].text:
                             is_name = not (known.choices or known.type in _NUMBERS or known.type in _MOMENTS)
-                            self.headings.append((not is_name, cut(values[0].text, LONGEST_HEADING)))
+                            self.headings.append((not is_name, cut(values[0].text, limits.LONGEST_HEADING)))
                         line = ShownLine(depth, label or known.name, known.name, is_relevant=applies, values=values)
                         yield replace(line, is_control=True)
                 elif known.is_iteration:
@@ -221,7 +209,7 @@ class _Reader:
     ) -> ShownLine:
         """Return the iterations of a repeat as a table, of the columns in which there are values."""
         rows = list[list[tuple[DisplayedValue, ...]]]()
-        for row in takewhile(lambda _: self.left > 0, found[:REPEAT_ROWS]):
+        for row in takewhile(lambda _: self.left > 0, found[: limits.REPEAT_ROWS]):
             rows.append([self._values_at(row, path, known) for path, known in columns])
         filled = [at for at in range(len(columns)) if any(row[at] for row in rows)]
         labels = [known.name if known.label is None else known.label.text(self.language) for _, known in columns]
@@ -260,11 +248,15 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
             return []
         else:
             found += (((name, *path), known) for path, known in within)
-    return found if len(found) <= REPEAT_COLUMNS else []
+    return found if len(found) <= limits.REPEAT_COLUMNS else []
 
 
 def shown_values(
-    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None, longest: int = LONGEST_VALUE
+    held: HeldValue,
+    known: OutlineNode,
+    address: DocumentAddress,
+    language: str | None,
+    longest: int = limits.LONGEST_VALUE,
 ) -> list[DisplayedValue]:
     """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several.
 
@@ -282,7 +274,7 @@ def shown_values(
         return [DisplayedValue(image=text)]
     if known.is_rich_text:
         return [DisplayedValue(plain_text(text, longest), cut(text, longest), is_rich_text=True)]
-    items = text.split(None, ITEMS_SHOWN)
+    items = text.split(None, limits.ITEMS_SHOWN)
     if text in known.choices:
         items = [text]
     if items and all(each in known.choices for each in items):
@@ -295,7 +287,7 @@ def shown_values(
     return [DisplayedValue(cut(text.replace("T", " ", 1) if known.type == "dateTime" else text, longest))]
 
 
-def plain_text(text: str, longest: int = LONGEST_VALUE) -> str:
+def plain_text(text: str, longest: int = limits.LONGEST_VALUE) -> str:
     """Return the text of rich text, a line for each paragraph."""
     lines = nh3.clean(cut(text, longest), tags={"br", "p", "div", "li", "tr"})
     for end in _ENDS:
@@ -336,7 +328,7 @@ class ShownChange:
 
 
 def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
-    alignment = Alignment(MOST_ALIGNED)
+    alignment = Alignment(limits.MOST_ALIGNED)
     for (added, removed), group in groupby(found, key=lambda each: (each.added_in, each.removed_in)):
         if added or removed:
             row = tuple(_row(group, address, language))
@@ -346,7 +338,7 @@ def shown_changes(found: Iterable[Difference], address: DocumentAddress, languag
             label = "" if each.node is None or each.node.label is None else each.node.label.text(language)
             place = place_of(each)
             if each.node is None or each.kind is not DiffKind.VALUE_CHANGED:
-                yield ShownChange(label, place, remark=change_of(each, LONGEST_VALUE))
+                yield ShownChange(label, place, remark=change_of(each, limits.LONGEST_VALUE))
                 continue
             older, newer = (_joined(held, each.node, address, language) for held in (each.older, each.newer))
             pieces, remark = None, ""
@@ -375,7 +367,7 @@ def _joined(
     if len(values) == 1:
         return values[0]
     text, raw = "\n".join(each.text for each in values), " ".join(each.raw for each in values)
-    return DisplayedValue(cut(text, LONGEST_VALUE), cut(raw, LONGEST_VALUE))
+    return DisplayedValue(cut(text, limits.LONGEST_VALUE), cut(raw, limits.LONGEST_VALUE))
 
 
 def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
@@ -427,9 +419,9 @@ def shown_definition(route: Route, version: int, language: str | None) -> ShownD
         controls = {each.path(data_format): each for each in definition.controls or ()}
     except (BadRequestError, DamagedError) as error:
         return ShownDefinition(cause=f"The definition cannot be read: {error}")
-    lines = list(islice(_definition_lines(outline.root, controls, language, (), 0), VALUES_SHOWN + 1))
-    cause = f"Only the first {VALUES_SHOWN} lines are shown." if len(lines) > VALUES_SHOWN else ""
-    return ShownDefinition(lines[:VALUES_SHOWN], outline.languages, cause)
+    lines = list(islice(_definition_lines(outline.root, controls, language, (), 0), limits.VALUES_SHOWN + 1))
+    cause = f"Only the first {limits.VALUES_SHOWN} lines are shown." if len(lines) > limits.VALUES_SHOWN else ""
+    return ShownDefinition(lines[: limits.VALUES_SHOWN], outline.languages, cause)
 
 
 def _definition_lines(
