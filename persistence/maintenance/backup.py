@@ -24,19 +24,6 @@ import msgspec
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files
-from persistence.maintenance.backup_files import (
-    FORMAT,
-    MANIFEST,
-    SECRET_MODE,
-    SUMS,
-    WRONG,
-    BackupCount,
-    BackupPart,
-    Manifest,
-    NewBackup,
-    PartFiles,
-    previous_backup,
-)
 from persistence.maintenance.storage_check import BodiesOf
 from persistence.maintenance.tree_backup import StorageBackup, TreeBackup
 from persistence.maintenance.tree_walk import FolderTree
@@ -86,14 +73,14 @@ class Backup:
     def __init__(self, sources: Sources, destination: str) -> None:
         self.path = ""
         self.folders = 0
-        self.count = BackupCount()
+        self.count = backup_files.BackupCount()
         self.missing: dict[str, str] = {}
         self._destination = os.path.realpath(destination)
         self._sources = sources
         owner.refuse_root(self._destination)
         for tree in sources.trees.values():
             owner.require_closed(tree.root)
-        if os.path.lexists(f"{self._destination}/{SUMS}"):
+        if os.path.lexists(f"{self._destination}/{backup_files.SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
         for path in (*(tree.root for tree in sources.trees.values()), *sources.bases.values()):
             both = {os.path.realpath(path), self._destination}
@@ -127,7 +114,7 @@ class Backup:
         with disk_errors(f"verifying {self.path}"):
             for problem in backup_files.verify(self.path):
                 if problem is not None:
-                    files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
+                    files.append(f"{self.path}/{backup_files.WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
@@ -156,11 +143,11 @@ class Backup:
         self, directory: str, newest: str | None, layouts: Mapping[str, tuple[root.LayoutFile, int]]
     ) -> Iterator[str | None]:
         sources = self._sources
-        with previous_backup(newest) as previous:
-            backup = NewBackup(directory, previous)
+        with backup_files.previous_backup(newest) as previous:
+            backup = backup_files.NewBackup(directory, previous)
             self.count = backup.count
             parts = self._parts()
-            saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
+            saved = {part.name: backup_files.PartFiles(backup, part) for part in parts if not part.missing}
             attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
             runs = dict[str, TreeBackup | StorageBackup]()
             for name, (layout, nanoseconds) in layouts.items():
@@ -175,20 +162,20 @@ class Backup:
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += run.folders
             for path, data in sources.extra.items():
-                backup.write(path, data, SECRET_MODE)
-            manifest = Manifest(FORMAT, parts, sources.needed_keys, sources.saved_keys)
-            backup.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+                backup.write(path, data, backup_files.SECRET_MODE)
+            manifest = backup_files.Manifest(backup_files.FORMAT, parts, sources.needed_keys, sources.saved_keys)
+            backup.write(backup_files.MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
             backup.checksums.write()
 
-    def _parts(self) -> tuple[BackupPart, ...]:
+    def _parts(self) -> tuple[backup_files.BackupPart, ...]:
         roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
-        has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
+        has_that_name = any(files.exists(f"{path}/{backup_files.SUMS}") for path in roots.values())  # an application
         is_alone = len(roots) == 1 and not (bases or has_that_name or self._sources.databases)
         roots |= {name: saved.name for name, saved in self._sources.databases.items()}
 
-        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
+        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> backup_files.BackupPart:
             directory = "" if is_alone else backup_files.directory_of(name)
-            return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
+            return backup_files.BackupPart(kind, name, directory, path, self.missing.get(name, ""))
 
         return (
             *(part("tree", *each) for each in roots.items()),
@@ -231,11 +218,11 @@ def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
 def backups_in(destination: str) -> list[str]:
     path = os.path.realpath(destination)
     with disk_errors(f"backups in {destination}"):
-        if os.path.lexists(f"{path}/{SUMS}"):
+        if os.path.lexists(f"{path}/{backup_files.SUMS}"):
             return [path]
         found = complete(path) if os.path.isdir(path) else []
     if not found:
-        raise StartupError(f"{path} is not a backup, and has none in it (no {SUMS})")
+        raise StartupError(f"{path} is not a backup, and has none in it (no {backup_files.SUMS})")
     return found
 
 

@@ -24,25 +24,6 @@ from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import Adoption, Repair, preview, read_through
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.storage_check import BodiesOf, MarkCheck, body_faults
-from persistence.maintenance.tree_walk import (
-    FORM_DEPTH,
-    AccessCheck,
-    ContentMatch,
-    Folder,
-    FolderListing,
-    FolderTree,
-    History,
-    OlderRevision,
-    bears,
-    compare,
-    is_encrypted_for,
-    is_whole,
-    list_folder,
-    list_history,
-    newest_whole,
-    readable,
-    without_repetitions,
-)
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant, from_datetime, next_after
@@ -77,17 +58,17 @@ _TIMES_LOST = "copied without its modification time"
 class Inspector:
     """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
 
-    tree: FolderTree
+    tree: tree_walk.FolderTree
     bodies_of: BodiesOf
     integrity: Integrity
     marks: MarkCheck
-    access: AccessCheck
+    access: tree_walk.AccessCheck
     deep: bool
 
-    def inspect(self, folder: Folder) -> list[Finding]:
+    def inspect(self, folder: tree_walk.Folder) -> list[Finding]:
         """Return all findings in a folder; there are none if it is gone meanwhile."""
         try:
-            return without_repetitions(folder, self._inspect(folder))
+            return tree_walk.without_repetitions(folder, self._inspect(folder))
         except FileNotFoundError:
             return []
         except PermissionError as error:
@@ -96,13 +77,13 @@ class Inspector:
         except OSError as error:
             return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
 
-    def _inspect(self, folder: Folder) -> Iterator[Finding]:
+    def _inspect(self, folder: tree_walk.Folder) -> Iterator[Finding]:
         yield from self.access.directory(folder.path)
-        found = list_folder(folder.path)
+        found = tree_walk.list_folder(folder.path)
         if found.is_empty:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
             return
-        history = list_history(folder.path) if found.has_history else History()
+        history = tree_walk.list_history(folder.path) if found.has_history else tree_walk.History()
         yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
         obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
         for name in sorted(found.others):
@@ -129,9 +110,9 @@ class _Inspection:
     """One inspection of a folder; ``sidecars`` has the readable ones once ``resources`` has come to its end."""
 
     by: Inspector
-    folder: Folder
-    listing: FolderListing
-    history: History
+    folder: tree_walk.Folder
+    listing: tree_walk.FolderListing
+    history: tree_walk.History
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def resources(self) -> Iterator[Finding]:
@@ -189,8 +170,12 @@ class _Inspection:
         elif is_there:
             # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
             # An edit by hand is kept as a copy, which has another time.
-            kept = (older for _, older in readable(self.history, place.name) if older.adopted or bears(place, older))
-            if any(not older.deleted and is_whole(place, older) for older in kept):
+            kept = (
+                older
+                for _, older in tree_walk.readable(self.history, place.name)
+                if older.adopted or tree_walk.bears(place, older)
+            )
+            if any(not older.deleted and tree_walk.is_whole(place, older) for older in kept):
                 what = "deleted, and kept in the history already"
                 yield FindingKind.UNFINISHED_REMOVAL.at(place.content, what, place)
             else:
@@ -198,30 +183,30 @@ class _Inspection:
 
     def _compared(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         try:
-            match = compare(place, sidecar, deep=self.by.deep)
+            match = tree_walk.compare(place, sidecar, deep=self.by.deep)
         except PermissionError:
             return  # the access check has reported it
         except OSError as error:
             yield FindingKind.UNREADABLE.at(place.content, str(error.strerror))
             return
-        if match is ContentMatch.ABSENT:
+        if match is tree_walk.ContentMatch.ABSENT:
             yield FindingKind.CONTENT_MISSING.at(place.content, f"the content of {sidecar.modified} is missing", place)
-        elif match is ContentMatch.OTHER:
+        elif match is tree_walk.ContentMatch.OTHER:
             yield self._changed(place, sidecar)
         else:
-            if match is ContentMatch.ROTTEN:
+            if match is tree_walk.ContentMatch.ROTTEN:
                 yield self._lost_unless_older(FindingKind.DIGEST_WRONG, place, f"its digest is not {sidecar.digest}")
             else:
                 yield from _faults(match, place, sidecar)
             is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
-            if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
+            if is_file and not tree_walk.is_encrypted_for(self.folder.address(place.name), place.content):
                 what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
                 yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
             yield from self._marks(place.name, place.content, sidecar)
 
     def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
-        for _, older in readable(self.history, place.name):
-            if bears(place, older) and is_whole(place, older):
+        for _, older in tree_walk.readable(self.history, place.name):
+            if tree_walk.bears(place, older) and tree_walk.is_whole(place, older):
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
                 return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
@@ -240,7 +225,7 @@ class _Inspection:
         return FindingKind.EDITED.at(place.content, what, place)
 
     def _lost_unless_older(self, kind: FindingKind, place: FilePaths, what: str) -> Finding:
-        newest = newest_whole(self.history, place.name, living=True)
+        newest = tree_walk.newest_whole(self.history, place.name, living=True)
         if newest is None:
             return replace(kind.at(place.content, f"{what}; no older revision is whole", place), is_lost=True)
         return kind.at(place.content, f"{what}; the newest whole revision is of {newest[1].modified}", place)
@@ -283,7 +268,7 @@ class _Inspection:
             what = f"there are older revisions, up to {self.history.of(name)[0].instant}, but nothing current"
             yield FindingKind.ORPHANED_HISTORY.at((place := self.folder.paths(name)).content, what, place)
 
-    def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
+    def _revision(self, revision: tree_walk.OlderRevision) -> Iterator[Finding]:
         place, damaged = revision.place, FindingKind.REVISION_DAMAGED
         try:
             sidecar = stored_revision.read_sidecar(place)
@@ -292,7 +277,9 @@ class _Inspection:
             if sidecar.modified != revision.instant:
                 yield damaged.at(place.sidecar, f"its sidecar is of {sidecar.modified}", place)
                 return
-            match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.by.deep)
+            match = (
+                tree_walk.ContentMatch.SAME if sidecar.deleted else tree_walk.compare(place, sidecar, deep=self.by.deep)
+            )
         except DamagedError as error:
             is_misplaced = isinstance(error, ChangedSidecarError) and error.is_misplaced
             yield (FindingKind.MISPLACED if is_misplaced else damaged).at(place.sidecar, str(error), place)
@@ -300,17 +287,19 @@ class _Inspection:
         except OSError as error:
             yield FindingKind.UNREADABLE.at(place.content, str(error.strerror), place)
             return
-        if match is ContentMatch.OTHER and self.by.integrity.hand_edits is HandEdits.ALL:
+        if match is tree_walk.ContentMatch.OTHER and self.by.integrity.hand_edits is HandEdits.ALL:
             return
         current = self.sidecars.get(revision.name)
         is_current = current is not None and sidecar.id == current.id
         # A refused write has kept the revision that it was to replace already. If the current content was edited
         # since, the second name is the only whole one, and stays.
-        if is_current and (match is ContentMatch.ABSENT or is_whole(self.folder.paths(revision.name), sidecar)):
+        if is_current and (
+            match is tree_walk.ContentMatch.ABSENT or tree_walk.is_whole(self.folder.paths(revision.name), sidecar)
+        ):
             yield FindingKind.KEPT_TWICE.at(place.sidecar, "the current revision, under a second name", place)
-        elif match is ContentMatch.ABSENT:
+        elif match is tree_walk.ContentMatch.ABSENT:
             yield damaged.at(place.sidecar, "its content is missing", place)
-        elif match is ContentMatch.OTHER:
+        elif match is tree_walk.ContentMatch.OTHER:
             yield damaged.at(place.content, "its content is not the one its sidecar tells of", place)
         else:
             yield from _faults(match, place, sidecar)
@@ -348,10 +337,10 @@ class _Inspection:
             yield FindingKind.OUTDATED_DRAFT.at(self.folder.path, what)
 
 
-def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
-    if match is ContentMatch.ROTTEN:
+def _faults(match: tree_walk.ContentMatch, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
+    if match is tree_walk.ContentMatch.ROTTEN:
         yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}", place)
-    elif match is ContentMatch.TIMES_LOST:
+    elif match is tree_walk.ContentMatch.TIMES_LOST:
         yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
 
 
@@ -396,7 +385,9 @@ class CheckOptions:
 class TreeCheck:
     """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
 
-    def __init__(self, tree: FolderTree, index: TreeIndex, options: CheckOptions, treatment: Treatment) -> None:
+    def __init__(
+        self, tree: tree_walk.FolderTree, index: TreeIndex, options: CheckOptions, treatment: Treatment
+    ) -> None:
         self._tree = tree
         self._treatment = treatment
         self._remedies = treatment.remedies
@@ -442,7 +433,7 @@ class TreeCheck:
                 elif slices is None or stripe(item.scope) in slices:
                     yield from self._folder(item)
                     yield None
-            if slices is None and len(only) <= FORM_DEPTH:
+            if slices is None and len(only) <= tree_walk.FORM_DEPTH:
                 yield from self._index.check.of_forms(only, deep=self._deep)
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
@@ -466,7 +457,7 @@ class TreeCheck:
                 return Remedy.ADOPT
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
-    def _folder(self, folder: Folder) -> Iterator[Finding | Report]:
+    def _folder(self, folder: tree_walk.Folder) -> Iterator[Finding | Report]:
         if not self._inspector.inspect(folder):
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
@@ -483,7 +474,7 @@ class TreeCheck:
         except BusyError as error:
             yield FindingKind.BUSY.at(folder.path, str(error))
 
-    def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
+    def _settle(self, folder: tree_walk.Folder, change: ChangeEvents) -> Iterator[Report]:
         failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
         for _ in range(_ROUNDS):
@@ -515,7 +506,7 @@ class TreeCheck:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
-    def _foretell(self, folder: Folder, finding: Finding) -> Finding | Report:
+    def _foretell(self, folder: tree_walk.Folder, finding: Finding) -> Finding | Report:
         """Return a finding with its repair, or report its adoption, with the difference from the stored content."""
         remedy = self._remedy_of(finding)
         if remedy is Remedy.REPAIR:

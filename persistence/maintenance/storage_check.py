@@ -18,17 +18,6 @@ from persistence.forms.encryption import EncryptionSurvey
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.maintenance import tree_walk
 from persistence.maintenance.repair import repair_path
-from persistence.maintenance.tree_walk import (
-    AccessCheck,
-    Folder,
-    FolderTree,
-    History,
-    is_version,
-    list_folder,
-    list_history,
-    readable,
-    without_repetitions,
-)
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.model.texts import Instant
@@ -65,11 +54,11 @@ class _Records:
     older: dict[str, Sidecar] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Folder, tree: FolderTree) -> _Records:
+    def of(cls, folder: tree_walk.Folder, tree: tree_walk.FolderTree) -> _Records:
         path = tree.layout.paths(folder.address(DATA_XML)).directory
         records = cls()
         try:
-            found = list_folder(path)
+            found = tree_walk.list_folder(path)
         except (FileNotFoundError, NotADirectoryError):
             return records
         for name in found.sidecars:
@@ -77,7 +66,7 @@ class _Records:
                 records.current[name] = record
                 # A write that was refused may have kept its body in the history already.
                 records.named |= {(record.version, name), (record.version, f"{file_name(record.modified)}.{name}")}
-        for revision in list_history(path).revisions:
+        for revision in tree_walk.list_history(path).revisions:
             if (record := records._read(revision.place)) is not None:
                 records.older[revision.place.name] = record
                 records.named.add((record.version, revision.place.name))
@@ -97,8 +86,10 @@ class AttachmentsCheck:
     """One check of a directory of attachments for bodies without a record, and what crashes have left."""
 
     # Documents of other trees than `trees` are skipped: without their records every body would look like a stray.
-    def __init__(self, base: str, root_of: PlaceOf, trees: Mapping[str, FolderTree], lock_timeout: float) -> None:
-        self.tree = FolderTree(base, lock_timeout=lock_timeout)
+    def __init__(
+        self, base: str, root_of: PlaceOf, trees: Mapping[str, tree_walk.FolderTree], lock_timeout: float
+    ) -> None:
+        self.tree = tree_walk.FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise errors.StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
@@ -106,7 +97,7 @@ class AttachmentsCheck:
         self._quarantine = Quarantine(self.tree.root)
         self._unrouted: Form | None = None
         user = next((owner.of(root) for root in trees), None)
-        self._access = AccessCheck(self.tree.root, user)
+        self._access = tree_walk.AccessCheck(self.tree.root, user)
 
     def findings(self, parts: Sequence[tuple[str, ...]] = ((),)) -> Iterator[Finding | None]:
         """Check the documents below some names; yield ``None`` for a document that is done."""
@@ -121,7 +112,7 @@ class AttachmentsCheck:
                         yield from self._document(item)
                         yield None
 
-    def _document(self, folder: Folder) -> Iterator[Finding]:
+    def _document(self, folder: tree_walk.Folder) -> Iterator[Finding]:
         if folder.collection is None:
             yield FindingKind.FOREIGN.at(folder.path, "bodies of definitions are not kept here")
             return
@@ -149,7 +140,7 @@ class AttachmentsCheck:
         if files.exists(finding.path):  # else the repair of another finding took care of it
             repair_path(finding, self._quarantine)
 
-    def _finish(self, tree: FolderTree, folder: Folder, finding: Finding) -> None:
+    def _finish(self, tree: tree_walk.FolderTree, folder: tree_walk.Folder, finding: Finding) -> None:
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
             place = tree.layout.paths(address)
             return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
@@ -158,9 +149,9 @@ class AttachmentsCheck:
         if isinstance(main, DocumentAddress) and files.exists(finding.path):
             FileBodies(self.tree.root).finish(main, read)
 
-    def _inspect(self, folder: Folder, tree: FolderTree) -> list[Finding]:
+    def _inspect(self, folder: tree_walk.Folder, tree: tree_walk.FolderTree) -> list[Finding]:
         try:
-            return without_repetitions(folder, self._versions(folder, _Records.of(folder, tree)))
+            return tree_walk.without_repetitions(folder, self._versions(folder, _Records.of(folder, tree)))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -169,12 +160,12 @@ class AttachmentsCheck:
             kind = FindingKind.NO_ACCESS if is_here else FindingKind.UNREADABLE
             return [kind.at(path, str(error.strerror))]
 
-    def _versions(self, folder: Folder, records: _Records) -> Iterator[Finding]:
+    def _versions(self, folder: tree_walk.Folder, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(folder.path)
         for entry in (entries := _entries(folder.path)):
             if entry.is_symlink():
                 yield FindingKind.LINK.at(entry.path, _LINK)
-            elif not entry.is_dir() or not is_version(entry.name):
+            elif not entry.is_dir() or not tree_walk.is_version(entry.name):
                 yield FindingKind.FOREIGN.at(entry.path, "not the directory of a version")
             else:
                 yield from self._version(entry.path, int(entry.name), records)
@@ -360,11 +351,16 @@ BodiesOf = Callable[[Form], "BodiesReader | ObjectBodies | None"]
 
 
 def body_faults(
-    bodies_of: BodiesOf, folder: Folder, current: Mapping[str, Sidecar], history: History, *, deep: bool
+    bodies_of: BodiesOf,
+    folder: tree_walk.Folder,
+    current: Mapping[str, Sidecar],
+    history: tree_walk.History,
+    *,
+    deep: bool,
 ) -> Iterator[Finding]:
     """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
     for name, sidecar in current.items():
-        older = ((revision.place, record) for revision, record in readable(history, name))
+        older = ((revision.place, record) for revision, record in tree_walk.readable(history, name))
         for place, record in ((folder.paths(name), sidecar), *older):
             if record.body is not None and not record.deleted:
                 with suppress(errors.ConfigurationError):  # the form has no provider any more

@@ -43,14 +43,6 @@ from persistence.model.permissions import (
 from persistence.model.queries import DraftFilter, Drafts, Query, Scope, VisibleOwners
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, json_tag, plain_tag, restoring, tombstone
 from persistence.model.texts import Instant, next_after, reached_after, to_datetime
-from persistence.model.versions import (
-    ABSENT,
-    NO_PRECONDITION,
-    FormMetadata,
-    Precondition,
-    PublishedVersion,
-    VersionRequest,
-)
 from persistence.properties.properties import FormProperties
 from persistence.providers.router import Route, Router
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
@@ -75,7 +67,7 @@ class Get:
     asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
     """
 
-    version: VersionRequest = ABSENT
+    version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
     content: bool = True
@@ -93,8 +85,8 @@ class Put:
     ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
     """
 
-    version: VersionRequest = ABSENT
-    precondition: Precondition = NO_PRECONDITION
+    version: versions.VersionRequest = versions.ABSENT
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     data_format: str | None = None
     user: User = ANONYMOUS
     content_type: str | None = None
@@ -114,10 +106,10 @@ class Put:
 class Revert:
     """A request to bring back an older revision: that of an ``instant``, or the one that was current ``as_of`` one."""
 
-    version: VersionRequest = ABSENT
+    version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
-    precondition: Precondition = NO_PRECONDITION
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     user: User = ANONYMOUS
     token: str | None = None
 
@@ -130,8 +122,8 @@ class Revert:
 class Delete:
     """A DELETE of one resource, or of all data of a form. Only a proxy sends ``origin``."""
 
-    version: VersionRequest = ABSENT
-    precondition: Precondition = NO_PRECONDITION
+    version: versions.VersionRequest = versions.ABSENT
+    precondition: versions.Precondition = versions.NO_PRECONDITION
     user: User = ANONYMOUS
     origin: Origin | None = None
     token: str | None = None
@@ -227,7 +219,7 @@ def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
 
 
 def check_precondition(
-    precondition: Precondition,
+    precondition: versions.Precondition,
     address: Address,
     *stored: StoredRevision | None,
     may_read: Callable[[], bool] = lambda: True,
@@ -238,7 +230,7 @@ def check_precondition(
     decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
     saved, when, and under which tag.
     """
-    if precondition is NO_PRECONDITION:
+    if precondition is versions.NO_PRECONDITION:
         return
     there = [found for found in stored if found is not None]
     reason = _reason(precondition, address, stored[0], [tag for found in there for tag in _tags(found)])
@@ -252,7 +244,7 @@ def check_precondition(
 
 
 def _reason(
-    precondition: Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
+    precondition: versions.Precondition, address: Address, own: StoredRevision | None, tags: Sequence[str]
 ) -> str | None:
     excluded, expected, since = precondition.excluded, precondition.expected, precondition.unmodified_since
     if expected is not None:
@@ -294,7 +286,7 @@ class Received:
     size: int
     digest: str
     content_type: str
-    metadata: FormMetadata | None = None
+    metadata: versions.FormMetadata | None = None
     is_plain: bool = False
     has_marks: bool = False
 
@@ -464,7 +456,9 @@ class Issuing:
     router: Router
     tokens: AccessTokens
 
-    def issue(self, form: Form, document: str, asked: VersionRequest, operations: Iterable[str], seconds: float) -> str:
+    def issue(
+        self, form: Form, document: str, asked: versions.VersionRequest, operations: Iterable[str], seconds: float
+    ) -> str:
         """Return a token for a saved document in the version that it has."""
         address = DocumentAddress(form, Collection.DATA, document)
         route = self.router.of(form)
@@ -479,7 +473,7 @@ READING = (READ,)
 PURGING = (DELETE,)  # The removal of a revision or attachment without a trace (spec crud 4.9)
 
 
-def permissions_of(version: PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
+def permissions_of(version: versions.PublishedVersion | Definition, configured: FormProperties) -> Permissions | None:
     """Return the permissions of a version: from its definition, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
@@ -597,6 +591,6 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         yield
 
 
-def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
+def is_singleton(published: versions.PublishedVersion | None, configured: FormProperties) -> bool:
     own = published.metadata.singleton if published is not None else None
     return configured.is_singleton if own is None else own
