@@ -50,13 +50,12 @@ def complete(destination: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The trees and directories of attachments to be saved, by the names of their parts.
+    """The trees and directories of attachments to be saved, by the names of their parts."""
 
-    ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
-    distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
-    backup. ``databases`` are saved as trees. ``needed_keys`` and ``saved_keys`` are those of the manifest.
-    """
-
+    # ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too.
+    # ``integrity`` distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents
+    # by paths in the backup. ``databases`` are saved as trees. ``needed_keys`` and ``saved_keys`` are those of the
+    # manifest.
     trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf

@@ -68,13 +68,11 @@ _ATTACHMENTS = "attachments"
 
 
 class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tree or a directory of attachments in a backup.
+    """A tree or a directory of attachments in a backup."""
 
-    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
-    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
-    and is empty if it was.
-    """
-
+    # ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
+    # empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
+    # and is empty if it was.
     kind: Literal["tree", "attachments"]
     name: str
     directory: Annotated[str, msgspec.Meta(pattern=r"^([^./][^/\x00]*(/[^./][^/\x00]*)*)?\Z")]
@@ -92,11 +90,9 @@ class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of ``backup.json``.
+    """The content of ``backup.json``."""
 
-    ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
-    """
-
+    # ``needed_keys`` are the ids of the encryption keys that the content may need, ``saved_keys`` those in the backup.
     format: int
     parts: tuple[BackupPart, ...]
     needed_keys: tuple[str, ...] = ()
@@ -335,10 +331,9 @@ class PartFiles:
     def add_stored(
         self, path: str, sidecar: Sidecar, read: Callable[[], StoredRevision | None], *earlier: str
     ) -> str | None:
-        """Add a content that is in no file, with the stamp of its revision.
-
-        It is linked, or copied from what ``read`` returns. Return what is wrong with it, and ``None`` if it is missing.
-        """
+        """Add a content that is in no file, with the stamp of its revision."""
+        # It is linked, or copied from what ``read`` returns. Return what is wrong with it, and ``None`` if it is
+        # missing.
         nanoseconds = stamp(sidecar)
         if self._link_content(path, sidecar.size, nanoseconds, sidecar.digest, earlier):
             return ""

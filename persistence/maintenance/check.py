@@ -367,13 +367,11 @@ Parts = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The scope of the check of a tree.
+    """The scope of the check of a tree."""
 
-    ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
-    form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed.
-    ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
-    """
-
+    # ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
+    # form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed. ``adopter``
+    # is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
     dialect: Dialect
     integrity: Integrity
     bodies_of: BodiesOf

@@ -50,13 +50,11 @@ _DAY = 10
 
 @dataclass(slots=True)
 class DocumentCounts:
-    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data.
+    """Counts of some documents; ``size`` is in bytes, with attachments and older revisions that are beside the data."""
 
-    ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
-    creation, of the last ``DAYS_COUNTED`` days. ``stages``, ``owners`` and ``modifiers`` are those of documents and
-    drafts; with more than ``MOST_OPTIONS`` of them some are missing.
-    """
-
+    # ``saved`` is the instant of the last save or deletion. ``created`` counts living documents by the day of their
+    # creation, of the last ``DAYS_COUNTED`` days. ``stages``, ``owners`` and ``modifiers`` are those of documents and
+    # drafts; with more than ``MOST_OPTIONS`` of them some are missing.
     documents: int = 0
     deleted: int = 0
     drafts: int = 0
@@ -298,13 +296,11 @@ def _published(reader: TreeReader, form: Form) -> Iterator[tuple[int, PublishedV
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """A published version: ``summary``, and what is not in an overview.
+    """A published version: ``summary``, and what is not in an overview."""
 
-    ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
-    force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
-    stored data, in which the paths of controls are shown.
-    """
-
+    # ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
+    # force, ``size`` is in bytes, ``path`` is that of its file, if it has one, and ``data_format`` is the format of
+    # stored data, in which the paths of controls are shown.
     summary: VersionSummary
     source: str | None
     size: int
@@ -351,14 +347,12 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class DocumentReport:
-    """A document or a draft.
+    """A document or a draft."""
 
-    ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were stored;
-    ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document in the
-    other collection. ``named`` has the names of the attachments that the data mentions, and is ``None`` without data.
-    ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
-    """
-
+    # ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were
+    # stored; ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document
+    # in the other collection. ``named`` has the names of the attachments that the data mentions, and is ``None``
+    # without data. ``revisions`` are the older ones, newest first. ``path`` is that of the file, if it has one.
     address: DocumentAddress
     sidecar: Sidecar | None
     size: int

@@ -78,10 +78,9 @@ def choose(source: str) -> ChosenBackup:
 
 
 class Restore:
-    """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file.
+    """Restores parts of a backup into ``roots``, by name; ``extra`` files of no part never replace another file."""
 
-    It counts ``files`` and ``bytes`` that were restored, and ``known`` files that an interrupted restore had left.
-    """
+    # It counts ``files`` and ``bytes`` that were restored, and ``known`` files that an interrupted restore had left.
 
     def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
         self.files = self.bytes = self.known = 0

@@ -33,12 +33,10 @@ _PROVIDER = (*_PREFIX, "provider")
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRoute:
-    """The providers of a form, or of all forms that a name with ``*`` stands for.
+    """The providers of a form, or of all forms that a name with ``*`` stands for."""
 
-    ``definition`` is empty of the designer's own form, which comes with the runtime. Without ``attachments`` they are
-    with the data.
-    """
-
+    # ``definition`` is empty of the designer's own form, which comes with the runtime. Without ``attachments`` they are
+    # with the data.
     form: Form
     definition: str
     data: str

@@ -43,11 +43,9 @@ _UNROUTED = "no property leads here from this form: nobody looks for these bodie
 
 @dataclass(slots=True)
 class _Records:
-    """The records of a document's attachments; ``named`` has version and path of each body, below the document.
+    """The records of a document's attachments; ``named`` has version and path of each body, below the document."""
 
-    ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
-    """
-
+    # ``doubtful`` are the names of unreadable records. ``current`` and ``older`` are living revisions by name.
     named: set[tuple[int, str]] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     current: dict[str, Sidecar] = field(default_factory=dict)
@@ -270,12 +268,10 @@ _FOLDERS = {_DEFINITIONS, *(each.value for each in Collection)}
 
 @dataclass(frozen=True, slots=True)
 class StorageCheck:
-    """One check of a database; ``is_deep`` reads every content.
+    """One check of a database; ``is_deep`` reads every content."""
 
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks`` judges
-    contents by the marks of definitions.
-    """
-
+    # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database. ``marks``
+    # judges contents by the marks of definitions.
     database: MaintainedDatabase
     bodies_of: BodiesOf
     marks: MarkCheck

@@ -73,12 +73,10 @@ class _Snapshot:
 
 @dataclass(slots=True)
 class TreeBackup:
-    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
+    """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths."""
 
-    ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    distinguishes edits by hand from damage. ``folders`` counts those that are done.
-    """
-
+    # ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
+    # distinguishes edits by hand from damage. ``folders`` counts those that are done.
     tree: FolderTree
     part: PartFiles
     bodies_of: BodiesOf
@@ -164,11 +162,9 @@ class TreeBackup:
     def _add_object(
         self, folder: Folder, name: str, record: Sidecar, problems: list[str], inside: FilePaths, *earlier: FilePaths
     ) -> bool:
-        """Copy a revision whose body is an object; return whether it is saved, be it with a problem.
-
-        So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
-        again. Objects never change, so what the previous backup has is linked, and not read.
-        """
+        """Copy a revision whose body is an object; return whether it is saved, be it with a problem."""
+        # So a backup needs no bucket, and neither does a restore: the tree serves such attachments until they are saved
+        # again. Objects never change, so what the previous backup has is linked, and not read.
         address = folder.address(name)
         if record.body is None or record.deleted or isinstance(address, DefinitionAddress):
             return False
@@ -350,11 +346,9 @@ _NEVER = 0  # The time of `layout.json`, which has none in the storage
 
 @dataclass(slots=True)
 class StorageBackup:
-    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done.
+    """Saves a database as ``part``; ``folders`` counts the documents, drafts and versions that are done."""
 
-    ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
-    """
-
+    # ``bodies_of`` tells where the bodies of a form's attachments are, if they are not in the database.
     database: MaintainedDatabase
     part: PartFiles
     bodies_of: BodiesOf

@@ -219,13 +219,11 @@ _OWN_DIRECTORY = 0o700
 
 @dataclass(slots=True)
 class FolderListing:
-    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason.
+    """The file names of resources by role; ``strangers`` are foreign paths, each with the reason."""
 
-    ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
-    ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
-    sidecar, else foreign. ``next_contents`` has the content ids by name.
-    """
-
+    # ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
+    # ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
+    # sidecar, else foreign. ``next_contents`` has the content ids by name.
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
     next_sidecars: set[str] = field(default_factory=set)
@@ -284,12 +282,10 @@ class OlderRevision:
 
 @dataclass(slots=True)
 class History:
-    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar.
+    """The older revisions of a folder, oldest first; ``strays`` are contents without a sidecar."""
 
-    ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
-    of which a rewrite was interrupted: the file that was to replace theirs is still there.
-    """
-
+    # ``strangers`` and ``obstacles`` are as in ``FolderListing``. ``rewritten`` are the revisions, by their file names,
+    # of which a rewrite was interrupted: the file that was to replace theirs is still there.
     rewritten: dict[str, FilePaths] = field(default_factory=dict)
     revisions: list[OlderRevision] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)

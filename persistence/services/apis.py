@@ -74,11 +74,9 @@ class DocumentsBehindProxy(Documents):
     def decided(
         self, route: Route, address: DocumentAddress, put: rules.Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
-
-        A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
-        runtime 2), and others may have looked too early.
-        """
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace."""
+        # A stored document is updated in any case: proxies before 2023.1.4 do not report what they have found (spec
+        # runtime 2), and others may have looked too early.
         version = versions.must_be_sent(number, address)
         own, _ = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
@@ -130,10 +128,8 @@ def _nobodys(origin: rules.Origin | None) -> rules.Origin | None:
 
 
 def _as_stored(origin: rules.Origin | None, stored: StoredRevision | None) -> rules.Origin | None:
-    """Return the owner that a proxy has found as it is stored.
-
-    The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
-    """
+    """Return the owner that a proxy has found as it is stored."""
+    # The proxy does not know the owner's organization, nor characters that Latin-1 lacks (spec runtime 3).
     if origin is None or stored is None:
         return origin
     owner, known = origin.owner, stored.sidecar.facts.owner
@@ -190,10 +186,8 @@ class Services:
     def of_provider(
         cls, provider: Provider, router: Router, access: rules.Access, admins: Sequence[Admin], purge_of: PurgeOf
     ) -> Services:
-        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11).
-
-        Definitions are read and published there, while rules go by the definitions that ``router`` finds.
-        """
+        """Wire the services of the provider API for a provider; in some dialects behind a proxy (spec crud 11)."""
+        # Definitions are read and published there, while rules go by the definitions that ``router`` finds.
         dialect, definitions = access.dialect, only(provider, router.properties)
         wired = cls.public(router, access, admins, purge_of=purge_of)
         if not dialect.has_proxy:

@@ -93,11 +93,9 @@ class ChangeFeed(Closable):
         return found
 
     def page(self, datasource: str, since: str | None, limit: str | None, wait: str | None) -> ChangesPage:
-        """Return the changes after a cursor; those from now on without one, and all that are kept after ``start``.
-
-        If there are none, it waits for so many seconds, unless too many wait already. ``GoneError`` says that
-        changes after the cursor are not kept any more, or that it is of another feed.
-        """
+        """Return the changes after a cursor; those from now on without one, and all that are kept after ``start``."""
+        # If there are none, it waits for so many seconds, unless too many wait already. ``GoneError`` says that changes
+        # after the cursor are not kept any more, or that it is of another feed.
         if not self._outboxes:
             raise NotFoundError(OFF)
         outbox = self.outbox(datasource)

@@ -50,10 +50,8 @@ class EncryptionAtRest:
     def to_encrypt(
         self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
     ) -> EncryptedControls | None:
-        """Return the controls whose values will be encrypted in a content that replaces a revision.
-
-        For a version that was never published, these are the encrypted controls of all published ones.
-        """
+        """Return the controls whose values will be encrypted in a content that replaces a revision."""
+        # For a version that was never published, these are the encrypted controls of all published ones.
         encrypted = definition.encrypted
         if encrypted is not None:
             return encrypted
@@ -76,10 +74,8 @@ class EncryptionAtRest:
         return reduce(or_, published) if published else None
 
     def is_encrypted(self, held: AttachmentRef, is_labelled: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
-        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here.
-
-        The sidecar of a file that a proxy has encrypted does not say so, but the file does.
-        """
+        """Return whether an attachment is stored encrypted; its holder decides only where it is not known here."""
+        # The sidecar of a file that a proxy has encrypted does not say so, but the file does.
         if held.collection is None:
             return False
         address = DocumentAddress(held.form, held.collection, held.document, held.name)
@@ -99,10 +95,8 @@ class EncryptionAtRest:
             return is_labelled
 
     def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
-        """Return the plain content of an open attachment; ``None`` where it is not encrypted.
-
-        A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
-        """
+        """Return the plain content of an open attachment; ``None`` where it is not encrypted."""
+        # A file that was stored by a proxy is recognized by its header, or, if of the real system, by its password.
         file, size, ring = found.opened, found.size, self.keys.ring()
         header = None if found.sidecar.encrypted else crypto.read_header(file)
         is_framed = header is not None and header.address == address and header.key_id in ring.keys
@@ -179,10 +173,8 @@ def receiving(
     chunks: Iterable[bytes],
     checking: Streaming | None = None,
 ) -> Iterator[tuple[Upload, Received]]:
-    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
-
-    ``checking`` is the parser for form data, which also reads the values that an index needs.
-    """
+    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end."""
+    # ``checking`` is the parser for form data, which also reads the values that an index needs.
     sent = content_type or ""
     kind = sent.strip() or UNKNOWN
     if address.is_main:  # XML resources are XML, even if another type is sent (spec crud 4.5)
@@ -292,10 +284,9 @@ class EncryptionCodec(Codec):
     )
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return a content in which the encrypted controls of the version's definition are encrypted.
-
-        An attachment that is received as it is stored at another address is encrypted for its new one (spec forms 4.3).
-        """
+        """Return a content in which the encrypted controls of the version's definition are encrypted."""
+        # An attachment that is received as it is stored at another address is encrypted for its new one (spec forms
+        # 4.3).
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
             return content

@@ -56,12 +56,10 @@ def _content_of(definition: Definition) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionDifference:
-    """A difference at a section, grid or control, or of the form itself where ``place`` is empty.
+    """A difference at a section, grid or control, or of the form itself where ``place`` is empty."""
 
-    ``what`` is ``kind``, ``path``, ``label``, ``item``, ``title``, ``permission`` or the name of a rule; ``of`` is the
-    language of a text, or who has a permission. ``None`` is what a version does not have.
-    """
-
+    # ``what`` is ``kind``, ``path``, ``label``, ``item``, ``title``, ``permission`` or the name of a rule; ``of`` is
+    # the language of a text, or who has a permission. ``None`` is what a version does not have.
     place: str
     what: str
     of: str
@@ -171,10 +169,8 @@ class Pulling:
     definitions: Definitions
 
     def pull(self, form: Form, version: int | None, document: str | None, user: User) -> Pulled:
-        """Store a version, the latest one without a number, as a revision of a document, or as a new one.
-
-        Its attachments come first, so the document never names one that is still to come.
-        """
+        """Store a version, the latest one without a number, as a revision of a document, or as a new one."""
+        # Its attachments come first, so the document never names one that is still to come.
         router = self.definitions.router
         definition = published_definition(router.of(form).catalog, form, version)
         designer = Form(self.documents.dialect.designer_app, DESIGNER_FORM)

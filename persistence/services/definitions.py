@@ -67,11 +67,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Reading, publishing and deleting below ``form/``, without permissions (4.2).
+    """Reading, publishing and deleting below ``form/``, without permissions (4.2)."""
 
-    With ``refuses_marks`` a definition that has a mark without effect is refused.
-    """
-
+    # With ``refuses_marks`` a definition that has a mark without effect is refused.
     router: Router
     refuses_marks: bool = False
 
@@ -112,10 +110,8 @@ class Definitions:
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[rules.Written]:
-        """Store received files of one version while no other request publishes the form, then make its flat views.
-
-        Where flat views cannot be made, the files are stored nevertheless (spec search 7.1).
-        """
+        """Store received files of one version while no other request publishes the form, then make its flat views."""
+        # Where flat views cannot be made, the files are stored nevertheless (spec search 7.1).
         parts = list(parts)
         route = self.router.of(form)
         put = next((part.put for part in parts if part.name == FORM_XHTML), None)
@@ -196,11 +192,9 @@ def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A request to publish, here or on another server (``target``).
+    """A request to publish, here or on another server (``target``)."""
 
-    ``source`` is the id of an unpublished definition. Other fields are as in ``Announcement`` and ``Put``.
-    """
-
+    # ``source`` is the id of an unpublished definition. Other fields are as in ``Announcement`` and ``Put``.
     version: VersionRequest
     is_available: bool
     comment: str | None
@@ -216,12 +210,10 @@ PublishedForm = tuple[Form, int, bytes]  # The version of a form that was publis
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """Publishes definitions, from the designer's storage or from a request.
+    """Publishes definitions, from the designer's storage or from a request."""
 
-    Everything is received first, and then stored under one lock, ``form.xhtml`` last: so a version is never seen
-    without its attachments, and an interrupted publication is completed by publishing again.
-    """
-
+    # Everything is received first, and then stored under one lock, ``form.xhtml`` last: so a version is never seen
+    # without its attachments, and an interrupted publication is completed by publishing again.
     dialect: Dialect
     documents: Documents
     definitions: Definitions

@@ -90,10 +90,8 @@ def distinct_labels(labels: Sequence[str], paths: Sequence[tuple[str, ...]]) -> 
 def csv_pieces(
     labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], Iterable[Iterable[str]]]]
 ) -> Iterator[bytes]:
-    """Yield a table as CSV in UTF-8; a row has facts, and values for each label.
-
-    A cell that would be a formula in a spreadsheet begins with an apostrophe.
-    """
+    """Yield a table as CSV in UTF-8; a row has facts, and values for each label."""
+    # A cell that would be a formula in a spreadsheet begins with an apostrophe.
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(map(_without_formula, (*FACTS, *labels)))
@@ -135,10 +133,8 @@ class TableExport:
     def xlsx(
         self, report: Callable[[str], None], done: Callable[[], None], *, lists_problems: bool = False
     ) -> Iterator[bytes]:
-        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat.
-
-        With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
-        """
+        """Yield a workbook of one form with all controls: a sheet of documents, and one for each repeat."""
+        # With ``lists_problems`` its last sheet names what is left out or cut, if anything is.
         form = self.only_form()
         numbers = form.versions.numbers
         published = {each.version for each in form.route.catalog.published(form.route.form)}
@@ -324,10 +320,8 @@ class DocumentTable:
         return self.route.data.index.search(self.route.form, scope, query, Budget(until))
 
     def stored(self, offset: int, size: int) -> queries.Hits:
-        """Return a part of the saved documents without an index or values of controls, those saved last first.
-
-        Of a large form, ``STORED_LISTED`` documents in any order are read.
-        """
+        """Return a part of the saved documents without an index or values of controls, those saved last first."""
+        # Of a large form, ``STORED_LISTED`` documents in any order are read.
         storage = self.route.data.storage
         names = list(islice(storage.documents(self.route.form), STORED_LISTED + 1))
         found = list[queries.Hit]()
@@ -340,20 +334,16 @@ class DocumentTable:
         return queries.Hits(len(found), tuple(found[offset : offset + size]), has_more=len(names) > STORED_LISTED)
 
     def csv(self, query: queries.Query, drafts: queries.Drafts) -> Iterator[bytes]:
-        """Return all documents that a query finds as CSV, in pieces, in the order in which they were created.
-
-        Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
-        """
+        """Return all documents that a query finds as CSV, in pieces, in the order in which they were created."""
+        # Each page is a search that begins at the last creation, so that no document is missed when others are deleted.
         yield _BOM.encode()
         hits, paths = self._by_creation(query, drafts), [column.path for column in self.columns]
         rows = ((facts_of(hit.document, hit.facts), [hit.values.get(path, ()) for path in paths]) for hit in hits)
         yield from csv_pieces([column.label for column in self.columns], rows)
 
     def xlsx(self, query: queries.Query, drafts: queries.Drafts, language: str | None) -> Iterator[bytes]:
-        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted.
-
-        Its last sheet names what is left out or cut, if anything is.
-        """
+        """Return all documents that a query finds as a workbook, with all controls; values stay encrypted."""
+        # Its last sheet names what is left out or cut, if anything is.
         problems = list[str]()
         outlines = {number: outline_of(self.route, number) for number in self.numbers}
 

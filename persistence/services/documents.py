@@ -196,11 +196,9 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class FactsChange:
-    """Another ``owner`` or ``stage`` of documents; ``None`` keeps what they have. An empty stage is none.
+    """Another ``owner`` or ``stage`` of documents; ``None`` keeps what they have. An empty stage is none."""
 
-    ``user`` makes the change.
-    """
-
+    # ``user`` makes the change.
     user: User
     owner: User | None = None
     stage: str | None = None
@@ -231,11 +229,9 @@ class ChangedDocument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Reading, writing and deleting below ``data/`` and ``draft/``.
+    """Reading, writing and deleting below ``data/`` and ``draft/``."""
 
-    ``codec`` translates between answers to clients and stored content.
-    """
-
+    # ``codec`` translates between answers to clients and stored content.
     router: Router
     dialect: Dialect
     access: rules.Access
@@ -385,11 +381,9 @@ class Documents:
         raise errors.BadAddressError(f"the draft {document} has no folder of its own: name a file in it")
 
     def delete_all(self, form: Form, delete: rules.Delete) -> rules.Cleared:
-        """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
-
-        Each document is deleted under its own lock; a damaged one is reported when the others are deleted. Access
-        tokens do not count here, and drafts of documents that were never saved stay.
-        """
+        """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13)."""
+        # Each document is deleted under its own lock; a damaged one is reported when the others are deleted. Access
+        # tokens do not count here, and drafts of documents that were never saved stay.
         route = self.router.of(form)
         number = versions.number_only(delete.version, "deleting all data of a form")
         if not route.properties.has_versions:
@@ -527,10 +521,8 @@ class Documents:
         asked: rules.Put | rules.Delete,
         number: int | None,
     ) -> tuple[StoredRevision | None, StoredRevision | None]:
-        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6).
-
-        Return the living revision, and of an attachment its living ``data.xml``.
-        """
+        """Compare the stored revision with the precondition and the version of a request (spec crud 4.2, 4.6)."""
+        # Return the living revision, and of an attachment its living ``data.xml``.
         own = rules.living(current)
         main = None if address.is_main else rules.living(route.storage.read(address.main, content=False))
         may_read = partial(self.may_read, asked, address, address)
@@ -542,10 +534,8 @@ class Documents:
         return own, main
 
     def require_published(self, route: Route, definition: Definition) -> None:
-        """Refuse data of a version that was never published, where a property asks for that.
-
-        A deleted version was published: users can save documents that they have begun.
-        """
+        """Refuse data of a version that was never published, where a property asks for that."""
+        # A deleted version was published: users can save documents that they have begun.
         if definition.is_stored or self.dialect.is_designer(route.form):
             return
         name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
@@ -587,10 +577,8 @@ def commit(writer: Writing, request: PutRequest, sidecar: Sidecar) -> rules.Writ
 
 
 def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
-    """Return the version of a new document where none is named: the latest published one, else 1.
-
-    A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
-    """
+    """Return the version of a new document where none is named: the latest published one, else 1."""
+    # A document id is never used across versions (seed, rule 1), so a draft has the version of its document.
     if dialect.is_designer(address.form):
         return DESIGNER_VERSION
     counterpart = data.sidecar(address.counterpart)

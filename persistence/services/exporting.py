@@ -308,11 +308,9 @@ class ZipStream:
     def add(
         self, name: str, times: tuple[Instant, Instant], pieces: Iterable[bytes], size: int | None, *, compresses: bool
     ) -> Iterator[bytes]:
-        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB.
-
-        ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
-        read stored entries from a stream if their sizes come after their contents.
-        """
+        """Add an entry, and yield the finished bytes; without a ``size`` it may be larger than 4 GiB."""
+        # ``times`` are those of modification and creation. Without compression it is deflated at level 0: Java cannot
+        # read stored entries from a stream if their sizes come after their contents.
         moment = to_datetime(times[0])
         fields = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
         entry = ZipInfo(name, min(max(fields, _FIRST_TIME), _LAST_TIME))

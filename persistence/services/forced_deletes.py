@@ -54,11 +54,9 @@ PurgeOf = Callable[[Route], StoragePurge | None]
 
 @dataclass(frozen=True, slots=True)
 class ForcedDeletes:
-    """Removes single revisions, and attachments with all their revisions, without a trace.
+    """Removes single revisions, and attachments with all their revisions, without a trace."""
 
-    Without ``access``, a proxy has decided about permissions (spec crud 11).
-    """
-
+    # Without ``access``, a proxy has decided about permissions (spec crud 11).
     documents: Documents
     access: Access | None
     purge_of: PurgeOf
@@ -109,11 +107,9 @@ class ForcedDeletes:
     def _purged(
         self, route: Route, writer: Writing, address: DocumentAddress, current: StoredRevision, user: User
     ) -> Sidecar | None:
-        """Return the tombstone that goes with the last older revision; ``None`` if another service has the request.
-
-        A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once, an
-        older revision would be current again.
-        """
+        """Return the tombstone that goes with the last older revision; ``None`` if another service has the request."""
+        # A runtime purges from the newest revision to the oldest (spec runtime 6). Were the tombstone removed at once,
+        # an older revision would be current again.
         instant = current.sidecar.modified
         if not current.sidecar.deleted:
             raise ConflictError(f"{instant} is the current revision of {address}: delete the document first")
@@ -228,12 +224,10 @@ class PurgeRequests:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPurge:
-    """The purge of one document by the query of ``selected``, for a ``user``.
+    """The purge of one document by the query of ``selected``, for a ``user``."""
 
-    A document whose newest revision is in the range of dates is removed with its history. Without the history, only its
-    current revision is removed, and it stays deleted. Of others, older revisions in the range are removed.
-    """
-
+    # A document whose newest revision is in the range of dates is removed with its history. Without the history, only
+    # its current revision is removed, and it stays deleted. Of others, older revisions in the range are removed.
     selected: SelectedForm
     purging: StoragePurge
     main: DocumentAddress

@@ -127,11 +127,9 @@ class RevisionDiffs:
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
     ) -> Iterator[ComparedRevisions]:
-        """Yield the differences of each revision, but the last, to the one after it, which is older.
-
-        Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
-        version, or may not be read.
-        """
+        """Yield the differences of each revision, but the last, to the one after it, which is older."""
+        # Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
+        # version, or may not be read.
         reading = _Reading(self.documents, address, reader)
         last: tuple[Instant, DataNode | None] | None = None
         for newer, older in pairwise(revisions):
@@ -382,11 +380,9 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``.
+    """A file with the attachments that come back with it; others that it names are ``unchanged``, or ``missing``."""
 
-    With ``is_damaged`` the current content of the file is not the one of its sidecar.
-    """
-
+    # With ``is_damaged`` the current content of the file is not the one of its sidecar.
     file: RestoredFile
     attachments: list[RestoredFile] = field(default_factory=list)
     unchanged: list[tuple[DocumentAddress, StoredRevision]] = field(default_factory=list)
@@ -416,11 +412,9 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class Reverting:
-    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored.
+    """Brings back revisions of documents and attachments. ``documents`` reads and writes bytes as they are stored."""
 
-    ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
-    """
-
+    # ``elsewhere`` has the older revisions, if the history does not: their contents are compared with their digests.
     documents: Documents
     elsewhere: Documents | None = None
 
@@ -516,11 +510,9 @@ def _with_attachments(
 
 
 def _as_of(route: Route, address: DocumentAddress, moment: Instant) -> StoredRevision | None:
-    """Return the revision of an attachment that was current at a moment, else the first one after it.
-
-    A client may store an attachment after the data that names it, and a clock may have been set back in between.
-    ``None`` where it was deleted by then, or never stored.
-    """
+    """Return the revision of an attachment that was current at a moment, else the first one after it."""
+    # A client may store an attachment after the data that names it, and a clock may have been set back in between.
+    # ``None`` where it was deleted by then, or never stored.
     try:
         return selected(route, address, Get(as_of=moment), content=False)
     except DeletedError:

@@ -56,11 +56,9 @@ NO_FACTS = ImportFacts()
 
 @dataclass(frozen=True, slots=True)
 class ImportedRevision:
-    """A revision in a source; ``version`` is ``None`` where the source does not say it.
+    """A revision in a source; ``version`` is ``None`` where the source does not say it."""
 
-    ``name`` is for people. Without ``content`` it is a tombstone.
-    """
-
+    # ``name`` is for people. Without ``content`` it is a tombstone.
     name: str
     address: Address
     version: int | None
@@ -79,11 +77,9 @@ class ImportedRevision:
 
 @dataclass(frozen=True, slots=True)
 class ImportUnit:
-    """The revisions of one document with its draft, or of one version of a definition, in a source.
+    """The revisions of one document with its draft, or of one version of a definition, in a source."""
 
-    With ``says_owners`` such a source should have the owner of each document.
-    """
-
+    # With ``says_owners`` such a source should have the owner of each document.
     name: str
     revisions: tuple[ImportedRevision, ...]
     says_owners: bool = False
@@ -155,12 +151,10 @@ SameContent = Callable[[ImportedRevision, StoredRevision], bool]
 
 @dataclass(slots=True)
 class ImportPlan:
-    """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags.
+    """The plan of an import into one storage, which if not ``is_exact`` gives revisions its own times and tags."""
 
-    ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` counts those that are
-    stored already. ``over`` has the id of the current revision of each file.
-    """
-
+    # ``placed`` are new revisions, in order, those of ``renewed`` files with a new time. ``known`` counts those that
+    # are stored already. ``over`` has the id of the current revision of each file.
     storage: RevisionStorage
     has_same_content: SameContent
     on_conflict: OnConflict
@@ -231,10 +225,8 @@ class ImportPlan:
         return modified > stored.latest
 
     def _is_known(self, revision: ImportedRevision, stored: StoredRevision) -> bool:
-        """Return whether the revision, or without a time of its own its content, is stored already.
-
-        The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
-        """
+        """Return whether the revision, or without a time of its own its content, is stored already."""
+        # The real system gives its revisions times in milliseconds, or in seconds if it exports no history.
         modified, current = revision.modified, stored.sidecar.modified
         if modified is None or not revision.facts.has_own_time or not self.is_exact:
             return self._is_same(revision, current)
@@ -374,12 +366,10 @@ MOST_REMEMBERED = 1 << 18
 
 @dataclass
 class ImportReport(TransferReport):
-    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already.
+    """Counts files by kind and outcome, and the revisions of documents, of which ``known`` ones were stored already."""
 
-    A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and skipped
-    documents, ``ownerless`` the first of those ``without_owner``.
-    """
-
+    # A file that comes in several units, as lines may have it, counts once. ``listed`` are the first refused and
+    # skipped documents, ``ownerless`` the first of those ``without_owner``.
     files: Counter[tuple[str, bool]] = field(default_factory=Counter)
     known: int = 0
     ignored: int = 0

@@ -216,10 +216,8 @@ class FilesSource:
 
 
 def _composed(revisions: tuple[ImportedRevision, ...]) -> tuple[ImportedRevision, ...]:
-    """Return revisions with the names of attachments as the data beside them has them.
-
-    macOS decomposes the names of files: an accent becomes a character of its own.
-    """
+    """Return revisions with the names of attachments as the data beside them has them."""
+    # macOS decomposes the names of files: an accent becomes a character of its own.
     names = {each.address.name for each in revisions if not each.address.is_main}
     composed = {name: other for name in names if (other := normalize("NFC", name)) not in names}
     if not composed:

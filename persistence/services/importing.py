@@ -273,12 +273,10 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """Imports into the providers of a router, of which ``calls_others`` admits other services.
+    """Imports into the providers of a router, of which ``calls_others`` admits other services."""
 
-    ``largest`` are the bytes of an attachment, ``largest_xml`` of data and definitions. With ``begins_indexes`` the
-    index of a form is begun at its first document, so that the others go into it as they are stored.
-    """
-
+    # ``largest`` are the bytes of an attachment, ``largest_xml`` of data and definitions. With ``begins_indexes`` the
+    # index of a form is begun at its first document, so that the others go into it as they are stored.
     router: Router
     codec: EncryptionCodec
     largest: int
@@ -359,10 +357,8 @@ class Importer:
         )
 
     def _has_same_content(self, revision: ImportedRevision, found: StoredRevision) -> bool:
-        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer.
-
-        Encryption changes the markup around a value.
-        """
+        """Compare an open revision, which is closed, with one in the source, decrypted as by an answer."""
+        # Encryption changes the markup around a value.
         address, at_rest = revision.address, self.codec.at_rest
         if revision.content is None:
             return False

@@ -53,11 +53,9 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class RevisionState:
-    """The instant and entity tag of a revision, and the size and digest of its content.
+    """The instant and entity tag of a revision, and the size and digest of its content."""
 
-    ``id`` is the content id, which is not the same in each storage. If it ``is_apart``, the content is elsewhere.
-    """
-
+    # ``id`` is the content id, which is not the same in each storage. If it ``is_apart``, the content is elsewhere.
     instant: Instant
     etag: str
     size: int
@@ -147,11 +145,9 @@ def _missing(there: FileStates, here: FileStates) -> list[tuple[Address, Revisio
 
 @dataclass(frozen=True, slots=True)
 class SourceContents:
-    """The source of contents, and where it has attachments: with ``keeps_apart`` those elsewhere stay there.
+    """The source of contents, and where it has attachments: with ``keeps_apart`` those elsewhere stay there."""
 
-    With ``are_objects`` they are in an object store, with ``are_there`` in that of the destination.
-    """
-
+    # With ``are_objects`` they are in an object store, with ``are_there`` in that of the destination.
     revisions: Revisions
     keeps_apart: bool = False
     are_objects: bool = False
@@ -252,11 +248,9 @@ def _checked_pieces(address: Address, found: StoredRevision) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class MoveSource:
-    """The source: ``storage`` has the forms, ``revisions`` also their attachments; ``name`` has no passwords.
+    """The source: ``storage`` has the forms, ``revisions`` also their attachments; ``name`` has no passwords."""
 
-    ``bucket_of`` returns the object store with the attachments of a form, where ``keeps_objects`` leaves them.
-    """
-
+    # ``bucket_of`` returns the object store with the attachments of a form, where ``keeps_objects`` leaves them.
     name: str
     storage: Readable
     revisions: Callable[[Form], Revisions]
@@ -290,10 +284,8 @@ class MoveTarget:
     def fault(
         self, main: Address, there: UnitState, here: UnitState, *, keeps_apart: bool, is_ours: bool
     ) -> str | None:
-        """Return the first revision ``here`` whose body is missing, or in a place of an earlier move.
-
-        ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
-        """
+        """Return the first revision ``here`` whose body is missing, or in a place of an earlier move."""
+        # ``there`` is the state in the source. Unless the destination ``is_ours``, a body may be beside its record.
         apart = [each for each in here.each() if each[1].is_apart]
         wrong = apart
         if apart and keeps_apart:
@@ -395,10 +387,8 @@ class Move:
             yield from self._copy_all(self.source.storage.marks(form), is_empty=is_empty, is_last=False)
 
     def last(self) -> Iterator[TransferOutcome]:
-        """Copy all that was changed since the first pass; nobody may write to the source.
-
-        Outcomes are those of the whole move, except for copies of the first pass.
-        """
+        """Copy all that was changed since the first pass; nobody may write to the source."""
+        # Outcomes are those of the whole move, except for copies of the first pass.
         moved = set[Form]()
         for form in self._forms(self.source.storage):
             moved.add(form)
@@ -488,11 +478,9 @@ class Move:
         return _outcome(main, result, placed=len(plan.copied), size=size)
 
     def _plan(self, main: Address, there: UnitState, here: UnitState, fault: str | None) -> CopyPlan:
-        """Compare a unit of the source (``there``) with the destination (``here``).
-
-        If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move has
-        stored is replaced or removed in any case.
-        """
+        """Compare a unit of the source (``there``) with the destination (``here``)."""
+        # If that is this move's own, other revisions in it are replaced, or all with a ``fault``. A draft that a move
+        # has stored is replaced or removed in any case.
         is_ours, saved = main.form in self._ours, None if fault else _missing(there.saved, here.saved)
         discards_saved = saved is None
         if saved is None:
@@ -579,11 +567,9 @@ def _key(mark: StateMark) -> int:
 
 @dataclass(slots=True)
 class AttachmentMove:
-    """Moves attachments of documents and drafts; with ``is_dry`` they are only read.
+    """Moves attachments of documents and drafts; with ``is_dry`` they are only read."""
 
-    It counts the revisions that were moved, or would be, and their bytes in ``size``.
-    """
-
+    # It counts the revisions that were moved, or would be, and their bytes in ``size``.
     storage: Storage
     bodies_of: BodiesOf
     is_dry: bool = False

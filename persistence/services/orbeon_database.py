@@ -82,12 +82,10 @@ _SHAPE = "postgresql://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or sqlite:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRow:
-    """A row of one of the four tables, with the values of its columns as the driver returns them.
+    """A row of one of the four tables, with the values of its columns as the driver returns them."""
 
-    ``size`` is that of its content, in bytes or characters: ``None`` if that is NULL. ``before`` counts the rows of the
-    same file and time before it.
-    """
-
+    # ``size`` is that of its content, in bytes or characters: ``None`` if that is NULL. ``before`` counts the rows of
+    # the same file and time before it.
     table: str
     values: Mapping[str, Any]
     before: int = 0
@@ -130,10 +128,9 @@ class DatabaseRow:
 
 
 class OrbeonDatabase:
-    """An open database with its snapshot; ``shown`` is its address without a password.
+    """An open database with its snapshot; ``shown`` is its address without a password."""
 
-    Methods raise ``RemoteError`` when it cannot be read.
-    """
+    # Methods raise ``RemoteError`` when it cannot be read.
 
     def __init__(self, connection: Connection, shown: str, schema: str | None) -> None:
         self.shown = shown
@@ -276,10 +273,8 @@ class OrbeonDatabase:
             yield batch
 
     def _documents(self, app: str, form: str) -> Iterator[tuple[str, int]]:
-        """Yield the documents of a form, and their numbers of rows, in the order of the database: by pages.
-
-        No cursor can stay open, because contents are read over the same connection.
-        """
+        """Yield the documents of a form, and their numbers of rows, in the order of the database: by pages."""
+        # No cursor can stay open, because contents are read over the same connection.
         name = _column("document_id")
         for each in (DOCUMENTS, DOCUMENT_FILES):
             if each not in self._readable:
@@ -320,10 +315,8 @@ class OrbeonDatabase:
         return rows
 
     def _at(self, row: DatabaseRow, selected: ColumnElement[Any]) -> Select[Any]:
-        """Return a statement for a part of one row, which most tables have no key for.
-
-        Times are compared as texts: MySQL would take one of the hour that occurs twice for that of the other hour.
-        """
+        """Return a statement for a part of one row, which most tables have no key for."""
+        # Times are compared as texts: MySQL would take one of the hour that occurs twice for that of the other hour.
         statement = self._select(row.table, selected)
         for part in _PARTS["document_id" in row.values]:
             if part in row.values:

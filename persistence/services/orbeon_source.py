@@ -139,10 +139,9 @@ class _Gathered:
 
 
 class OrbeonSource:
-    """An ``ImportSource`` of the forms of a database that match one of the ``patterns``.
+    """An ``ImportSource`` of the forms of a database that match one of the ``patterns``."""
 
-    It compares the numbers of rows with the ``outcomes`` of its units, which the caller adds one after the other.
-    """
+    # It compares the numbers of rows with the ``outcomes`` of its units, which the caller adds one after the other.
 
     def __init__(
         self,

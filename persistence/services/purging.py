@@ -102,12 +102,10 @@ def _encoding(begin: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PurgeRules:
-    """The instants before which something is removed; ``None`` keeps all of its kind.
+    """The instants before which something is removed; ``None`` keeps all of its kind."""
 
-    ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
-    and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
-    """
-
+    # ``revisions`` is for older revisions, but for those from before ``since``. ``tombstones`` is for deleted documents
+    # and attachments, by the deletion. ``drafts`` and ``orphans`` (attachments that no data names) go by the last save.
     revisions: Instant | None = None
     tombstones: Instant | None = None
     drafts: Instant | None = None
@@ -121,11 +119,9 @@ class PurgeRules:
 
 @dataclass(slots=True)
 class PurgeTotals:
-    """The number of things that a purge removes, and the bytes that it frees.
+    """The number of things that a purge removes, and the bytes that it frees."""
 
-    ``revisions`` do not include those of removed documents and attachments.
-    """
-
+    # ``revisions`` do not include those of removed documents and attachments.
     revisions: int = 0
     documents: int = 0
     drafts: int = 0
@@ -153,13 +149,11 @@ class RemovedFile:
 
 @dataclass(slots=True)
 class PurgePlan:
-    """The parts of one document that rules let go.
+    """The parts of one document that rules let go."""
 
-    A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of its
-    files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft still
-    have the ``seen_ids``.
-    """
-
+    # A deleted document, of which ``tombstone`` is current, is removed if ``newest`` is still the newest revision of
+    # its files, a draft if ``draft`` is still its newest one, and orphans among the ``files`` if the data and the draft
+    # still have the ``seen_ids``.
     store: Storage
     rules: PurgeRules
     main: DocumentAddress
@@ -294,10 +288,8 @@ class StoragePurge:
         self._rewriter = RevisionRewriter(store, bodies_of)
 
     def discard(self, main: DocumentAddress, tombstone: Sidecar) -> bool:
-        """Remove a deleted document, if the tombstone is current and no attachment was saved since.
-
-        One of the same millisecond may have been saved after the deletion: then the document stays.
-        """
+        """Remove a deleted document, if the tombstone is current and no attachment was saved since."""
+        # One of the same millisecond may have been saved after the deletion: then the document stays.
         files = (self.store.sidecar(main.moved(main.collection, name)) for name in self.store.names(main))
         later = [each for each in files if each is not None and each.modified >= tombstone.modified]
         if not all(each.deleted for each in later):
@@ -446,11 +438,9 @@ class ErasedCopies(msgspec.Struct, frozen=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete.
+    """A record of an erasure, without any content. Until it has ``ended`` the erasure is not complete."""
 
-    ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
-    """
-
+    # ``by`` is the user of the system who ran it; ``remaining`` are lines about copies elsewhere.
     format: int
     began: Instant
     by: str
@@ -472,10 +462,9 @@ class Erasing:
     bodies_of: BodiesOf
 
     def owned(self, user: str) -> tuple[list[tuple[Form, str]], int, int]:
-        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files.
-
-        Also the number of revisions of others that name the user, and of damaged documents, whose owner cannot be read.
-        """
+        """Return the documents and drafts of an owner; one that was never saved belongs to all owners of its files."""
+        # Also the number of revisions of others that name the user, and of damaged documents, whose owner cannot be
+        # read.
         found, mentions, damaged = list[tuple[Form, str]](), 0, 0
         for form in sorted(self.store.forms()):
             for document in self.purge.store.documents_and_drafts(form):
@@ -499,10 +488,8 @@ class Erasing:
         return ErasedDocument(self.name, form.app, form.name, document, owner, tuple(found))
 
     def erase(self, form: Form, document: str) -> None:
-        """Erase a document with its history, attachments, draft and lease, and all its files.
-
-        The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
-        """
+        """Erase a document with its history, attachments, draft and lease, and all its files."""
+        # The caller rebuilds the index of the form: deleted rows stay in the file of a database for a while.
         main = DocumentAddress(form, Collection.DATA, document)
         places = list(self._files(form, document))
         with errors.disk_errors("looking for links to", main):

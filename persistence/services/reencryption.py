@@ -41,11 +41,9 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class KeyReferences:
-    """Finds the revisions of one storage that are encrypted with a key.
+    """Finds the revisions of one storage that are encrypted with a key."""
 
-    Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
-    """
-
+    # Attachments of a form are not read if it ``keeps_bodies_elsewhere``, with another service.
     rewriter: RevisionRewriter
     key_id: str
     keeps_bodies_elsewhere: Callable[[Form], bool]
@@ -186,11 +184,9 @@ class Reencryption:
 
 @dataclass(slots=True)
 class DocumentPlan:
-    """Rewritings of one document and its draft, and ``problems`` with other revisions.
+    """Rewritings of one document and its draft, and ``problems`` with other revisions."""
 
-    ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
-    """
-
+    # ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     rewriter: RevisionRewriter
     at_rest: EncryptionAtRest
     form: Form
@@ -329,11 +325,9 @@ def reindexing_xml(status: ReindexingStatus) -> bytes:
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of a form; ``version`` is ``None`` for all versions.
+    """The progress of a form; ``version`` is ``None`` for all versions."""
 
-    A job that has not begun ``waits``; the numbers are then those of the job before.
-    """
-
+    # A job that has not begun ``waits``; the numbers are then those of the job before.
     app: str
     name: str
     version: int | None
@@ -348,11 +342,9 @@ class ReencryptionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class ReencryptionJob:
-    """The re-encryption of a form, or of one version of it, in one storage.
+    """The re-encryption of a form, or of one version of it, in one storage."""
 
-    ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
-    """
-
+    # ``reindex`` rebuilds the index and the flat views: deleted rows of a database stay on the disk for a while.
     reencryption: Reencryption
     form: Form
     version: int | None
@@ -373,10 +365,8 @@ class ReencryptionJob:
         self.record.write(msgspec.json.encode([waiting, *(each for each in others if not _is_same(each, waiting))]))
 
     def run(self, step: DocumentDone, is_ending: Callable[[], bool] = lambda: False) -> int:
-        """Encrypt every document again, and report progress; return the number of rewritten revisions.
-
-        When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
-        """
+        """Encrypt every document again, and report progress; return the number of rewritten revisions."""
+        # When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
         count, written = 0, 0.0
         with self.record.turn("another form is being re-encrypted", _LONGEST_WAIT, is_ending):
             total = sum(1 for _ in self.reencryption.store.documents_and_drafts(self.form))
@@ -419,11 +409,9 @@ def _progress_in(record: JobRecord) -> list[ReencryptionProgress]:
 
 @dataclass(eq=False)
 class ReencryptionJobs(Closable):
-    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures.
+    """Runs jobs one after the other in its own thread, with the progress in ``records``; ``log`` gets failures."""
 
-    Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
-    """
-
+    # Where revisions are only added (``is_append_only``), who begins a job must have shown a second key.
     records: Sequence[JobRecord]
     job_of: Callable[[Form, int | None], ReencryptionJob]
     log: Callable[[Form, str], None]

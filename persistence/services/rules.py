@@ -50,23 +50,19 @@ from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The creation and the owner of a resource, from the headers of a proxy (spec crud 11).
+    """The creation and the owner of a resource, from the headers of a proxy (spec crud 11)."""
 
-    Without ``created`` it is being created now.
-    """
-
+    # Without ``created`` it is being created now.
     created: Instant | None
     owner: User
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A GET, or with ``content`` false a HEAD.
+    """A GET, or with ``content`` false a HEAD."""
 
-    ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
-    asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
-    """
-
+    # ``instant`` selects one revision (spec crud 4.8), or ``as_of`` the one that was current at an instant. ``decrypt``
+    # asks for the plain content of an attachment (spec forms 4.3). ``token`` is not verified yet (spec crud 6.6).
     version: versions.VersionRequest = versions.ABSENT
     instant: Instant | None = None
     as_of: Instant | None = None
@@ -79,12 +75,10 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
+    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
 
-    ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
-    ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
-    """
-
+    # ``holder`` is the path of the element that holds an attachment (spec forms 4.2). Only a proxy sends ``origin`` and
+    # ``is_singleton``. ``restores`` is the sidecar of the older revision that is brought back, with its ``origin``.
     version: versions.VersionRequest = versions.ABSENT
     precondition: versions.Precondition = versions.NO_PRECONDITION
     data_format: str | None = None
@@ -134,12 +128,10 @@ Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]  # Turns stored form d
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
+    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2)."""
 
-    ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain, and
-    with ``is_json`` data or the outline of a definition as JSON.
-    """
-
+    # ``decryption`` is ``None`` where no value is encrypted. With ``is_decrypted`` an encrypted file is sent plain, and
+    # with ``is_json`` data or the outline of a definition as JSON.
     address: Address
     found: StoredRevision
     operations: Operations | None
@@ -224,12 +216,10 @@ def check_precondition(
     *stored: StoredRevision | None,
     may_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Compare the precondition of a write with the stored revision (spec crud 4.6).
-
-    For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
-    decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
-    saved, when, and under which tag.
-    """
+    """Compare the precondition of a write with the stored revision (spec crud 4.6)."""
+    # For an attachment, whose document comes second, ``If-Match`` may mean either (spec crud 4.2), or the tag of its
+    # decrypted content; for data, the tag of its JSON. Only where ``may_read`` returns true, the error says who has
+    # saved, when, and under which tag.
     if precondition is versions.NO_PRECONDITION:
         return
     there = [found for found in stored if found is not None]
@@ -276,12 +266,10 @@ def _tags(found: StoredRevision) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The content received for a PUT; ``content_type`` is the type to keep.
+    """The content received for a PUT; ``content_type`` is the type to keep."""
 
-    ``metadata`` is that of a form definition, which with ``has_marks`` may mark controls. Form data without encrypted
-    values ``is_plain``.
-    """
-
+    # ``metadata`` is that of a form definition, which with ``has_marks`` may mark controls. Form data without encrypted
+    # values ``is_plain``.
     id: str
     size: int
     digest: str
@@ -292,11 +280,9 @@ class Received:
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
-    """The sidecar of an accepted PUT.
-
-    Over nothing, or over a tombstone, it is a creation, and ``owner`` becomes the owner (spec crud 4.4). Headers of a
-    proxy take precedence. The stage is never inherited.
-    """
+    """The sidecar of an accepted PUT."""
+    # Over nothing, or over a tombstone, it is a creation, and ``owner`` becomes the owner (spec crud 4.4). Headers of a
+    # proxy take precedence. The stage is never inherited.
     modified = next_after(over.latest if over is not None else None)
     origin = put.origin
     if origin is None:
@@ -329,11 +315,9 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
 
 
 def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
-    """The tombstone that a DELETE by a user leaves of a revision.
-
-    It is not ahead of the clock, so that an attachment that is saved after it has no earlier instant: only then a purge
-    of the tombstone keeps the document.
-    """
+    """The tombstone that a DELETE by a user leaves of a revision."""
+    # It is not ahead of the clock, so that an attachment that is saved after it has no earlier instant: only then a
+    # purge of the tombstone keeps the document.
     return tombstone(found.sidecar, modified=reached_after(found.latest), modifier=user.name)
 
 
@@ -407,11 +391,9 @@ GRANTABLE = (READ, UPDATE, DELETE)  # The operations that a token can grant: the
 
 @dataclass(frozen=True, slots=True)
 class AccessTokens:
-    """Issues and verifies tokens (spec crud 6.6).
+    """Issues and verifies tokens (spec crud 6.6)."""
 
-    ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds.
-    """
-
+    # ``keys`` returns the secrets that sign, the newest last; ``clock`` is in seconds.
     keys: Callable[[], Sequence[bytes]]
     clock: Callable[[], float] = time.time
 
@@ -437,11 +419,9 @@ class AccessTokens:
         return sign_token(TokenGrant(now, now + int(seconds), granted), subject, keys)
 
     def operations(self, token: str, subject: TokenSubject, validity: int) -> frozenset[str]:
-        """Return the operations of a token for a document.
-
-        It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
-        from the future is refused, because it would outlive that.
-        """
+        """Return the operations of a token for a document."""
+        # It also expires ``validity`` minutes after it was issued: a property that was lowered counts at once. A token
+        # from the future is refused, because it would outlive that.
         grant = verify_token(token, subject, self.keys())
         now = self.clock()
         if not grant.issued <= now < min(grant.expires, grant.issued + validity * 60):
@@ -483,12 +463,10 @@ def permissions_of(version: versions.PublishedVersion | Definition, configured: 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of a decision: a resource of a document, and the definition whose permissions hold for it.
+    """The subject of a decision: a resource of a document, and the definition whose permissions hold for it."""
 
-    ``document`` is the sidecar of the living ``data.xml`` that decides, that of the saved document for a draft that
-    ``is_of_saved``. It is ``None`` where a document is being created.
-    """
-
+    # ``document`` is the sidecar of the living ``data.xml`` that decides, that of the saved document for a draft that
+    # ``is_of_saved``. It is ``None`` where a document is being created.
     address: DocumentAddress
     document: Sidecar | None
     is_of_saved: bool
@@ -507,12 +485,10 @@ def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None,
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decides about requests for documents, and returns all operations of the user on the document.
+    """Decides about requests for documents, and returns all operations of the user on the document."""
 
-    A user who may save a document may write and discard its draft, no matter who began the draft. A wrong ``token`` is
-    refused even if the user needs none (spec crud 6.6).
-    """
-
+    # A user who may save a document may write and discard its draft, no matter who began the draft. A wrong ``token``
+    # is refused even if the user needs none (spec crud 6.6).
     dialect: Dialect
     tokens: AccessTokens
 
@@ -564,10 +540,8 @@ class AdministratorAccess(Access):
 
 @contextmanager
 def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
-    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
-
-    The documents count that the user would find (spec crud 4.12).
-    """
+    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile."""
+    # The documents count that the user would find (spec crud 4.12).
     form, version = definition.form, definition.version
     owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
     with route.data.storage.creating(form):

@@ -68,13 +68,11 @@ from persistence.storage.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class PublishedForms:
-    """Answers queries; if it ``is_strict``, those in XML with unknown elements or attributes are refused.
+    """Answers queries; if it ``is_strict``, those in XML with unknown elements or attributes are refused."""
 
-    A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
-    runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
-    damaged version is an error there.
-    """
-
+    # A version that cannot be read is left out. Without ``filters`` every version is listed, because the proxy of a
+    # runtime filters, sorts and pages. It takes an empty list for "no permissions are defined" (spec runtime 1), so a
+    # damaged version is an error there.
     router: Router
     admins: Sequence[Admin]
     is_strict: bool
@@ -237,11 +235,10 @@ _MOST_SHOWN = 3  # Controls that are named in one notice, and versions
 
 @dataclass(frozen=True, slots=True)
 class SearchedVersions:
-    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
+    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``."""
 
-    They are ``asked`` for. ``definition`` gives the permissions, ``indexed`` is the one by which the index reads data.
-    """
-
+    # They are ``asked`` for. ``definition`` gives the permissions, ``indexed`` is the one by which the index reads
+    # data.
     catalog: Catalog
     configured: FormProperties
     asked: int | Searched
@@ -375,11 +372,9 @@ class Searcher:
 
 @dataclass(frozen=True, slots=True)
 class Searching:
-    """Answers searches, with a notice that names requested things that do not exist, if any.
+    """Answers searches, with a notice that names requested things that do not exist, if any."""
 
-    A full disk is ``BusyError``: a search stores nothing, and may be repeated.
-    """
-
+    # A full disk is ``BusyError``: a search stores nothing, and may be repeated.
     router: Router
     dialect: Dialect
     forms: PublishedForms
@@ -408,10 +403,8 @@ class Searching:
         return SearchAnswer(hits, paths, operations_on(searched, hits.page, user)), notice
 
     def search_all(self, app: str | None, sent: SentQuery, searcher: Searcher) -> tuple[SearchAnswer, str | None]:
-        """Return the documents of all versions of all forms, or of those of an application, that a query finds.
-
-        Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
-        """
+        """Return the documents of all versions of all forms, or of those of an application, that a query finds."""
+        # Controls differ from form to form, so a condition on one is refused. Damaged forms are left out, and named.
         request = read_search_request(sent, searcher.user, is_strict=self.dialect.is_strict)
         query, end = request.query, request.query.offset + request.query.size
         by = _TIME_OF.get(query.sort.by)

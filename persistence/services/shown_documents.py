@@ -44,13 +44,11 @@ _ENDS = ("<br>", "</p>", "</div>", "</li>", "</tr>")  # of lines of rich text, a
 
 @dataclass(frozen=True, slots=True)
 class DisplayedValue:
-    """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more.
+    """One value as it is shown: a ``text``, perhaps cut, in place of which another field may say more."""
 
-    That of a boolean, ``Yes`` or ``No``, is not of the form, but of this service: pages translate it.
-    ``raw`` is the value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and
-    ``attachment`` the name of an attachment of the same document.
-    """
-
+    # That of a boolean, ``Yes`` or ``No``, is not of the form, but of this service: pages translate it. ``raw`` is the
+    # value of an item whose label is shown, or the markup of rich text, ``image`` a ``data:`` URI, and ``attachment``
+    # the name of an attachment of the same document.
     text: str = ""
     raw: str = ""
     is_rich_text: bool = False
@@ -86,12 +84,10 @@ class ShownLine:
 
 @dataclass(slots=True)
 class ShownDocument:
-    """The values of a revision and its XML, perhaps cut; ``cause`` says why some are missing.
+    """The values of a revision and its XML, perhaps cut; ``cause`` says why some are missing."""
 
-    ``folded`` are the controls without a value, and those that do not apply. ``title`` has values of indexed controls,
-    and ``file_names`` the names that the attachments have for people.
-    """
-
+    # ``folded`` are the controls without a value, and those that do not apply. ``title`` has values of indexed
+    # controls, and ``file_names`` the names that the attachments have for people.
     title: str = ""
     lines: list[ShownLine] = field(default_factory=list)
     folded: list[ShownLine] = field(default_factory=list)
@@ -258,10 +254,8 @@ def shown_values(
     language: str | None,
     longest: int = limits.LONGEST_VALUE,
 ) -> list[DisplayedValue]:
-    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several.
-
-    Each of at most ``ITEMS_SHOWN`` items has its label; with more, the value stands as it is.
-    """
+    """Return the value of a control as it is shown, cut to ``longest``: one that selects several items has several."""
+    # Each of at most ``ITEMS_SHOWN`` items has its label; with more, the value stands as it is.
     text = held.text
     if held.is_encrypted:
         return [DisplayedValue(is_encrypted=True)]
@@ -305,12 +299,10 @@ Pieces = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """A difference between two revisions: the older and the newer value, or a ``remark`` in their place.
+    """A difference between two revisions: the older and the newer value, or a ``remark`` in their place."""
 
-    Texts that both have are in ``pieces``, compared word by word. An added or removed row of a repeat has its ``row``
-    of values by their labels in place of a value.
-    """
-
+    # Texts that both have are in ``pieces``, compared word by word. An added or removed row of a repeat has its ``row``
+    # of values by their labels in place of a value.
     label: str
     place: str
     older: DisplayedValue | None = None
@@ -388,12 +380,10 @@ def _merged(words: Iterable[tuple[str, bool]]) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionLine:
-    """A section, grid, repeat or control of a definition at a ``depth``.
+    """A section, grid, repeat or control of a definition at a ``depth``."""
 
-    ``kind`` is a word such as ``input`` or ``repeat``; ``path`` that of a control in searches, and otherwise of its
-    element in the data.
-    """
-
+    # ``kind`` is a word such as ``input`` or ``repeat``; ``path`` that of a control in searches, and otherwise of its
+    # element in the data.
     depth: int
     label: str
     name: str

@@ -55,11 +55,9 @@ def store_next(  # noqa: PLR0913 - each is another part of a commit
     described: Sidecar | Callable[[StoredRevision | None], Sidecar],
     changed: PersistenceError,
 ) -> Sidecar:
-    """Store an upload as the next revision of a file, or without one a tombstone.
-
-    ``known`` has the content ids of the current revisions of files, as the plan has seen them: where another one is
-    there, ``changed`` is raised. ``described`` is the sidecar, or returns it over the current revision.
-    """
+    """Store an upload as the next revision of a file, or without one a tombstone."""
+    # ``known`` has the content ids of the current revisions of files, as the plan has seen them: where another one is
+    # there, ``changed`` is raised. ``described`` is the sidecar, or returns it over the current revision.
     over = writer.current(address)
     if (None if over is None else over.sidecar.id) != known.get(address):
         raise changed
@@ -97,12 +95,10 @@ class TransferResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes.
+    """The outcome for ``name``: ``placed`` revisions are new, with ``size`` bytes."""
 
-    An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
-    already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
-    """
-
+    # An import does not measure. It has for each file the numbers of ``revisions`` that are new and that were stored
+    # already. ``form`` is that of documents, new or known; one that ``lacks_owner`` came without.
     name: str
     result: TransferResult
     is_definition: bool = False

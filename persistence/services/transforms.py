@@ -82,10 +82,8 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
 
 
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
-    """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2).
-
-    Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
-    """
+    """Return form data with its values decrypted, without non-relevant elements if asked for (spec forms 3.2)."""
+    # Values are decrypted first: they are bound to their places among all others. The content is closed by the result.
     file, size = read.found.opened, read.found.size
     try:
         with parsing(size), errors.disk_errors("reading form data"):
@@ -188,11 +186,9 @@ class Duplicating:
     documents: Documents
 
     def duplicate(self, form: Form, body: Iterable[bytes], user: User) -> tuple[str, bytes]:
-        """Return the id of the new document, and the answer in XML.
-
-        ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
-        attachments are encrypted anew; missing attachments stay missing.
-        """
+        """Return the id of the new document, and the answer in XML."""
+        # ``data.xml`` is stored last, so that nobody sees a part, and a failure removes all of it. Encrypted values and
+        # attachments are encrypted anew; missing attachments stay missing.
         with _IdReader() as reader:
             reader.read(body)
         found = reader.text.strip()
@@ -291,11 +287,9 @@ class JsonDocuments:
         return structure_as_json(read_outline(stored, self.documents.router.of(form).properties.data_format))
 
     def write(self, address: DocumentAddress, put: Put, body: Iterable[bytes]) -> Written:
-        """Store the values of a body over what is stored, or as new data.
-
-        Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead, unless
-        the request has a precondition that this breaks.
-        """
+        """Store the values of a body over what is stored, or as new data."""
+        # Only what was read is replaced: where somebody saves meanwhile, the values are written over that instead,
+        # unless the request has a precondition that this breaks.
         sent, route = b"".join(body), self.documents.router.of(address.form)
         put = replace(put, content_type=None, client_hash=None)
         for _ in range(_ATTEMPTS):
