@@ -15,23 +15,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    Text,
-    case,
-    cast,
-    column,
-    create_engine,
-    func,
-    inspect,
-    literal_column,
-    make_url,
-    select,
-    table,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -132,7 +116,7 @@ class OrbeonDatabase:
 
     # Methods raise ``RemoteError`` when it cannot be read.
 
-    def __init__(self, connection: Connection, shown: str, schema: str | None) -> None:
+    def __init__(self, connection: sa.Connection, shown: str, schema: str | None) -> None:
         self.shown = shown
         self._connection = connection
         self._schema = schema
@@ -182,13 +166,13 @@ class OrbeonDatabase:
         found = dict[tuple[str | None, str | None], Counter[str]]()
         names = (_column("app"), _column("form"))
         for each in self._readable:
-            for app, form, count in self._read(self._select(each, *names, func.count()).group_by(*names)):
+            for app, form, count in self._read(self._select(each, *names, sa.func.count()).group_by(*names)):
                 found.setdefault((app, form), Counter())[each] += count
         return found
 
     def example(self) -> Any:
         for each in reversed(self._readable):
-            for (value,) in self._read(self._select(each, func.max(_column("last_modified_time")))):
+            for (value,) in self._read(self._select(each, sa.func.max(_column("last_modified_time")))):
                 if value is not None:
                     return value
         return None
@@ -199,7 +183,7 @@ class OrbeonDatabase:
         for each in self._readable:
             for name in ("document_id", "file_name"):
                 if name in _NEEDED[each]:
-                    statement = self._of_form(each, app, form, func.count()).where(_column(name).is_(None))
+                    statement = self._of_form(each, app, form, sa.func.count()).where(_column(name).is_(None))
                     found[each] += self._one(statement)
         return +found
 
@@ -238,14 +222,14 @@ class OrbeonDatabase:
     def pieces(self, row: DatabaseRow) -> Iterator[bytes]:
         """Yield the content of an attachment; never more than one piece is in memory."""
         if self._dialect == "sqlite":  # whose functions read a value as a whole
-            number = self._one(self._at(row, literal_column("rowid")))
+            number = self._one(self._at(row, sa.literal_column("rowid")))
             driver: Any = self._connection.connection.driver_connection
             with self._translated(), driver.blobopen(row.table, _CONTENT[row.table], number, readonly=True) as blob:
                 while piece := blob.read(LARGEST_PIECE):
                     yield piece
             return
         for begin in range(1, (row.size or 0) + 1, LARGEST_PIECE):
-            yield bytes(self._one(self._at(row, func.substring(self._content(row.table), begin, LARGEST_PIECE))))
+            yield bytes(self._one(self._at(row, sa.func.substring(self._content(row.table), begin, LARGEST_PIECE))))
 
     @cached_property
     def _readable(self) -> tuple[str, ...]:
@@ -256,9 +240,11 @@ class OrbeonDatabase:
 
     def _columns_of(self, name: str) -> frozenset[str]:
         with self._translated():
-            if not inspect(self._connection).has_table(name, self._schema):
+            if not sa.inspect(self._connection).has_table(name, self._schema):
                 return frozenset()
-            statement = self._select(name, literal_column("*")).where(literal_column("1") == literal_column("0"))
+            statement = self._select(name, sa.literal_column("*")).where(
+                sa.literal_column("1") == sa.literal_column("0")
+            )
             return frozenset(each.lower() for each in self._connection.execute(statement).keys())  # noqa: SIM118
 
     def _batches(self, app: str, form: str) -> Iterator[dict[str, int]]:
@@ -279,12 +265,15 @@ class OrbeonDatabase:
         for each in (DOCUMENTS, DOCUMENT_FILES):
             if each not in self._readable:
                 continue
-            statement = self._of_form(each, app, form, name, func.count()).where(name.is_not(None))
+            statement = self._of_form(each, app, form, name, sa.func.count()).where(name.is_not(None))
             if each == DOCUMENT_FILES and DOCUMENTS in self._readable:
-                data, files = table(DOCUMENTS, schema=self._schema).alias("data"), table(each, schema=self._schema)
-                known: Select[Any] = select(literal_column("1")).select_from(data)
+                data, files = (
+                    sa.table(DOCUMENTS, schema=self._schema).alias("data"),
+                    sa.table(each, schema=self._schema),
+                )
+                known: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(data)
                 for part in ("app", "form", "document_id"):
-                    known = known.where(literal_column(f"data.{part}") == literal_column(f"{files.name}.{part}"))
+                    known = known.where(sa.literal_column(f"data.{part}") == sa.literal_column(f"{files.name}.{part}"))
                 statement = statement.where(~known.exists())
             statement = statement.group_by(name).order_by(name).limit(_PAGE)
             page = self._read(statement)
@@ -297,10 +286,10 @@ class OrbeonDatabase:
     ) -> list[DatabaseRow]:
         known, content = self._columns[name], self._content(name)
         shown = [each for each in (*_NEEDED[name], *_KNOWN[name], *_LATER) if each in known]
-        size: ColumnElement[Any] = func.length(content)
+        size: sa.ColumnElement[Any] = sa.func.length(content)
         selected = [_column(each) for each in shown] + [size.label("size"), self._moment.label("moment")]
         if has_xml and _CONTENT[name] == "xml":
-            selected.append(case((size <= _SHORT, content), else_=None).label("content"))
+            selected.append(sa.case((size <= _SHORT, content), else_=None).label("content"))
         statement = self._of_form(name, app, form, *selected)
         if documents is not None:
             statement = statement.where(_column("document_id").in_(documents))
@@ -314,7 +303,7 @@ class OrbeonDatabase:
             seen[key] += 1
         return rows
 
-    def _at(self, row: DatabaseRow, selected: ColumnElement[Any]) -> Select[Any]:
+    def _at(self, row: DatabaseRow, selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
         """Return a statement for a part of one row, which most tables have no key for."""
         # Times are compared as texts: MySQL would take one of the hour that occurs twice for that of the other hour.
         statement = self._select(row.table, selected)
@@ -326,31 +315,31 @@ class OrbeonDatabase:
         return statement.order_by(*self._order(row.table)).limit(1).offset(row.before)
 
     @property
-    def _moment(self) -> ColumnElement[Any]:
-        return cast(_column("last_modified_time"), String)
+    def _moment(self) -> sa.ColumnElement[Any]:
+        return sa.cast(_column("last_modified_time"), sa.String)
 
-    def _order(self, name: str) -> tuple[ColumnElement[Any], ...]:
+    def _order(self, name: str) -> tuple[sa.ColumnElement[Any], ...]:
         """Return the order in which rows of one time were stored, as far as the database knows it."""
         if "id" in self._columns[name]:
             return (_column("id"),)
         own = {"sqlite": "rowid", "postgresql": "ctid"}.get(self._dialect)
-        return () if own is None else (literal_column(own),)
+        return () if own is None else (sa.literal_column(own),)
 
-    def _content(self, name: str) -> ColumnElement[Any]:
+    def _content(self, name: str) -> sa.ColumnElement[Any]:
         own = _column(_CONTENT[name])
-        return cast(own, Text) if self._dialect == "postgresql" and own.name == "xml" else own
+        return sa.cast(own, sa.Text) if self._dialect == "postgresql" and own.name == "xml" else own
 
-    def _select(self, name: str, *selected: ColumnElement[Any]) -> Select[Any]:
-        return select(*selected).select_from(table(name, schema=self._schema))
+    def _select(self, name: str, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        return sa.select(*selected).select_from(sa.table(name, schema=self._schema))
 
-    def _of_form(self, name: str, app: str, form: str, *selected: ColumnElement[Any]) -> Select[Any]:
+    def _of_form(self, name: str, app: str, form: str, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
         return self._select(name, *selected).where(_column("app") == app, _column("form") == form)
 
-    def _read(self, statement: Select[Any]) -> list[Any]:
+    def _read(self, statement: sa.Select[Any]) -> list[Any]:
         with self._translated():
             return list(self._connection.execute(statement).all())
 
-    def _one(self, statement: Select[Any]) -> Any:
+    def _one(self, statement: sa.Select[Any]) -> Any:
         found = self._read(statement)
         if not found:
             raise DamagedError(f"{self.shown}: a row cannot be found again")
@@ -368,9 +357,9 @@ class OrbeonDatabase:
 def open_database(address: str) -> Iterator[OrbeonDatabase]:
     """Open a database in one transaction that only reads, for a block."""
     url, schema = _url(address)
-    shown = make_url(address).render_as_string(hide_password=True).partition("?")[0]
+    shown = sa.make_url(address).render_as_string(hide_password=True).partition("?")[0]
     try:
-        engine = create_engine(url, poolclass=NullPool)
+        engine = sa.create_engine(url, poolclass=NullPool)
     except ImportError as error:
         raise not_installed(error) from error
     try:
@@ -386,7 +375,7 @@ def open_database(address: str) -> Iterator[OrbeonDatabase]:
 
 def _url(address: str) -> tuple[URL, str | None]:
     try:
-        url = make_url(address)
+        url = sa.make_url(address)
     except (ArgumentError, ValueError) as error:
         raise StartupError(f"the address of a database must be such as {_SHAPE}") from error
     if url.drivername == "sqlite":
@@ -402,7 +391,7 @@ def _url(address: str) -> tuple[URL, str | None]:
     ), None if schema is None else str(schema)
 
 
-def _beginning(connection: Connection) -> Connection:
+def _beginning(connection: sa.Connection) -> sa.Connection:
     match connection.dialect.name:
         case "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -418,8 +407,8 @@ def _beginning(connection: Connection) -> Connection:
     return connection
 
 
-def _column(name: str) -> ColumnElement[Any]:
-    return column(name)
+def _column(name: str) -> sa.ColumnElement[Any]:
+    return sa.column(name)
 
 
 def _cause(error: Exception) -> str:

@@ -13,19 +13,9 @@ import nh3
 
 from persistence import limits
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
+from persistence.forms import diffs
 from persistence.forms.controls import DESIGNER_COLUMNS, NO_OUTLINE, Control, Outline, OutlineNode
 from persistence.forms.definition_tree import DefinitionTree, on_definition, text_in
-from persistence.forms.diffs import (
-    Alignment,
-    DataNode,
-    Difference,
-    DiffKind,
-    HeldValue,
-    change_of,
-    path_of,
-    place_of,
-    read_data,
-)
 from persistence.forms.form_data import readable
 from persistence.model.addresses import DocumentAddress, parse_holder_path
 from persistence.providers.router import Route
@@ -118,7 +108,7 @@ def _shown(address: DocumentAddress, data: bytes, outline: Outline, language: st
         cause = "The definition of this version is not known here, or has no controls: see the XML."
         return ShownDocument(cause=cause)
     try:
-        tree = read_data([data], outline)
+        tree = diffs.read_data([data], outline)
     except (MalformedXmlError, BadRequestError) as error:
         return ShownDocument(cause=f"The data cannot be read: {error}")
     if tree is None:
@@ -170,7 +160,7 @@ class _Reader:
         self.file_names: dict[str, str] = {}
 
     def lines(
-        self, node: DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
+        self, node: diffs.DataNode, outline: OutlineNode, depth: int, *, is_relevant: bool = True
     ) -> Iterator[ShownLine]:
         self.left -= len(outline.inside)
         known_here = ((known, node.at(element)) for element, known in outline.inside.items() if element in node.inside)
@@ -201,7 +191,7 @@ class _Reader:
                 yield from self.lines(inner, known, deeper, is_relevant=applies)
 
     def _table(
-        self, line: ShownLine, found: Sequence[DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
+        self, line: ShownLine, found: Sequence[diffs.DataNode], columns: Sequence[tuple[tuple[str, ...], OutlineNode]]
     ) -> ShownLine:
         """Return the iterations of a repeat as a table, of the columns in which there are values."""
         rows = list[list[tuple[DisplayedValue, ...]]]()
@@ -216,7 +206,7 @@ class _Reader:
             rows_left_out=len(found) - len(rows),
         )
 
-    def _values_at(self, node: DataNode, path: Sequence[str], known: OutlineNode) -> tuple[DisplayedValue, ...]:
+    def _values_at(self, node: diffs.DataNode, path: Sequence[str], known: OutlineNode) -> tuple[DisplayedValue, ...]:
         for step in path:
             inner = node.at(step)
             if not inner:
@@ -224,7 +214,7 @@ class _Reader:
             node = inner[0]
         return self._values(node, known)
 
-    def _values(self, node: DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
+    def _values(self, node: diffs.DataNode, known: OutlineNode) -> tuple[DisplayedValue, ...]:
         held = (each for each in (node.value, *node.items) if not each.is_empty)
         found = [value for each in held for value in shown_values(each, known, self.address, self.language)]
         self.left -= sum(each.cost for each in found)
@@ -248,7 +238,7 @@ def _columns(iteration: OutlineNode) -> list[tuple[tuple[str, ...], OutlineNode]
 
 
 def shown_values(
-    held: HeldValue,
+    held: diffs.HeldValue,
     known: OutlineNode,
     address: DocumentAddress,
     language: str | None,
@@ -319,18 +309,20 @@ class ShownChange:
         return _VALUE_COSTS + sum(each.cost for each in held if each is not None)
 
 
-def shown_changes(found: Iterable[Difference], address: DocumentAddress, language: str | None) -> Iterator[ShownChange]:
-    alignment = Alignment(limits.MOST_ALIGNED)
+def shown_changes(
+    found: Iterable[diffs.Difference], address: DocumentAddress, language: str | None
+) -> Iterator[ShownChange]:
+    alignment = diffs.Alignment(limits.MOST_ALIGNED)
     for (added, removed), group in groupby(found, key=lambda each: (each.added_in, each.removed_in)):
         if added or removed:
             row = tuple(_row(group, address, language))
-            yield ShownChange("", path_of(added or removed), row=row, is_added=bool(added))
+            yield ShownChange("", diffs.path_of(added or removed), row=row, is_added=bool(added))
             continue
         for each in group:
             label = "" if each.node is None or each.node.label is None else each.node.label.text(language)
-            place = place_of(each)
-            if each.node is None or each.kind is not DiffKind.VALUE_CHANGED:
-                yield ShownChange(label, place, remark=change_of(each, limits.LONGEST_VALUE))
+            place = diffs.place_of(each)
+            if each.node is None or each.kind is not diffs.DiffKind.VALUE_CHANGED:
+                yield ShownChange(label, place, remark=diffs.change_of(each, limits.LONGEST_VALUE))
                 continue
             older, newer = (_joined(held, each.node, address, language) for held in (each.older, each.newer))
             pieces, remark = None, ""
@@ -342,16 +334,16 @@ def shown_changes(found: Iterable[Difference], address: DocumentAddress, languag
 
 
 def _row(
-    group: Iterable[Difference], address: DocumentAddress, language: str | None
+    group: Iterable[diffs.Difference], address: DocumentAddress, language: str | None
 ) -> Iterator[tuple[str, DisplayedValue]]:
     for each in group:
         value = _joined(each.newer if each.added_in else each.older, each.node or OutlineNode(), address, language)
-        if each.kind is DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
+        if each.kind is diffs.DiffKind.VALUE_CHANGED and each.node is not None and value is not None:
             yield each.node.name if each.node.label is None else each.node.label.text(language), value
 
 
 def _joined(
-    held: HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
+    held: diffs.HeldValue, known: OutlineNode, address: DocumentAddress, language: str | None
 ) -> DisplayedValue | None:
     if held.is_empty:
         return None
@@ -362,7 +354,7 @@ def _joined(
     return DisplayedValue(cut(text, limits.LONGEST_VALUE), cut(raw, limits.LONGEST_VALUE))
 
 
-def _compared(older: str, newer: str, alignment: Alignment) -> tuple[Pieces, Pieces]:
+def _compared(older: str, newer: str, alignment: diffs.Alignment) -> tuple[Pieces, Pieces]:
     # Runs of letters and digits, and those of other characters between them.
     before, after = (["".join(run) for _, run in groupby(text, str.isalnum)] for text in (older, newer))
     left, right = list[tuple[str, bool]](), list[tuple[str, bool]]()
