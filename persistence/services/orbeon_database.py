@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 
 from persistence.errors import DamagedError, RemoteError, StartupError, one_line
 from persistence.limits import LARGEST_PIECE
+from persistence.model.addresses import Form
 from persistence.model.texts import without_encoding
 from persistence.providers.router import not_installed
 
@@ -73,14 +74,6 @@ class DatabaseRow:
     table: str
     values: Mapping[str, Any]
     before: int = 0
-
-    @property
-    def app(self) -> str:
-        return str(self.values["app"])
-
-    @property
-    def form(self) -> str:
-        return str(self.values["form"])
 
     @property
     def document(self) -> str:
@@ -177,36 +170,36 @@ class OrbeonDatabase:
                     return value
         return None
 
-    def nameless(self, app: str, form: str) -> Counter[str]:
+    def nameless(self, form: Form) -> Counter[str]:
         """Return the numbers of rows of a form, by table, that name no document or no file."""
         found = Counter[str]()
         for each in self._readable:
             for name in ("document_id", "file_name"):
                 if name in _NEEDED[each]:
-                    statement = self._of_form(each, app, form, sa.func.count()).where(_column(name).is_(None))
+                    statement = self._of_form(each, form, sa.func.count()).where(_column(name).is_(None))
                     found[each] += self._one(statement)
         return +found
 
-    def definitions(self, app: str, form: str) -> list[DatabaseRow]:
+    def definitions(self, form: Form) -> list[DatabaseRow]:
         """Return the rows of all versions of a form, with their files, the oldest first."""
         return [
             row
             for each in (DEFINITIONS, DEFINITION_FILES)
             if each in self._readable
-            for row in self._rows(each, app, form, has_xml=False)
+            for row in self._rows(each, form, has_xml=False)
         ]
 
-    def documents(self, app: str, form: str) -> Iterator[list[DatabaseRow]]:
+    def documents(self, form: Form) -> Iterator[list[DatabaseRow]]:
         """Yield the rows of each document of a form, with drafts and files, the oldest first; rows of several at once.
 
         Files of documents without a row come last.
         """
-        for names in self._batches(app, form):
+        for names in self._batches(form):
             found: dict[str, list[DatabaseRow]] = {}
             is_short = sum(names.values()) <= _ROWS
             for each in (DOCUMENTS, DOCUMENT_FILES):
                 if each in self._readable:
-                    for row in self._rows(each, app, form, has_xml=is_short, documents=list(names)):
+                    for row in self._rows(each, form, has_xml=is_short, documents=list(names)):
                         found.setdefault(row.document, []).append(row)
             yield from found.values()
 
@@ -247,10 +240,10 @@ class OrbeonDatabase:
             )
             return frozenset(each.lower() for each in self._connection.execute(statement).keys())  # noqa: SIM118
 
-    def _batches(self, app: str, form: str) -> Iterator[dict[str, int]]:
+    def _batches(self, form: Form) -> Iterator[dict[str, int]]:
         """Yield documents with their numbers of rows, in batches that have few rows together, or are one document."""
         batch: dict[str, int] = {}
-        for name, count in self._documents(app, form):
+        for name, count in self._documents(form):
             if batch and sum(batch.values()) + count > _ROWS:
                 yield batch
                 batch = {}
@@ -258,14 +251,14 @@ class OrbeonDatabase:
         if batch:
             yield batch
 
-    def _documents(self, app: str, form: str) -> Iterator[tuple[str, int]]:
+    def _documents(self, form: Form) -> Iterator[tuple[str, int]]:
         """Yield the documents of a form, and their numbers of rows, in the order of the database: by pages."""
         # No cursor can stay open, because contents are read over the same connection.
         name = _column("document_id")
         for each in (DOCUMENTS, DOCUMENT_FILES):
             if each not in self._readable:
                 continue
-            statement = self._of_form(each, app, form, name, sa.func.count()).where(name.is_not(None))
+            statement = self._of_form(each, form, name, sa.func.count()).where(name.is_not(None))
             if each == DOCUMENT_FILES and DOCUMENTS in self._readable:
                 data, files = (
                     sa.table(DOCUMENTS, schema=self._schema).alias("data"),
@@ -282,7 +275,7 @@ class OrbeonDatabase:
                 page = self._read(statement.where(name > page[-1][0]))
 
     def _rows(
-        self, name: str, app: str, form: str, *, has_xml: bool, documents: Sequence[str] | None = None
+        self, name: str, form: Form, *, has_xml: bool, documents: Sequence[str] | None = None
     ) -> list[DatabaseRow]:
         known, content = self._columns[name], self._content(name)
         shown = [each for each in (*_NEEDED[name], *_KNOWN[name], *_LATER) if each in known]
@@ -290,7 +283,7 @@ class OrbeonDatabase:
         selected = [_column(each) for each in shown] + [size.label("size"), self._moment.label("moment")]
         if has_xml and _CONTENT[name] == "xml":
             selected.append(sa.case((size <= _SHORT, content), else_=None).label("content"))
-        statement = self._of_form(name, app, form, *selected)
+        statement = self._of_form(name, form, *selected)
         if documents is not None:
             statement = statement.where(_column("document_id").in_(documents))
         rows, seen = list[DatabaseRow](), Counter[tuple[Any, ...]]()
@@ -332,8 +325,8 @@ class OrbeonDatabase:
     def _select(self, name: str, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
         return sa.select(*selected).select_from(sa.table(name, schema=self._schema))
 
-    def _of_form(self, name: str, app: str, form: str, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
-        return self._select(name, *selected).where(_column("app") == app, _column("form") == form)
+    def _of_form(self, name: str, form: Form, *selected: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        return self._select(name, *selected).where(_column("app") == form.app, _column("form") == form.name)
 
     def _read(self, statement: sa.Select[Any]) -> list[Any]:
         with self._translated():

@@ -181,12 +181,12 @@ class OrbeonSource:
         yield from self._nameless()
         for form in self._forms:
             versions: dict[int, list[DatabaseRow]] = {}
-            for row in self._database.definitions(form.app, form.name):
+            for row in self._database.definitions(form):
                 versions.setdefault(row.version, []).append(row)
             for version, found in sorted(versions.items()):
                 yield from self._unit(form, f"{form}/form/{version}", found)
         for form in self._forms:
-            for rows in self._database.documents(form.app, form.name):
+            for rows in self._database.documents(form):
                 yield from self._unit(form, f"{form}/data/{rows[0].document}", rows)
 
     def add(self, outcome: TransferOutcome) -> None:
@@ -247,7 +247,7 @@ class OrbeonSource:
             if app is None or name is None:
                 yield from (refused(each, f"{count} rows have no app or form") for each, count in counts.items())
         for form in self._forms:
-            for each, count in self._database.nameless(form.app, form.name).items():
+            for each, count in self._database.nameless(form).items():
                 yield refused(f"{form}/{each}", f"{count} rows have no name of a document or file")
 
     def _unit(self, form: Form, name: str, rows: Sequence[DatabaseRow]) -> Iterator[ImportUnit | TransferOutcome]:
@@ -338,7 +338,8 @@ class OrbeonSource:
             return None
         kind = "form" if row.table == DEFINITION_FILES else "draft" if row.is_draft else "data"
         document = (row.document,) if row.table == DOCUMENT_FILES else ()
-        parts = (row.app, row.form, kind, *document, str(row.version), str(row.values["file_name"]))
+        app, name, file = (str(row.values[each]) for each in ("app", "form", "file_name"))
+        parts = (app, name, kind, *document, str(row.version), file)
         key = "/".join(parts)
         if any("/" in each or each in ("", ".", "..") for each in parts):
             return None
