@@ -38,7 +38,7 @@ from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, source_in
 from persistence.maintenance.tree_walk import FolderTree
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.permissions import User
 from persistence.model.texts import Instant, next_after, short
 from persistence.properties.property_table import is_database, resolved_place, shown_address
@@ -190,7 +190,7 @@ class PathRestore:
                 raise NotFoundError(f"{self.chosen.path} has nothing of {self.form}")
             definitions = Definitions(reverting.documents.router)
             for version in sorted(backup.versions(self.form)):
-                main = DefinitionAddress(self.form, version, FORM_XHTML)
+                main = DefinitionAddress(self.form, version)
                 for name in sorted(backup.names(main), key=lambda each: each == FORM_XHTML):
                     address = replace(main, name=name)
                     with _reporting(problems):
@@ -200,7 +200,7 @@ class PathRestore:
                             say_result({**facts, "dry_run": self.is_trial}, f"{safe(str(address))} {would} back")
             for document in backup.documents(self.form):
                 with _reporting(problems):
-                    data = DocumentAddress(self.form, Collection.DATA, document, DATA_XML)
+                    data = DocumentAddress(self.form, Collection.DATA, document)
                     try:
                         (reverting.elsewhere or reverting.documents).read(data, self.asked.get).found.close()
                     except (NotFoundError, DeletedError):  # it was not there
@@ -243,7 +243,7 @@ class PathRestore:
             yield Reverting(documents, replace(documents, router=kept)), source.storage
 
     def _revert(self, reverting: Reverting, document: str) -> bool:
-        plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document, DATA_XML), self.asked)
+        plan = reverting.plan(DocumentAddress(self.form, Collection.DATA, document), self.asked)
         if plan.is_done:
             return False
         if not self.is_trial:

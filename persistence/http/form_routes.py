@@ -212,7 +212,7 @@ def revisions(app: str, form: str, document: str, name: str = DATA_XML) -> Respo
 
 @history.route("/diff", methods=("GET", "HEAD"), scope=RouteScope.NAMED)
 def diff(app: str, form: str, document: str) -> Response:
-    address = DocumentAddress(Form(app, form), Collection.DATA, document, DATA_XML)
+    address = DocumentAddress(Form(app, form), Collection.DATA, document)
     version = count(request.args.get("form-version") or "", "form-version", 0)
     older = instant_of(request.args.get("older-modified-time"), "older-modified-time")
     newer = instant_of(request.args.get("newer-modified-time"), "newer-modified-time")

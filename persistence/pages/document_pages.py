@@ -356,7 +356,7 @@ def _revisions(shown: OpenedDocument, number: int) -> tuple[list[ListedRevision]
 
 
 def _address(values: Values) -> DocumentAddress:
-    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"], DATA_XML)
+    return DocumentAddress(Form(values["app"], values["form"]), Collection.DATA, values["document"])
 
 
 # Actions on one document or on several of a form: deleting, bringing back, another owner or stage; and downloads.
@@ -527,7 +527,7 @@ class DocumentActions:
         problems = list[str]()
         with ZipStream() as archive:
             for name in names:
-                main = DocumentAddress(form, Collection.DATA, name, DATA_XML)
+                main = DocumentAddress(form, Collection.DATA, name)
                 storage, own, taken = self.documents.router.of(form).storage, self._shown(main).file_names, {DATA_XML}
                 stored = storage.sidecar(main)
                 for file in () if stored is None or stored.deleted else sorted(storage.names(main)):

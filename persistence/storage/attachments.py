@@ -25,7 +25,7 @@ from typing import Self, TypeGuard
 
 from persistence.closable import closed_after_error
 from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
-from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.sidecar import ListedRevision, Sidecar, described, fresh_id, recorded, stamp
 from persistence.model.texts import Instant
 from persistence.storage import commit, files, owner, root, stored_revision
@@ -381,7 +381,7 @@ class _SplitWriter(Writing):
         return self._changes.removing(address, over.sidecar)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        draft = DocumentAddress(form, Collection.DRAFT, document)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         records = list[tuple[DocumentAddress, Sidecar]]()
         for name in self._main.names(draft):
@@ -409,7 +409,7 @@ class _SplitWriter(Writing):
             self._writer.remove_current(address, over=over)
 
     def discard_document(self, form: Form, document: str) -> None:
-        main = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        main = DocumentAddress(form, Collection.DATA, document)
         with ExitStack() as dropped:
             for name in self._main.names(main):
                 address = main.moved(Collection.DATA, name)
