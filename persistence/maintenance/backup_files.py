@@ -362,10 +362,10 @@ class PartFiles:
         def is_same(last: PreviousBackup, at: str) -> bool:
             return last.checksums.digest(at) == digest  # of the copied bytes, which the sidecar may not have
 
-        is_linked = digest is not None and self._link(path, size, nanoseconds, earlier, is_same)
-        if is_linked and digest is not None:
-            self._note(digits_of(digest), path)
-        return is_linked
+        if digest is None or not self._link(path, size, nanoseconds, earlier, is_same):
+            return False
+        self._note(digits_of(digest), path)
+        return True
 
     def _target(self, path: str, size: int) -> str:
         self._backup.count.copied += 1

@@ -188,10 +188,8 @@ def receiving(
     watch = WordWatch(MARKER_WORD) if is_main and reader is None else None
     with store.upload(address) as upload, check or nullcontext():
         for chunk in chunks:
-            try:
+            with errors.disk_errors("receiving", address):
                 upload.write(chunk)
-            except OSError as error:
-                raise errors.as_disk_error(error, "receiving", address) from error
             if watch is not None:
                 watch.feed(chunk)
             if check is not None:
@@ -200,10 +198,8 @@ def receiving(
             check.finish()
             check.keep(upload.id)
         metadata = None if reader is None else reader.metadata
-        try:
+        with errors.disk_errors("receiving", address):
             upload.flush()
-        except OSError as error:
-            raise errors.as_disk_error(error, "receiving", address) from error
         is_plain = watch is not None and not watch.may_be_there
         has_marks = reader is not None and reader.has_marks
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain, has_marks)
@@ -213,11 +209,8 @@ def marks_without_effect(upload: Upload, received: Received) -> tuple[UnusableMa
     """Return the marks of a received definition that have no effect; none of other contents."""
     if not received.has_marks:
         return ()
-    try:
-        with upload.opened() as file:
-            return unusable_marks(file.read(limits.LARGEST_TREE + 1), is_checked=True)
-    except OSError as error:
-        raise errors.as_disk_error(error, "receiving") from error
+    with errors.disk_errors("receiving"), upload.opened() as file:
+        return unusable_marks(file.read(limits.LARGEST_TREE + 1), is_checked=True)
 
 
 def definition_reader(address: Address) -> MetadataReader | None:

@@ -26,16 +26,6 @@ from persistence.errors import (
 from persistence.forms import diffs
 from persistence.forms.answers import DiffsAnswer, HistoryAnswer
 from persistence.forms.controls import NO_OUTLINE, Outline
-from persistence.forms.diffs import (
-    OTHER,
-    ComparedRevisions,
-    DataNode,
-    Difference,
-    DiffsWriter,
-    differences,
-    opaque_data,
-    read_data,
-)
 from persistence.limits import LARGEST_DIFFED, MOST_LIVES, MOST_RESTORED, RESTORED_AT_ONCE
 from persistence.model import versions
 from persistence.model.addresses import DefinitionAddress, DocumentAddress
@@ -77,8 +67,8 @@ class DiffOptions:
     in_removed: bool = False
 
     @property
-    def writer(self) -> DiffsWriter:
-        return DiffsWriter(self.language, self.truncation)
+    def writer(self) -> diffs.DiffsWriter:
+        return diffs.DiffsWriter(self.language, self.truncation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,7 @@ class RevisionDiffs:
 
     def between(self, pair: RevisionPair, reader: Bearer, options: DiffOptions) -> DiffsAnswer:
         found = self.compared(pair, reader, options, by_position=self.documents.dialect.has_proxy)
-        return DiffsAnswer(ComparedRevisions(pair.older, pair.newer, found), options.writer)
+        return DiffsAnswer(diffs.ComparedRevisions(pair.older, pair.newer, found), options.writer)
 
     def lines(self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, as_json: bool) -> list[str]:
         write = diffs.as_json if as_json else diffs.as_line
@@ -108,7 +98,7 @@ class RevisionDiffs:
 
     def compared(
         self, pair: RevisionPair, reader: Bearer, options: DiffOptions, *, by_position: bool = False
-    ) -> Iterator[Difference]:
+    ) -> Iterator[diffs.Difference]:
         language, address, version = options.language, pair.address, pair.version
         reading = _Reading(self.documents, address, reader)
         with ExitStack() as opened:
@@ -126,14 +116,14 @@ class RevisionDiffs:
 
     def on_page(
         self, address: DocumentAddress, revisions: list[ListedRevision], reader: Bearer
-    ) -> Iterator[ComparedRevisions]:
+    ) -> Iterator[diffs.ComparedRevisions]:
         """Yield the differences of each revision, but the last, to the one after it, which is older."""
         # Two revisions that cannot be compared differ in ``OTHER``: one is deleted, damaged, too large, of another
         # version, or may not be read.
         reading = _Reading(self.documents, address, reader)
-        last: tuple[Instant, DataNode | None] | None = None
+        last: tuple[Instant, diffs.DataNode | None] | None = None
         for newer, older in pairwise(revisions):
-            found: Iterator[Difference] | list[Difference] = [OTHER]
+            found: Iterator[diffs.Difference] | list[diffs.Difference] = [diffs.OTHER]
             sidecars = newer.sidecar, older.sidecar
             versions_of = {None if each is None or each.deleted else each.version for each in sidecars}
             version = next(iter(versions_of))
@@ -144,15 +134,20 @@ class RevisionDiffs:
                 before = reading.if_comparable(older, outline)
                 last = older.instant, before
                 found = _between(before, after, outline, by_position=self.documents.dialect.has_proxy)
-            yield ComparedRevisions(older.instant, None, found)
+            yield diffs.ComparedRevisions(older.instant, None, found)
 
 
 def _between(
-    before: DataNode | None, after: DataNode | None, outline: Outline, *, by_position: bool, in_removed: bool = False
-) -> Iterator[Difference]:
+    before: diffs.DataNode | None,
+    after: diffs.DataNode | None,
+    outline: Outline,
+    *,
+    by_position: bool,
+    in_removed: bool = False,
+) -> Iterator[diffs.Difference]:
     if before is None or after is None:
-        return iter((OTHER,))
-    return differences(before, after, outline, by_position=by_position, in_removed=in_removed)
+        return iter((diffs.OTHER,))
+    return diffs.differences(before, after, outline, by_position=by_position, in_removed=in_removed)
 
 
 @dataclass(slots=True)
@@ -195,7 +190,7 @@ class _Reading:
             raise
         return read
 
-    def tree(self, read: Read, outline: Outline) -> DataNode | None:
+    def tree(self, read: Read, outline: Outline) -> diffs.DataNode | None:
         most = self.left
         with read.found.opened as file, disk_errors(f"reading {self.address}"):
             data = file.read(most + 1)
@@ -205,11 +200,11 @@ class _Reading:
         pieces = [data] if read.decryption is None else read.decryption([data])
         try:
             with parsing(len(data)):
-                return opaque_data(pieces) if self.is_designer else read_data(pieces, outline)
+                return diffs.opaque_data(pieces) if self.is_designer else diffs.read_data(pieces, outline)
         except MalformedXmlError as error:
             raise DamagedError(f"{self.address} cannot be read: {error}") from error
 
-    def if_comparable(self, revision: ListedRevision, outline: Outline) -> DataNode | None:
+    def if_comparable(self, revision: ListedRevision, outline: Outline) -> diffs.DataNode | None:
         if self.left <= 0 or revision.sidecar is None:
             return None
         try:

@@ -316,11 +316,9 @@ class Importer:
                 count = writer.write()
         except errors.DiskFullError:
             raise
-        except errors.ConflictError as error:
-            if options.on_conflict is OnConflict.SKIP:
-                return TransferOutcome(unit.name, TransferResult.SKIPPED, unit.is_definition, cause=str(error))
-            return refused(unit.name, error, is_definition=unit.is_definition)
         except errors.PersistenceError as error:
+            if isinstance(error, errors.ConflictError) and options.on_conflict is OnConflict.SKIP:
+                return TransferOutcome(unit.name, TransferResult.SKIPPED, unit.is_definition, cause=str(error))
             return refused(unit.name, error, is_definition=unit.is_definition)
         return TransferOutcome(
             unit.name,

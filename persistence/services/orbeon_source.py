@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error
+from persistence.errors import BadRequestError, LockedError, PersistenceError, as_disk_error, disk_errors
 from persistence.limits import LARGEST_PIECE
 from persistence.model.addresses import (
     DATA_XML,
@@ -88,12 +88,9 @@ class DirectoryFiles:
             raise as_disk_error(error, "reading", key) from error
 
     def read(self, key: str, start: int, end: int) -> bytes:
-        try:
-            with FileIO(files.open_file(f"{self._directory}/{key}")) as file:
-                file.seek(start)
-                return file.read(end - start)
-        except OSError as error:
-            raise as_disk_error(error, "reading", key) from error
+        with disk_errors("reading", key), FileIO(files.open_file(f"{self._directory}/{key}")) as file:
+            file.seek(start)
+            return file.read(end - start)
 
 
 @dataclass(frozen=True, slots=True)
