@@ -28,7 +28,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.keys import warnings_of
-from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, CheckOptions, Parts, Slices, TreeCheck, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Parts, Slices, TreeCheck, within
 from persistence.maintenance.records import LastCheck, record
 from persistence.maintenance.storage_check import AttachmentsCheck, MarkCheck, ObjectsCheck, StorageCheck
 from persistence.maintenance.tree_walk import FolderTree
@@ -164,16 +164,12 @@ class _Run:
             parts = self._parts(tree.parts, is_only=not prefix)
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
-            options = CheckOptions(
-                DIALECTS[settings.dialect],
-                integrity,
-                readable_bodies(settings, chosen.properties, integrity),
-                chosen.reader,
-                adopter=wanted.adopter,
-                deep=wanted.deep,
+            bodies_of = readable_bodies(settings, chosen.properties, integrity)
+            dialect, treatment = DIALECTS[settings.dialect], Treatment(wanted.remedies, wanted.dry_run)
+            run = TreeCheck(
+                tree, index, dialect, integrity, bodies_of, chosen.reader, treatment, wanted.adopter, wanted.deep
             )
-            treatment = Treatment(wanted.remedies, wanted.dry_run)
-            found = self._found(tree, TreeCheck(tree, index, options, treatment), parts)
+            found = self._found(tree, run, parts)
             status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
                 self._usable[tree.root] = tree

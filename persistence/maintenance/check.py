@@ -54,62 +54,11 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 _TIMES_LOST = "copied without its modification time"
 
 
-@dataclass(frozen=True, slots=True)
-class Inspector:
-    """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
-
-    tree: tree_walk.FolderTree
-    bodies_of: BodiesOf
-    integrity: Integrity
-    marks: MarkCheck
-    access: tree_walk.AccessCheck
-    deep: bool
-
-    def inspect(self, folder: tree_walk.Folder) -> list[Finding]:
-        """Return all findings in a folder; there are none if it is gone meanwhile."""
-        try:
-            return tree_walk.without_repetitions(folder, self._inspect(folder))
-        except FileNotFoundError:
-            return []
-        except PermissionError as error:
-            path = str(error.filename or folder.path)
-            return list(self.access.directory(path)) or [FindingKind.UNREADABLE.at(path, "Permission denied")]
-        except OSError as error:
-            return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
-
-    def _inspect(self, folder: tree_walk.Folder) -> Iterator[Finding]:
-        yield from self.access.directory(folder.path)
-        found = tree_walk.list_folder(folder.path)
-        if found.is_empty:
-            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
-            return
-        history = tree_walk.list_history(folder.path) if found.has_history else tree_walk.History()
-        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
-        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
-        for name in sorted(found.others):
-            is_in_the_way = name == folder.main or name in found.sidecars
-            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
-        for path in obstacles:
-            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
-        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
-        yield from self.access.history(folder, history)
-        if found.has_history and history.is_empty:
-            yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
-        inspection = _Inspection(self, folder, found, history)
-        yield from inspection.resources()
-        yield from inspection.revisions()
-        yield from body_faults(self.bodies_of, folder, inspection.sidecars, history, deep=self.deep)
-        yield from inspection.versions()
-        yield from inspection.orphans()
-        if folder.collection is Collection.DRAFT:
-            yield from inspection.outdated()
-
-
 @dataclass(slots=True)
 class _Inspection:
     """One inspection of a folder; ``sidecars`` has the readable ones once ``resources`` has come to its end."""
 
-    by: Inspector
+    by: TreeCheck
     folder: tree_walk.Folder
     listing: tree_walk.FolderListing
     history: tree_walk.History
@@ -365,42 +314,32 @@ Parts = Sequence[tuple[str, ...]]
 """Parts of a place, each as the names that lead to it: ``((),)`` is all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """The scope of the check of a tree."""
+@dataclass(eq=False)
+class TreeCheck:
+    """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
 
     # ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
     # form. ``open_reader`` opens the tree together with the definitions of its data, when these are needed. ``adopter``
     # is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
+    tree: tree_walk.FolderTree
+    index: TreeIndex
     dialect: Dialect
     integrity: Integrity
     bodies_of: BodiesOf
     open_reader: Callable[[], TreeReader]
+    treatment: Treatment
     adopter: str | None = None
     deep: bool = False
 
-
-class TreeCheck:
-    """One check of a tree. What needs the lock of its folder is mended here, by the remedies of the ``treatment``."""
-
-    def __init__(
-        self, tree: tree_walk.FolderTree, index: TreeIndex, options: CheckOptions, treatment: Treatment
-    ) -> None:
-        self._tree = tree
-        self._treatment = treatment
-        self._remedies = treatment.remedies
-        self._changes = bool(treatment.remedies) and not treatment.is_dry
-        reader = cache(options.open_reader)
-        marks = MarkCheck(lambda form: reader().catalog_of(form))
-        access = tree_walk.AccessCheck(tree.root)
-        self._inspector = Inspector(tree, options.bodies_of, options.integrity, marks, access, options.deep)
-        self._index = index
-        self._deep = options.deep
+    def __post_init__(self) -> None:
         self._file: str | None = None
         self._is_part = False
-        quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, reader, options.dialect, quarantine, options.adopter)
-        self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
+        reader, quarantine = cache(self.open_reader), Quarantine(self.tree.root)
+        self.marks = MarkCheck(lambda form: reader().catalog_of(form))
+        self.access = tree_walk.AccessCheck(self.tree.root)
+        self._remedies = self.treatment.remedies
+        self._adoption = Adoption(self.tree.layout, reader, self.dialect, quarantine, self.adopter)
+        self._repair = Repair(self.tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def findings(self, parts: Parts = ((),), slices: frozenset[int] | None = None) -> Iterator[Finding | Report | None]:
         """Check some parts, or only the folders of ``slices``; yield ``None`` for each folder that is done."""
@@ -409,15 +348,16 @@ class TreeCheck:
 
     def _part(self, only: tuple[str, ...], slices: frozenset[int] | None) -> Iterator[Finding | Report | None]:
         # Names of one file limit adoption to that file, and let damage be adopted, too.
-        layout, of_root = self._tree.layout, self._repair.of_root
+        layout, of_root = self.tree.layout, self._repair.of_root
+        changes = bool(self._remedies) and not self.treatment.is_dry
         with disk_errors(f"data directory {layout.root}"), ExitStack() as stack:
-            tree_walk.require_tree(self._tree)
-            if self._changes:
+            tree_walk.require_tree(self.tree)
+            if changes:
                 owner.require(layout.root)
             own = [*tree_walk.check_format(layout), *(() if only else tree_walk.missing(layout))]
             for finding in list(tree_walk.obstacles(layout)):  # before any of these files is used
                 yield finding.mended_by(of_root)
-            if self._changes:
+            if changes:
                 root.make_own(layout.root)  # a copy may have come without locks
                 stack.enter_context(closing(Lease(layout.root)))
             self._file, self._is_part = self._file_of(only), bool(only)
@@ -425,19 +365,58 @@ class TreeCheck:
                 stack.enter_context(LockFile(layout.own(SERVICE)).shared())
             for finding in [*own, *(() if only else tree_walk.strays(layout))]:
                 yield finding.mended_by(of_root)
-            for item in self._tree.walk(only):
+            for item in self.tree.walk(only):
                 if isinstance(item, Finding):
                     yield item.mended_by(of_root)
                 elif slices is None or stripe(item.scope) in slices:
                     yield from self._folder(item)
                     yield None
             if slices is None and len(only) <= tree_walk.FORM_DEPTH:
-                yield from self._index.check.of_forms(only, deep=self._deep)
+                yield from self.index.check.of_forms(only, deep=self.deep)
+
+    def _inspect(self, folder: tree_walk.Folder) -> list[Finding]:
+        """Return all findings in a folder; there are none if it is gone meanwhile."""
+        try:
+            return tree_walk.without_repetitions(folder, self._inspected(folder))
+        except FileNotFoundError:
+            return []
+        except PermissionError as error:
+            path = str(error.filename or folder.path)
+            return list(self.access.directory(path)) or [FindingKind.UNREADABLE.at(path, "Permission denied")]
+        except OSError as error:
+            return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
+
+    def _inspected(self, folder: tree_walk.Folder) -> Iterator[Finding]:
+        yield from self.access.directory(folder.path)
+        found = tree_walk.list_folder(folder.path)
+        if found.is_empty:
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
+            return
+        history = tree_walk.list_history(folder.path) if found.has_history else tree_walk.History()
+        yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
+        obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
+        for name in sorted(found.others):
+            is_in_the_way = name == folder.main or name in found.sidecars
+            (obstacles if is_in_the_way else others).append(folder.paths(name).content)
+        for path in obstacles:
+            yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
+        yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
+        yield from self.access.history(folder, history)
+        if found.has_history and history.is_empty:
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
+        inspection = _Inspection(self, folder, found, history)
+        yield from inspection.resources()
+        yield from inspection.revisions()
+        yield from body_faults(self.bodies_of, folder, inspection.sidecars, history, deep=self.deep)
+        yield from inspection.versions()
+        yield from inspection.orphans()
+        if folder.collection is Collection.DRAFT:
+            yield from inspection.outdated()
 
     def _file_of(self, names: tuple[str, ...]) -> str | None:
         if len(names) <= FOLDER_DEPTH:
             return None
-        path = self._tree.layout.own("/".join(names))
+        path = self.tree.layout.own("/".join(names))
         content = path.removesuffix(SIDECAR_SUFFIX)
         return content if content != path and os.path.lexists(content) else path
 
@@ -456,16 +435,16 @@ class TreeCheck:
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
     def _folder(self, folder: tree_walk.Folder) -> Iterator[Finding | Report]:
-        if not self._inspector.inspect(folder):
+        if not self._inspect(folder):
             # One with another finding is not compared: its repair updates the index.
             if folder.collection is not None:
                 name = DocumentName(folder.name, folder.collection is Collection.DRAFT)
-                yield from self._index.check.of_document(folder.form, name, deep=self._deep)
+                yield from self.index.check.of_document(folder.form, name, deep=self.deep)
             return
         try:
-            with self._tree.locked(folder) as change:
-                if self._treatment.is_dry:
-                    for finding in self._inspector.inspect(folder):
+            with self.tree.locked(folder) as change:
+                if self.treatment.is_dry:
+                    for finding in self._inspect(folder):
                         yield self._foretell(folder, finding)
                 else:
                     yield from self._settle(folder, change)
@@ -476,7 +455,7 @@ class TreeCheck:
         failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
         for _ in range(_ROUNDS):
-            found = self._inspector.inspect(folder)
+            found = self._inspect(folder)
             due = [finding for finding in found if self._remedy_of(finding) is not Remedy.NONE]
             failed.clear()
             for finding in due:
@@ -499,7 +478,7 @@ class TreeCheck:
             if len(failed) == len(due):
                 break
         else:
-            found = self._inspector.inspect(folder)
+            found = self._inspect(folder)
         for finding in found:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
