@@ -33,7 +33,7 @@ from persistence.cli.terminal import counted, follow, is_json, safe, say, say_er
 from persistence.errors import DeletedError, DiskFullError, NotFoundError, PersistenceError, StartupError, disk_errors
 from persistence.maintenance import backup_files, records
 from persistence.maintenance import restore as restores
-from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.backup import Backup
 from persistence.maintenance.backup_files import Manifest
 from persistence.maintenance.records import LastBackup, record
 from persistence.maintenance.restore import ChosenBackup, Restore, StorageRestore, source_in
@@ -89,7 +89,7 @@ def backup(*, destination: str, keys: bool, verify: bool, choice: TreeChoice) ->
             if tree.is_database and (found := opened.enter_context(tree.managing()).provider.database) is not None:
                 databases[tree.name] = found
         integrity = integrity_of(choice.settings)
-        run = Backup(Sources(trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved), destination)
+        run = Backup(destination, trees, choice.bases, bodies_of, integrity, extra, databases, needed, saved)
         problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())

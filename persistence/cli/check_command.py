@@ -165,10 +165,9 @@ class _Run:
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
             bodies_of = readable_bodies(settings, chosen.properties, integrity)
-            dialect, treatment = DIALECTS[settings.dialect], Treatment(wanted.remedies, wanted.dry_run)
-            run = TreeCheck(
-                tree, index, dialect, integrity, bodies_of, chosen.reader, treatment, wanted.adopter, wanted.deep
-            )
+            dialect, reader = DIALECTS[settings.dialect], chosen.reader
+            treatment = Treatment(wanted.remedies, wanted.dry_run)
+            run = TreeCheck(tree, index, dialect, integrity, bodies_of, reader, treatment, wanted.adopter, wanted.deep)
             found = self._found(tree, run, parts)
             status = self._say_reports(prefix, treatment, found, partial(_count, tree, parts), tree.inside)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # else the records may be in another directory
