@@ -344,15 +344,10 @@ class Documents:
         found = rules.must_live(route.storage.read(address, content=True), address)
         with found.opened:
             sidecar = found.sidecar
-            put = rules.Put(
-                version=VersionRequest(number=sidecar.version),
+            put = replace(
+                rules.Put.of(sidecar, change.user),
                 precondition=Precondition(expected=Tags(frozenset({tag})), must_exist=True),
-                user=change.user,
-                content_type=sidecar.content_type,
-                valid=sidecar.valid,
                 stage=sidecar.stage if change.stage is None else change.stage or None,
-                source=sidecar.source,
-                client_hash=None if sidecar.sealed_hash is not None else sidecar.client_hash,
                 origin=rules.Origin(sidecar.created, sidecar.facts.owner if change.owner is None else change.owner),
             )
             return self.write(address, put, rules.Read(address, found, None).pieces())

@@ -358,19 +358,8 @@ class RestoredFile:
         else:
             is_same_life = current is None or current.created <= older.created
             origin = Origin(older.created if is_same_life else None, older.facts.owner)
-        return Put(
-            version=VersionRequest(number=older.version),
-            precondition=asked.precondition,
-            user=asked.user,
-            content_type=older.content_type,
-            valid=older.valid,
-            stage=older.stage,
-            source=older.source,
-            client_hash=None if older.sealed_hash is not None else older.client_hash,
-            origin=origin,
-            token=asked.token,
-            restores=older,
-        )
+        put = Put.of(older, asked.user)
+        return replace(put, precondition=asked.precondition, origin=origin, token=asked.token, restores=older)
 
 
 @dataclass(frozen=True, slots=True)

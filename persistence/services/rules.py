@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -94,6 +94,13 @@ class Put:
     is_singleton: bool = False
     token: str | None = None
     restores: Sidecar | None = None
+
+    @classmethod
+    def of(cls, sidecar: Sidecar, user: User) -> Put:
+        """Return the PUT that would store a revision again, by a user."""
+        put = cls(versions.VersionRequest(number=sidecar.version), user=user, content_type=sidecar.content_type)
+        plain = None if sidecar.sealed_hash is not None else sidecar.client_hash
+        return replace(put, valid=sidecar.valid, stage=sidecar.stage, source=sidecar.source, client_hash=plain)
 
 
 @dataclass(frozen=True, slots=True)
